@@ -28,7 +28,8 @@ def describe(progress: JournalProgress, expected: int = 0) -> str:
         of = f" of {expected}" if expected >= under_way.graphs else ""
         what = ", ".join(part for part in ("backward" if under_way.backward else "", Path(under_way.line).name) if part)
         seconds = time.monotonic() - under_way.since
-        return f"step {progress.steps:,}  compiling graph {under_way.graphs}{of} ({what}), {seconds:.0f} s so far"
+        graph = f"{under_way.again} again, to see inside of it" if under_way.again else f"{under_way.graphs}{of}"
+        return f"step {progress.steps:,}  compiling graph {graph} ({what}), {seconds:.0f} s so far"
     loss = "no loss" if progress.loss is None else f"loss {progress.loss:.6g}"
     said = f"step {progress.steps:,}  {loss}"
     if not (progress.steps and progress.seconds):
@@ -96,7 +97,7 @@ class PlainReporter:
         self._quiet = quiet
         self._said: dict[str, float] = {}
         self._last: dict[str, str] = {}
-        self._compiling = ("", 0)
+        self._compiling = ("", 0, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -117,11 +118,11 @@ class PlainReporter:
             self._last[name] = describe(progress)
         elif now - under_way.since < PLAIN_EVERY_SECONDS:
             return  # a quick compilation is no news
-        new = (name, under_way.graphs) != self._compiling
-        every = COMPILING_EVERY_SECONDS if under_way.under_way and not new else PLAIN_EVERY_SECONDS
+        graph = (name, under_way.graphs, under_way.again)
+        every = COMPILING_EVERY_SECONDS if under_way.under_way and graph == self._compiling else PLAIN_EVERY_SECONDS
         if now - self._said[name] >= every:
             self._said[name] = now
-            self._compiling = (name, under_way.graphs)
+            self._compiling = graph
             self._say(f"{name}: {describe(progress, expected)}")
 
     def ended(self, name: str, end: ProcessEnd) -> None:

@@ -54,13 +54,15 @@ class Understood:
 @dataclass(frozen=True, slots=True)
 class Compilations:
     """The graphs that a run has compiled; of the one that is `under_way`, its number from 1 on is `graphs`, `line` is
-    the script's line that called it, and `since` when we saw it begin, as `time.monotonic()` has it."""
+    the script's line that called it, and `since` when we saw it begin, as `time.monotonic()` has it. One that is
+    compiled once more, to see inside of it, has its number in `again` and is not counted."""
 
     graphs: int = 0
     under_way: bool = False
     backward: bool = False
     line: str = ""
     since: float = 0.0
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,9 @@ class Tail:
                 understood.append(Understood(event.get("kind", "doubt"), event["text"], event["source"]))
             elif line.startswith(b'{"event":"compiling"'):
                 event = json.loads(line)
-                graphs, now = compilations.graphs + 1, time.monotonic()
-                compilations = Compilations(graphs, True, event["backward"], event["line"], now)
+                again, now = event.get("again", 0), time.monotonic()
+                graphs = compilations.graphs + (not again)
+                compilations = Compilations(graphs, True, event["backward"], event["line"], now, again)
             elif line.startswith(b'{"event":"compiled"'):
                 compilations = Compilations(compilations.graphs)
         if lines and lines[-1].startswith(b'{"event":"end"'):

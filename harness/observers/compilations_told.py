@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import compiles
@@ -40,3 +40,21 @@ class CompilationsTold(Observer):
 
     def close(self) -> None:
         self._undo()
+
+
+def told_again(script: str, write: Callable[..., None]) -> Callable[[int, bool], AbstractContextManager[None]]:
+    """Writes the same around what is compiled once more to see inside of it: `again` is the number of the graph."""
+
+    @contextmanager
+    def around(number: int, backward: bool) -> Iterator[None]:
+        began = time.perf_counter()
+        line = script_line(script) or ""
+        with suppress(OSError, ValueError):
+            write("compiling", backward=backward, line=line, again=number)
+        try:
+            yield
+        finally:
+            with suppress(OSError, ValueError):
+                write("compiled", seconds=time.perf_counter() - began)
+
+    return around

@@ -100,7 +100,8 @@ class Experiments(Observer):
         if config.tapes is not None:
             # Tapes need the compiled mode's room, which takes a while to import.
             recording = importlib.import_module("numdrift.harness.observers.tape_recording")
-            self._watchers.append((config.tapes, recording.TapeRecording(config, mode, around.notice)))
+            tapes = recording.TapeRecording(config, mode, around.notice, around.write)
+            self._watchers.append((config.tapes, tapes))
         self._watching: list[Observer] = []
         self._step = -1
         self._called = True

@@ -29,6 +29,7 @@ from ..torch_private.dispatching import foreign_dispatch_mode, without_dispatch_
 from ..torch_private.patches import Patches
 from ..torch_private.probing import Boxed
 from .batches import tensors_in
+from .compilations_told import told_again
 from .training_state import states_from
 
 
@@ -41,8 +42,15 @@ class TapeRecording(Observer):
     the generators is put back. A failure is told to `notice` and is the step's reason, never an exception.
     """
 
-    def __init__(self, config: RunConfig, mode: Mode, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        mode: Mode,
+        notice: Callable[[str], None],
+        write: Callable[..., None] = lambda event, **fields: None,
+    ) -> None:
         self._config = config
+        self._told_again = told_again(config.script, write)
         self._notice = notice
         self._folder = Path(config.journal).parent / TAPES
         kind = mode.device.partition(":")[0]
@@ -70,7 +78,7 @@ class TapeRecording(Observer):
             # Modules are not followed any more once the script compiles: dynamo would trace the hooks that do it.
             self._patches.also(around_compile_calls("the tapes", self._script_asks_to_compile))
             return
-        self._graphs = CompiledGraphs(op_by_op=self._compile is None)
+        self._graphs = CompiledGraphs(op_by_op=self._compile is None, told_again=self._told_again)
         try:
             self._graphs.install()
         except NotAvailable as error:

@@ -6,7 +6,7 @@ import itertools
 import operator
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,6 +36,13 @@ MOST_COMPILATIONS = 16
 """So often one graph is compiled to find which values can be read; finding one that cannot takes about seven times."""
 
 Recompile = Callable[[torch.fx.GraphModule], Boxed]
+
+ToldAgain = Callable[[int, bool], AbstractContextManager[None]]
+"""Around the compilation of a graph with probes: of its number, and whether it is a backward."""
+
+
+def told_to_nobody(number: int, backward: bool) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class Probes:
@@ -224,12 +231,15 @@ class Unroller(Protocol):
 class CompiledGraphs:
     """Remembers each graph from `install` to `remove`; while there is an `executor`, it has the graphs executed.
 
-    `op_by_op`: the backend executes its graphs by eager ops, one by one. Any other one is given them with probes, too.
+    `op_by_op`: the backend executes its graphs by eager ops, one by one. Any other one is given them with probes, too:
+    then each graph is compiled within `told_again(number, is_backward)`, its number in the order of their compilation.
     """
 
-    def __init__(self, *, op_by_op: bool) -> None:
+    def __init__(self, *, op_by_op: bool, told_again: ToldAgain = told_to_nobody) -> None:
         self.executor: Executor | None = None
         self._op_by_op = op_by_op
+        self._told_again = told_again
+        self._compiled = itertools.count(1)
         self._patches = Patches("the tape of compiled graphs")
         self._graphs: dict[int, CompiledGraph] = {}
         self._regions: dict[int, int] = {}
@@ -283,6 +293,15 @@ class CompiledGraphs:
             self._captured[-1] = number
         return number
 
+    def _probed(self, module: torch.fx.GraphModule, phase: str, again: Recompile, probes: Probes) -> ProbedGraph:
+        number = next(self._compiled)
+
+        def told(copy: torch.fx.GraphModule) -> Boxed:
+            with self._told_again(number, phase == "backward"):
+                return again(copy)
+
+        return ProbedGraph(module, told, probes)
+
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         if seen.key is None or self._probes is None:
             return compile_()
@@ -291,7 +310,7 @@ class CompiledGraphs:
         known = self._regions.get(seen.key) if seen.phase == "backward" else None
         region = self._regions[seen.key] = self._region() if known is None else known
         copied = copied_graph(seen.module)
-        graph = CompiledGraph(region, seen.phase, copied, ProbedGraph(copied, seen.again, self._probes))
+        graph = CompiledGraph(region, seen.phase, copied, self._probed(copied, seen.phase, seen.again, self._probes))
         compiled = compile_()
         if is_compiled_by_inductor(compiled):
             self._graphs[id(compiled)] = graph
@@ -319,7 +338,7 @@ class CompiledGraphs:
             copied = copied_graph(module)
             probed = None
             if not self._op_by_op and self._probes is not None:
-                probed = ProbedGraph(copied, again, self._probes)
+                probed = self._probed(copied, phase, again, self._probes)
             graph = CompiledGraph(region, phase, copied, probed)
             compiled = compiler(module, example_inputs)
 

@@ -234,6 +234,13 @@ def test_a_tail_says_what_is_being_compiled_until_it_is(tmp_path: Path) -> None:
     with events.open("a") as file:
         file.write('{"event":"compiled","seconds":2}\n{"event":"step","step":0,"losses":[0.5],"seconds":0.1}\n')
     assert tail.advance() and tail.progress == JournalProgress(1, 0.5, 0.1, compilations=Compilations(2))
+    # a graph that is compiled once more is told by its own number, and is no further one
+    with events.open("a") as file:
+        file.write('{"event":"compiling","backward":false,"line":"a/train.py:3","again":1}\n')
+    assert tail.advance() and (tail.progress.compilations.graphs, tail.progress.compilations.again) == (2, 1)
+    with events.open("a") as file:
+        file.write('{"event":"compiled","seconds":2}\n')
+    assert not tail.advance() and tail.progress.compilations == Compilations(2)
 
 
 def test_what_is_ignored_stays_ignored_for_the_scripts_too() -> None:

@@ -1,13 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from numdrift.harness.tape.compiled_graphs import ProbedGraph, Probes, ValueKey, computed_values
+from numdrift.harness.observers.compilations_told import told_again
+from numdrift.harness.tape.compiled_graphs import (
+    CompiledGraph,
+    CompiledGraphs,
+    ProbedGraph,
+    Probes,
+    ValueKey,
+    computed_values,
+)
 from numdrift.harness.torch_private.probing import Boxed
 
 
@@ -112,3 +121,42 @@ def test_a_graph_that_never_repeats_is_given_up(probes: Probes) -> None:
     probed = ProbedGraph(traced(), compiler.again, probes)
     assert probed.values(Never()) == {} and probed.values(Never()) == {}
     assert compiler.compilations == 2
+
+
+class Reading:
+    """Reads the values of every graph that is executed."""
+
+    def captured(self, graph: Any, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        return execute()
+
+    def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        self.inputs = [one.detach().clone() if isinstance(one, torch.Tensor) else one for one in inputs]
+        outputs = execute()
+        assert graph.probed is not None and graph.probed.values(self)
+        return outputs
+
+    def repeated(self, compiled: Boxed) -> bool:
+        compiled(list(self.inputs))
+        return True
+
+
+def test_what_is_compiled_again_is_told_by_its_number() -> None:
+    # given a graph with a backward
+    said: list[tuple[str, dict[str, Any]]] = []
+    told = told_again(__file__, lambda event, **fields: said.append((event, fields)))
+    graphs = CompiledGraphs(op_by_op=False, told_again=told)
+    graphs.install()
+    graphs.executor = Reading()
+    try:
+        # when it is executed, and taken apart
+        x = torch.ones(3, requires_grad=True)
+        torch.compile(lambda x: (x.sin() * x.exp()).sum(), backend="aot_eager")(x).backward()
+    finally:
+        graphs.remove()
+        torch._dynamo.reset()
+    # then
+    assert [event for event, _ in said] == ["compiling", "compiled"] * 2
+    forward, backward = (fields for event, fields in said if event == "compiling")
+    assert (forward["again"], forward["backward"]) == (1, False)
+    assert (backward["again"], backward["backward"]) == (2, True)
+    assert Path(forward["line"].rpartition(":")[0]).name == "test_compiled_graphs.py"
