@@ -165,6 +165,8 @@ def _deed(one: Culprit, pair: PairFindings) -> str:
     op = (one.op or "").partition(".")[2] or one.name or "the step's inputs"
     if one.batch:
         return f"makes {in_words(one.batch)} another one ({one.text})"
+    if one.kind == SETUP and one.op is None:
+        return f"starts from other data ({one.reasons[1]})" if len(one.reasons) > 1 else "starts from other data"
     if one.kind == SETUP:
         return f"draws other random numbers in {op}"
     if one.kind == ARGUMENTS:

@@ -43,6 +43,16 @@ def test_what_is_rounding_beside_a_fault_is_not_called_a_fault() -> None:
     assert "not proven" in answer.what and "mul" not in answer.what
 
 
+def test_other_data_are_told_from_other_draws() -> None:
+    use = "argument 2 (target) of aten.binary_cross_entropy (train.py:11)"
+    data = cause(
+        kind="setup", op=None, reasons=("the step starts from other data", use), significance="beyond-rounding"
+    )
+    assert f"starts from other data ({use})" in answer_of(replace(FAULT, culprits=(data,))).what
+    draw = replace(data, op="aten.randn", reasons=())
+    assert "draws other random numbers in randn" in answer_of(replace(FAULT, culprits=(draw,))).what
+
+
 def test_many_causes_are_counted() -> None:
     answer = answer_of(
         replace(ROUNDING, culprits=tuple(cause(op=f"aten.op{number}", share_of_drift=0.2) for number in range(5)))
