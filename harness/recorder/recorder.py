@@ -169,7 +169,10 @@ class Recorder:
 
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.losses.forward_begins()
-        if (self._adopting or self.step < SETTLED_STEP) and self._training.add_root(module):
+        if self._training.root_made_anew(module):  # whatever step it is: the one before it was taken over
+            self._mode.adopt(module)
+            self._tell(Observer.taken_over, module, self.step)
+        elif (self._adopting or self.step < SETTLED_STEP) and self._training.add_root(module):
             if self._adopting:
                 self._adopt(module)
             else:  # a moving average that is first called to be evaluated: looked at, and left as it is

@@ -14,6 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from ..tape.shards import local_tensor, own_part, shard_of
 from .parallel import plain_name, wrapper_paths
+from .under_construction import under_construction
 
 OPTIMIZED = "optimized."
 """What the name of a parameter begins with that only an optimizer is known to hold; its place there follows.
@@ -45,6 +46,35 @@ class NamedTensor:
         return described | {"shape": list(local_tensor(self.tensor).shape), "shard": asdict(shard)}
 
 
+class RootModule:
+    """A root module, not kept alive, and what its tensors are called, also once it has died.
+
+    A library may wrap the script's model anew for each call, in a module that is gone before the step ends (or later:
+    who compiles it may keep it). The modules in it live on, and their tensors keep the names that they had in it. These
+    are held weakly, not the tensors: torch refuses to swap one that has weak references.
+    """
+
+    def __init__(self, prefix: str, module: torch.nn.Module) -> None:
+        self.prefix = prefix
+        self.kind = type(module)
+        self.reference = weakref.ref(module)
+        self._wrappers = wrapper_paths(module)
+        self._parts: list[tuple[str, weakref.ref[torch.nn.Module]]] = []
+        list(self.named())
+
+    def named(self) -> Iterator[NamedTensor]:
+        """Its parameters, then its buffers, each as often as it is held."""
+        module = self.reference()
+        if module is not None:
+            self._parts = [(f"{path}." if path else "", weakref.ref(part)) for path, part in module.named_modules()]
+        alive = [(path, part) for path, known in self._parts if (part := known()) is not None]
+        for kind, held in (("parameter", "_parameters"), ("buffer", "_buffers")):
+            for path, part in alive:
+                for name, tensor in getattr(part, held).items():
+                    if tensor is not None:
+                        yield NamedTensor(self.prefix + plain_name(path + name, self._wrappers), kind, tensor)
+
+
 class RootModules:
     """The outermost modules that the script called, in the order of their first call.
 
@@ -53,7 +83,7 @@ class RootModules:
     """
 
     def __init__(self) -> None:
-        self._roots: list[tuple[str, weakref.ref[torch.nn.Module], frozenset[str]]] = []
+        self._roots: list[RootModule] = []
         self._seen: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._prefixes: set[str] = set()
 
@@ -70,13 +100,25 @@ class RootModules:
         self._name(module)
         return True
 
+    def made_anew(self, module: torch.nn.Module) -> bool:
+        """Take note of a called module that stands for a root: another object of its class, first called now, that
+        holds tensors of the roots' only. Says whether it is one."""
+        if module in self._seen or all(type(module) is not root.kind for root in self._roots):
+            return False
+        known = {id(one.tensor) for root in self._roots for one in root.named()}
+        held = [*module.parameters(), *module.buffers()]
+        if not held or any(id(tensor) not in known for tensor in held) or under_construction():
+            return False
+        self._seen.update(module.modules())
+        return True
+
     def expect(self, module: torch.nn.Module) -> bool:
         """Take the names of a module that was not called yet: to `add` it is still new. Says whether its
         names are."""
         return module not in self._seen and self._name(module)
 
     def _name(self, module: torch.nn.Module) -> bool:
-        if any(root() is module for _, root, _ in self._roots):
+        if any(root.reference() is module for root in self._roots):
             return False
         # `net.0.weight` of the first root, `head.0.weight` of a second, `head2.0.weight` of another such.
         prefix = ""
@@ -87,25 +129,21 @@ class RootModules:
                 count += 1
                 prefix = f"{wanted}{count}."
         self._prefixes.add(prefix)
-        self._roots.append((prefix, weakref.ref(module), wrapper_paths(module)))
+        self._roots.append(RootModule(prefix, module))
         return True
 
     def classes(self) -> list[str]:
-        """The classes of the roots that are still alive."""
-        return [type(module).__name__ for _, root, *_ in self._roots if (module := root()) is not None]
+        """The classes of the roots whose tensors are still there."""
+        return [root.kind.__name__ for root in self._roots if next(root.named(), None) is not None]
 
     def named_tensors(self, optimized: Iterable[torch.Tensor]) -> Iterator[NamedTensor]:
         """Walk the roots' parameters and buffers, each once, then what only the optimizers hold."""
         seen: set[int] = set()
-        for prefix, reference, wrappers in self._roots:
-            module = reference()
-            if module is None:
-                continue
-            for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
-                for name, tensor in named:
-                    if id(tensor) not in seen:
-                        seen.add(id(tensor))
-                        yield NamedTensor(prefix + plain_name(name, wrappers), kind, tensor)
+        for root in self._roots:
+            for one in root.named():
+                if id(one.tensor) not in seen:
+                    seen.add(id(one.tensor))
+                    yield one
         for index, tensor in enumerate(optimized):
             if id(tensor) not in seen:
                 seen.add(id(tensor))
@@ -134,25 +172,6 @@ def variable_name(module: torch.nn.Module) -> str:
         if value is module:
             return name
     return type(module).__name__.lower()
-
-
-# Modules that are called while the model that they are parts of is still being built.
-
-PARAMETRIZING = "torch.nn.utils.parametrize"
-
-
-def under_construction() -> bool:
-    """Whether a module is being built on the current stack, or one of its parametrizations is computed."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if code.co_name == "__init__" and code.co_argcount:
-            if isinstance(frame.f_locals.get(code.co_varnames[0]), torch.nn.Module):
-                return True
-        elif frame.f_globals.get("__name__") == PARAMETRIZING:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
 
 
 # The tensors of a training under their names, wherever the script keeps them.
@@ -188,6 +207,10 @@ class TrainingTensors:
     def add_root(self, module: torch.nn.Module) -> bool:
         """Take note of a called module; says whether it is a new root that holds parameters."""
         return self._roots.add(module)
+
+    def root_made_anew(self, module: torch.nn.Module) -> bool:
+        """Take note of a called module that stands for a root; says whether it is one."""
+        return self._roots.made_anew(module)
 
     def expect_root(self, module: torch.nn.Module) -> bool:
         """Take the names of a module that was not called yet; says whether they are new."""

@@ -36,7 +36,7 @@ class CompileMode:
         self.eager = EagerMode(spec)
         self._verified = False
         self._compiled_before = compiled_frames()
-        self._compiled: list[weakref.ref[torch.nn.Module]] = []
+        self._compiled: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._left: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self.device = self.eager.device = spec.device or "cpu"
 
@@ -63,7 +63,7 @@ class CompileMode:
             return
         if module not in self._left and not any(map(is_compiled_by_script, module.modules())):
             compile_in_place(module, self.backend)
-            self._compiled.append(weakref.ref(module))
+            self._compiled.add(module)
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Take over a function that computes a training's loss and gradients in one, as torch.func makes them."""
@@ -109,10 +109,8 @@ class CompileMode:
 
     def leave(self) -> None:
         """Make the modules that were compiled here eager again."""
-        for reference in self._compiled:
-            module = reference()
-            if module is not None:
-                undo_compile_in_place(module)
+        for module in self._compiled:
+            undo_compile_in_place(module)
 
     def adapter(self) -> Adapter:
         return load_adapter("compiled.adapter:CompileAdapter", self.spec)

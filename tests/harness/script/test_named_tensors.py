@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -111,6 +112,64 @@ def test_dead_modules_are_forgotten() -> None:
     # then its names are gone, and those of the other one stay what they were
     assert [name.rpartition(".")[2] for name in names(roots)] == ["weight", "bias"]
     assert all(name.startswith("critic.") for name in names(roots))
+
+
+class Perturbed(nn.Module):
+    """A library's wrapper around the script's model, made anew for each call."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.base = model
+
+
+def test_tensors_keep_the_names_that_a_dead_wrapper_gave_them() -> None:
+    # given
+    roots, model = RootModules(), nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
+    wrapper = Perturbed(model)
+    roots.add(wrapper)
+    before = names(roots, list(model.parameters()))
+    # when
+    reference = weakref.ref(wrapper)
+    del wrapper
+    gc.collect()
+    # then: of the optimizer's parameters none lost its name, and the wrapper is not held
+    assert reference() is None
+    assert names(roots, list(model.parameters())) == before
+    assert before[0] == "base.0.weight" and before[-1] == "base.1.num_batches_tracked"
+    assert roots.classes() == ["Perturbed"]
+
+
+def test_parameters_of_a_named_model_can_be_swapped() -> None:
+    # given: torch refuses to swap a tensor that somebody holds weakly
+    roots, model = RootModules(), nn.Linear(2, 2)
+    roots.add(Perturbed(model))
+    # when
+    torch.utils.swap_tensors(model.weight, nn.Parameter(torch.ones(2, 2)))
+    # then
+    assert [one.tensor.sum().item() for one in roots.named_tensors([]) if one.name == "base.weight"] == [4.0]
+
+
+def test_a_wrapper_that_is_made_anew_stands_for_the_root() -> None:
+    # given
+    roots, model = RootModules(), nn.Linear(2, 2)
+    first = Perturbed(model)
+    roots.add(first)
+    before = names(roots)
+    # when: both while the first is there and when it is gone
+    again = [roots.made_anew(Perturbed(model))]
+    del first
+    gc.collect()
+    last = Perturbed(model)
+    again += [roots.made_anew(last), roots.made_anew(last), roots.add(last)]
+    # then
+    assert again == [True, True, False, False]
+    assert names(roots) == before == ["base.weight", "base.bias"]
+
+
+def test_a_model_of_the_same_class_with_tensors_of_its_own_stands_for_no_other() -> None:
+    roots, first = RootModules(), nn.Linear(2, 2)
+    roots.add(first)
+    assert not roots.made_anew(nn.Linear(2, 2))
 
 
 def test_a_tensor_describes_itself() -> None:
