@@ -104,7 +104,8 @@ def _show(out: Console, compared: list[RunComparison], top: int) -> None:
     for one in compared:
         losses, first = one.losses, one.first_tensor
         if first is None:
-            tensor = "none" if one.digest_steps else "not recorded"
+            tensor = "none compared" if _nothing_in_common(one.parameters) else "none"
+            tensor = tensor if one.digest_steps else "not recorded"
         else:
             tensor = f"{first.tensor}{' (gradient)' if first.what == 'gradient' else ''} at step {first.step:,}"
         rows.add_row(
@@ -124,12 +125,21 @@ def _show(out: Console, compared: list[RunComparison], top: int) -> None:
             _show_parameters(out, one, one.parameters, top)
 
 
+def _nothing_in_common(parameters: ParameterComparison | None) -> bool:
+    """Whether both sides have tensors, and none by a name that the other one knows."""
+    if parameters is None or parameters.drifts or parameters.mismatches:
+        return False
+    return bool(parameters.only_a and parameters.only_b)
+
+
 def _show_parameters(out: Console, one: RunComparison, parameters: ParameterComparison, top: int) -> None:
     """Print how far the parameters are apart after the last step that both kept, and those that have no counterpart."""
     differing = [drift for drift in parameters.drifts if drift.differing]
     count = len(parameters.drifts)
     head = f"\n{one.b} against {one.a}, after step {one.parameters_step:,}: "
-    if not differing:
+    if _nothing_in_common(parameters):
+        out.print(f"{head}no tensor has the same name in both, so none was compared", soft_wrap=True)
+    elif not differing:
         out.print(f"{head}all {count} parameters and buffers are identical bit for bit")
     else:
         out.print(f"{head}{len(differing)} of {count} parameters and buffers differ")
