@@ -196,13 +196,23 @@ def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterato
                 if key in IMPLEMENTATION or key not in theirs or _same(ours[key], theirs[key]):
                     continue
                 if key == "params":
-                    counts = f"{len(ours[key])} against {len(theirs[key])}"
-                    yield _said(step, key, f"other parameters: {counts} {place}")
+                    yield _said(step, key, f"other parameters: {_other_parameters(ours[key], theirs[key])} {place}")
                     continue
                 size = _relative(ours[key], theirs[key])
                 text = f"{key} {_shown(ours[key])} against {_shown(theirs[key])} {place}"
                 follows = late and size is not None and size < DRIFTING
                 yield SetupDifference("hyper-parameter", step, key, text, size, follows=follows)
+
+
+def _other_parameters(a: Sequence[str], b: Sequence[str]) -> str:
+    """Where the counts are equal, the first names that only one side has."""
+    if len(a) != len(b):
+        return f"{len(a)} against {len(b)}"
+    only = [[name for name in here if name not in there] for here, there in ((a, b), (b, a))]
+    if not (only[0] and only[1]):
+        return f"the same {len(a)} in another order"
+    shown = [", ".join(f"`{name}`" for name in names[:2]) + (", ..." if len(names) > 2 else "") for names in only]
+    return " against ".join(shown)
 
 
 def _said(step: int, name: str, text: str) -> SetupDifference:

@@ -53,7 +53,7 @@ def initial_differences(
         if lacking:
             quoted = [f"`{name}`" for name in lacking[:MOST_NAMED]]
             more = len(lacking) - len(quoted)
-            listed = ", ".join(quoted) + (f" and {more} more tensors" if more else "")
+            listed = ", ".join(quoted) + (f" and {more} more tensor{'s' if more > 1 else ''}" if more else "")
             text = f"{listed} {'is' if len(lacking) == 1 else 'are'} missing in {side.manifest.label}"
             found.append(SetupDifference("initial", 0, lacking[0], text))
     states = (state_a, state_b) if _of_the_beginning(state_a) and _of_the_beginning(state_b) else (None, None)

@@ -155,6 +155,12 @@ def test_missing_extra_and_misshapen_parameters(tmp_path: Path) -> None:
     ]
 
 
+def test_missing_tensors_are_counted_in_the_right_number(tmp_path: Path) -> None:
+    others = {f"w{place}": WEIGHT for place in range(4)}
+    (text,) = [one.text for one in found(tmp_path, initial=({**INITIAL, **others}, INITIAL))]
+    assert text == "`w0`, `w1`, `w2` and 1 more tensor are missing in compile"
+
+
 def group(**changes: Any) -> Any:
     return [{"class": "SGD", "groups": [{**SGD[0]["groups"][0], **changes}]}]  # type: ignore[dict-item]
 
@@ -169,7 +175,14 @@ def group(**changes: Any) -> Any:
         ([(0, SGD)], [(0, group(foreach=True))], None, 0, ""),
         ([(0, SGD)], [(0, group(lr=float(np.float32(0.05))))], None, 0, ""),
         ([(0, group(betas=[0.9, 0.99]))], [(0, group(betas=[0.9, 0.999]))], "betas", 0, None),
-        ([(0, SGD)], [(0, group(params=["other"]))], "params", 0, None),
+        ([(0, group(params=["w"]))], [(0, group(params=["other"]))], "params", 0,
+         "other parameters: `w` against `other` (SGD, group 0, from step 0)"),
+        ([(0, group(params=["a", "b", "c"]))], [(0, group(params=["d", "e", "f"]))], "params", 0,
+         "other parameters: `a`, `b`, ... against `d`, `e`, ... (SGD, group 0, from step 0)"),
+        ([(0, group(params=["a", "b"]))], [(0, group(params=["b", "a"]))], "params", 0,
+         "other parameters: the same 2 in another order (SGD, group 0, from step 0)"),
+        ([(0, group(params=["a", "b"]))], [(0, group(params=["a"]))], "params", 0,
+         "other parameters: 2 against 1 (SGD, group 0, from step 0)"),
         ([(0, SGD)], [(0, [{"class": "Adam", "groups": []}])], "optimizer", 0, "optimizer SGD against Adam (from step 0)"),
         ([(0, SGD)], [(0, [*SGD, *SGD])], "optimizers", 0, "1 against 2 optimizers (from step 0)"),
     ],
