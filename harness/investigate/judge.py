@@ -32,6 +32,7 @@ from .completeness import accounted
 from .ended_by_values import ended_by_values, length_in_words
 from .evidence import PairEvidence, evidence_for
 from .judged_ranks import judged_by_rank
+from .lacking_experiments import command_for
 from .ops import localizations
 from .pair_scores import Scores, accuracy_of, scores_of, spec_of, with_explanations
 from .question import proven
@@ -186,14 +187,6 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     if by_values and label in controls and controls[label].what == "steps":
         # it has the reference's length, as it began its last step in that state
         controls[label] = Repetition(True, text=f"{label} repeats bit for bit up to its last common step")
-    # What makes the experiments that the pair lacks: for runs of one investigation, without running them again
-    if a.manifest.in_process or b.manifest.in_process:
-        command = "numdrift investigate SCRIPT"
-    elif a.path.parent != b.path.parent or a.manifest.suffix != b.manifest.suffix:
-        command = "numdrift investigate"
-    else:
-        suffix = f" --suffix {a.manifest.suffix}" if a.manifest.suffix else ""
-        command = f"numdrift investigate {a.path.parent}{suffix}"
     # Why no step can be started from a state, which the repetition was told when it tried to keep one
     lacking = f"{STATE} is not available: "
     notices = () if evidence.a_again is None else evidence.a_again.manifest.notices
@@ -212,7 +205,7 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
             steps=scores.steps,
             unscored=scores.why,
             stateless=f"no step of this script can be started from another run's state: {why}" if why else "",
-            command=command,
+            command=command_for(a, b),
             common_steps=compared.common_steps if compared.cut_short else None,
             compiles=any(spec_of(run).base == "compile" for run in (a, b)),
         )

@@ -1,0 +1,30 @@
+"""The command that makes the experiments that a pair of runs lacks, as its reader can type it."""
+
+from __future__ import annotations
+
+import shlex
+
+from ..runs.recorded_run import RecordedRun
+from .pair_scores import spec_of
+
+
+def command_for(a: RecordedRun, b: RecordedRun) -> str:
+    """Runs of one investigation are taken up again, without running them once more. Runs of two, or an experiment and
+    a run, are two modes of their script; where it is not one script that two modes train, the script is left to fill
+    in."""
+    first, second = a.manifest, b.manifest
+    if first.in_process or second.in_process:
+        return "numdrift investigate SCRIPT"
+    if a.path.parent == b.path.parent and first.suffix == second.suffix:
+        suffix = f" --suffix {first.suffix}" if first.suffix else ""
+        return f"numdrift investigate {a.path.parent}{suffix}"
+    modes = [str(spec_of(run)) for run in (a, b)]
+    alike = ("script_sha256", "module", "arguments", "world_size")
+    if first.mode == second.mode or any(getattr(first, one) != getattr(second, one) for one in alike):
+        return "numdrift investigate SCRIPT"
+    words = ["numdrift", "investigate"]
+    words += ["-m", first.module] if first.module else [first.reproducer]
+    words += [word for mode in modes for word in ("--mode", mode)]
+    words += ["--nproc", str(first.world_size)] if first.world_size > 1 else []
+    words += ["--", *first.arguments] if first.arguments else []
+    return shlex.join(words)
