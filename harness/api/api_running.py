@@ -15,7 +15,8 @@ from ..errors import RunNotFound, nearest
 from ..launch.batch_kernels import OwnKernels, own_kernels
 from ..launch.batch_plan import BatchPlan, planned
 from ..launch.execute_batch import execute
-from ..launch.running_process import JournalProgress, ProcessEnd
+from ..launch.journal_tail import JournalProgress
+from ..launch.running_process import ProcessEnd
 from ..launch.supervise import Reporter
 from ..records.mode_spec import ModeSpec, parse_modes
 from ..records.run_request import RunOptions, requested, user_options
@@ -200,7 +201,7 @@ class Lines(Silent):
 
     def ended(self, name: str, end: ProcessEnd) -> None:
         last = self._last.pop(name, None)  # a later round may have a run of the same name
-        steps = "no step" if last is None else f"{last.steps:,} steps"
+        steps = "no step" if last is None or not last.steps else f"{last.steps:,} steps"
         self.say(f"  {name}: {steps}, {end.seconds:.1f} s")
 
     def say(self, text: str) -> None:

@@ -11,18 +11,22 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from ..launch.running_process import JournalProgress, ProcessEnd, Understood
+from ..launch.journal_tail import JournalProgress, Understood
+from ..launch.running_process import ProcessEnd
 from .output import console
 
 PLAIN_EVERY_SECONDS = 5.0
+
+SILENT_EVERY_SECONDS = 60.0
+"""Between two plain lines that say the same step is still under way."""
 
 COMPILING_EVERY_SECONDS = 30.0
 """Between two plain lines that say the same graph is still being compiled."""
 
 
 def describe(progress: JournalProgress, expected: int = 0) -> str:
-    """Steps, loss and speed in one phrase, or what is being compiled; `expected` graphs are known from an earlier run
-    of the mode, 0 where there was none."""
+    """Steps, loss and speed in one phrase, or what takes long in the step under way; `expected` graphs are known from
+    an earlier run of the mode, 0 where there was none."""
     under_way = progress.compilations
     if under_way.under_way:
         of = f" of {expected}" if expected >= under_way.graphs else ""
@@ -30,12 +34,23 @@ def describe(progress: JournalProgress, expected: int = 0) -> str:
         seconds = time.monotonic() - under_way.since
         graph = f"{under_way.again} again, to see inside of it" if under_way.again else f"{under_way.graphs}{of}"
         return f"step {progress.steps:,}  compiling graph {graph} ({what}), {seconds:.0f} s so far"
+    if progress.silent_since is not None:
+        return f"step {progress.steps:,}  {time.monotonic() - progress.silent_since:.0f} s so far"
     loss = "no loss" if progress.loss is None else f"loss {progress.loss:.6g}"
     said = f"step {progress.steps:,}  {loss}"
     if not (progress.steps and progress.seconds):
         return said
     rate = progress.steps / progress.seconds
     return f"{said}  {rate:,.1f} steps/s" if rate >= 1 else f"{said}  {1 / rate:,.1f} s/step"
+
+
+def how_it_ended(end: ProcessEnd) -> str:
+    """One word for the end of a run, or two, as far as its process tells it: its manifest says more."""
+    if end.why not in ("exited", "out-of-memory"):
+        return {"timeout": "timed out"}.get(end.why, "interrupted")
+    if end.returncode < 0:
+        return "killed for lack of memory" if end.why == "out-of-memory" else "killed"
+    return "failed" if end.returncode else "ended"
 
 
 class TerminalReporter:
@@ -71,6 +86,8 @@ class TerminalReporter:
     def progressed(self, name: str, progress: JournalProgress) -> None:
         for line in self._understood.block(name, progress.understood):
             self._progress.console.print(line, soft_wrap=True)
+        if progress.silent_since is not None:
+            return  # the bar shows the seconds
         self._steps[name] = progress.steps
         said = describe(progress, self._understood.graphs(name, progress))
         self._progress.update(self._tasks[name], completed=progress.steps, said=said)
@@ -80,8 +97,10 @@ class TerminalReporter:
         self._progress.stop_task(task)
         steps = self._steps.get(name, 0)
         self._progress.update(task, total=steps or 1, completed=steps or 1)  # a bar of 0 of 0 would pulse for ever
-        if not steps:
-            self._progress.update(task, said="no step")
+        how = how_it_ended(end)
+        if not steps or how != "ended":
+            at = f"step {steps:,}" if steps else "no step"
+            self._progress.update(task, said=at if how == "ended" else f"{how}, {at}")
         if end.returncode == 0:  # all modes run one script: the others will take as many steps
             for other, other_task in self._tasks.items():
                 if other != name and self._progress.tasks[other_task].total is None:
@@ -98,6 +117,7 @@ class PlainReporter:
         self._said: dict[str, float] = {}
         self._last: dict[str, str] = {}
         self._compiling = ("", 0, 0)
+        self._silent = ("", -1)
 
     def __enter__(self) -> Self:
         return self
@@ -114,6 +134,12 @@ class PlainReporter:
             self._say(line)
         now, under_way = time.monotonic(), progress.compilations
         expected = self._understood.graphs(name, progress)
+        if progress.silent_since is not None:
+            silent = (name, progress.steps)
+            if silent != self._silent or now - self._said[name] >= SILENT_EVERY_SECONDS:
+                self._said[name], self._silent = now, silent
+                self._say(f"{name}: {describe(progress)}")
+            return
         if not under_way.under_way:
             self._last[name] = describe(progress)
         elif now - under_way.since < PLAIN_EVERY_SECONDS:
@@ -126,7 +152,7 @@ class PlainReporter:
             self._say(f"{name}: {describe(progress, expected)}")
 
     def ended(self, name: str, end: ProcessEnd) -> None:
-        self._say(f"{name}: ended, {self._last.get(name, 'no step')}  {end.seconds:.1f} s")
+        self._say(f"{name}: {how_it_ended(end)}, {self._last.get(name, 'no step')}  {end.seconds:.1f} s")
 
     def _say(self, text: str) -> None:
         if not self._quiet:

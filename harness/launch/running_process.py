@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -12,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..records.mode_spec import ModeSpec
 from .guest_process import GuestProcess, Launch, Processes, inherited_by, start
+from .journal_tail import Tail
 
 GRACE_SECONDS = 5.0
 """How long a process may take to end after it was asked to, before it is killed."""
@@ -40,89 +40,6 @@ class ProcessEnd:
     at: float = 0.0
     rank: int = 0
     ranks: tuple[ProcessEnd, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Understood:
-    """What a run has made of its script, or (`kind` is "doubt") not; `source` is a file and line, or empty."""
-
-    kind: str
-    text: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Compilations:
-    """The graphs that a run has compiled; of the one that is `under_way`, its number from 1 on is `graphs`, `line` is
-    the script's line that called it, and `since` when we saw it begin, as `time.monotonic()` has it. One that is
-    compiled once more, to see inside of it, has its number in `again` and is not counted."""
-
-    graphs: int = 0
-    under_way: bool = False
-    backward: bool = False
-    line: str = ""
-    since: float = 0.0
-    again: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class JournalProgress:
-    """How far a run is: `steps` ended so far, the last loss (None where a step had none), seconds of training, what
-    was understood of the script so far, and what it compiles."""
-
-    steps: int
-    loss: float | None
-    seconds: float
-    understood: tuple[Understood, ...] = ()
-    compilations: Compilations = Compilations()
-
-
-class Tail:
-    """Reads the lines that came to an event log since the last look."""
-
-    def __init__(self, events: Path) -> None:
-        self._events = events
-        self._offset = 0
-        self.ended_well = False
-        self.progress = JournalProgress(0, None, 0.0)
-
-    def advance(self) -> bool:
-        """Read on; says whether there is something to tell: a step has ended since the last call, or a graph is being
-        compiled."""
-        try:
-            with self._events.open("rb") as file:
-                file.seek(self._offset)
-                text = file.read()
-        except FileNotFoundError:
-            return False
-        complete = text[: text.rfind(b"\n") + 1]  # the process may be in the middle of the last line
-        self._offset += len(complete)
-        lines = complete.splitlines()
-        understood = list(self.progress.understood)
-        compilations = self.progress.compilations
-        for line in lines:
-            if line.startswith((b'{"event":"adoption"', b'{"event":"doubt"')):
-                event: dict[str, Any] = json.loads(line)
-                understood.append(Understood(event.get("kind", "doubt"), event["text"], event["source"]))
-            elif line.startswith(b'{"event":"compiling"'):
-                event = json.loads(line)
-                again, now = event.get("again", 0), time.monotonic()
-                graphs = compilations.graphs + (not again)
-                compilations = Compilations(graphs, True, event["backward"], event["line"], now, again)
-            elif line.startswith(b'{"event":"compiled"'):
-                compilations = Compilations(compilations.graphs)
-        if lines and lines[-1].startswith(b'{"event":"end"'):
-            self.ended_well = json.loads(lines[-1]).get("exit_code") == 0
-        # Steps are told by their first bytes and only the last is parsed: a fast script writes thousands between looks.
-        steps = [line for line in lines if line.startswith(b'{"event":"step"')]
-        if not steps:
-            self.progress = replace(self.progress, understood=tuple(understood), compilations=compilations)
-            return compilations.under_way
-        last: dict[str, Any] = json.loads(steps[-1])
-        losses = last["losses"]
-        loss = float(losses[0]) if losses else None
-        self.progress = JournalProgress(last["step"] + 1, loss, last["seconds"], tuple(understood), compilations)
-        return True
 
 
 class Running:

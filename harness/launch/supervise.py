@@ -13,7 +13,8 @@ from types import FrameType
 from typing import BinaryIO, Protocol
 
 from .guest_process import Launch, Processes
-from .running_process import JournalProgress, ProcessEnd, Running, RunningRanks
+from .journal_tail import JournalProgress
+from .running_process import ProcessEnd, Running, RunningRanks
 
 POLL_SECONDS = 0.05
 

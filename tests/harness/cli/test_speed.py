@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from numdrift.harness.cli.progress import PlainReporter, UnderstoodLines, describe
-from numdrift.harness.launch.running_process import Compilations, JournalProgress
+from numdrift.harness.launch.journal_tail import Compilations, JournalProgress
+from numdrift.harness.launch.running_process import Ended, ProcessEnd
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,43 @@ def test_a_long_compilation_is_said_once_and_then_now_and_then(monkeypatch: pyte
     ]
     # and a later run of the mode knows how many there are
     assert "compile-again: step 0  compiling graph 2 of 3 (backward, train.py:7), 5 s so far" in follow("compile-again")
+
+
+def test_a_silent_step_is_said_at_once_and_then_every_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a first step in which nothing is heard for 200 seconds, told of at every second from 30 on
+    clock, shown = [100.0], io.StringIO()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    reporter = PlainReporter(Console(file=shown, width=200), UnderstoodLines())
+    reporter.started("lazy")
+    for second in range(30, 200):
+        clock[0] = 100.0 + second
+        reporter.progressed("lazy", JournalProgress(0, None, 0.0, silent_since=100.0))
+    # when: it is killed
+    reporter.ended("lazy", ProcessEnd(-9, "exited", 200.0))
+    # then
+    assert shown.getvalue().splitlines() == [
+        "lazy: started",
+        "lazy: step 0  30 s so far",
+        "lazy: step 0  90 s so far",
+        "lazy: step 0  150 s so far",
+        "lazy: killed, no step  200.0 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("returncode", "why", "said"),
+    [
+        (0, "exited", "ended"),
+        (1, "exited", "failed"),
+        (-11, "exited", "killed"),
+        (-9, "out-of-memory", "killed for lack of memory"),
+        (-15, "timeout", "timed out"),
+        (0, "timeout", "timed out"),
+        (-2, "interrupted", "interrupted"),
+    ],
+)
+def test_the_last_line_says_how_a_run_ended(returncode: int, why: Ended, said: str) -> None:
+    shown = io.StringIO()
+    reporter = PlainReporter(Console(file=shown, width=200), UnderstoodLines())
+    reporter.ended("lazy", ProcessEnd(returncode, why, 3.2))
+    assert shown.getvalue() == f"lazy: {said}, no step  3.2 s\n"

@@ -12,8 +12,9 @@ import pytest
 
 from numdrift.harness.errors import UsageError
 from numdrift.harness.launch.guest_process import Launch, environment, interpreter, start
+from numdrift.harness.launch.journal_tail import SILENT_SECONDS, Compilations, JournalProgress, Tail
 from numdrift.harness.launch.preloaded import circumstances
-from numdrift.harness.launch.running_process import Compilations, JournalProgress, ProcessEnd, Tail
+from numdrift.harness.launch.running_process import ProcessEnd
 from numdrift.harness.launch.supervise import EndingSignal, signals_for, supervise
 from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
@@ -241,6 +242,44 @@ def test_a_tail_says_what_is_being_compiled_until_it_is(tmp_path: Path) -> None:
     with events.open("a") as file:
         file.write('{"event":"compiled","seconds":2}\n')
     assert not tail.advance() and tail.progress.compilations == Compilations(2)
+
+
+def test_a_tail_gives_a_sign_of_life_in_a_long_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a run that starts, and whose first step takes long
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    events = tmp_path / "events.jsonl"
+    tail = Tail(events)
+    heard = list[tuple[float, bool, float | None]]()
+
+    def look(at: float, line: str = "") -> None:
+        clock[0] = at
+        with events.open("a") as file:
+            file.write(line)
+        heard.append((at, tail.advance(), tail.progress.silent_since))
+
+    # when
+    look(100 + SILENT_SECONDS - 1)
+    look(100 + SILENT_SECONDS)
+    look(140, '{"event":"compiling","backward":false,"line":"a/train.py:3"}\n')
+    look(200, '{"event":"compiled","seconds":1}\n')
+    look(200 + SILENT_SECONDS)
+    look(240, '{"event":"step","step":0,"losses":[0.5],"seconds":0.1}\n')
+    look(241)
+    look(240 + SILENT_SECONDS)
+    look(290, '{"event":"end","exit_code":0}\n')
+    # then: since when the step is under way, compiling included
+    assert heard == [
+        (129, False, None),
+        (130, True, 100),
+        (140, True, None),
+        (200, False, None),
+        (230, True, 100),
+        (240, True, None),
+        (241, False, None),
+        (270, True, 240),
+        (290, False, None),
+    ]
 
 
 def test_what_is_ignored_stays_ignored_for_the_scripts_too() -> None:

@@ -19,7 +19,8 @@ from numdrift.harness.errors import WorkerError, WorkerGone
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.launch.execute_batch import BatchResult, execute_together
 from numdrift.harness.launch.held_processes import HeldProcesses
-from numdrift.harness.launch.running_process import JournalProgress, ProcessEnd, Running
+from numdrift.harness.launch.journal_tail import JournalProgress
+from numdrift.harness.launch.running_process import ProcessEnd, Running
 from numdrift.harness.localize.held_run import Worker
 from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
