@@ -101,8 +101,8 @@ def main() -> None:
         _say(str(error))
         sys.exit(error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:  # a group without a command: its help, which has lines
-        print(error.format_message(), file=sys.stderr)
-        sys.exit(2)
+        print(error.format_message())
+        sys.exit(0)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         name = context.command_path if context else "numdrift"
