@@ -98,7 +98,16 @@ def end_of(error: BaseException | None, script: str) -> ScriptEnd:
     allocator = "can't allocate memory" in str(error) or "not enough memory" in str(error)
     is_memory = "OutOfMemoryError" in names or isinstance(error, MemoryError) or allocator
     place = place_of(error, script)
+    if place and is_of_a_graph(error):
+        place += " (where the graph is executed; the op itself may be of an earlier line)"
     return ScriptEnd("out-of-memory" if is_memory else "crashed", 1, first_line(error) + place)
+
+
+def is_of_a_graph(error: BaseException) -> bool:
+    """Whether an op of a graph of lazy tensors raised it. Code of the script's own that TorchScript runs is told apart
+    by its lines, which stand below the heading; such a graph has none (torch 2.13)."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return INTERPRETER in "".join(lines[:1]) and not any(line.startswith("  File ") for line in lines)
 
 
 def place_of(error: BaseException, script: str) -> str:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._lazy.ts_backend
 
-from numdrift.harness.script.main_module import end_of, first_line
+from numdrift.harness.script.main_module import ScriptEnd, end_of, first_line
 
 
 def test_what_an_op_raised_under_a_compiler_is_said() -> None:
@@ -24,6 +25,31 @@ def test_what_an_op_raised_under_a_compiler_is_said() -> None:
 def test_the_first_line_of_any_other_error_is_its_message() -> None:
     assert first_line(ValueError("one\ntwo")) == "ValueError: one"
     assert end_of(MemoryError(), "train.py").status == "out-of-memory"
+
+
+def raised_by(source: str, **names: object) -> ScriptEnd:
+    with pytest.raises(RuntimeError) as raised:
+        exec(compile(source, __file__, "exec"), names)  # noqa: S102, a script of this test
+    return end_of(raised.value, __file__)
+
+
+def test_an_error_of_a_lazy_graph_has_the_line_that_executes_it() -> None:
+    # given: the product is of the first line, and the lazy core computes it where its value is asked for
+    torch._lazy.ts_backend.init()
+    x = torch.ones(2, 2, device="lazy", dtype=torch.float64)
+    end = raised_by("y = x @ w\n\ny.cpu()", x=x, w=torch.ones(2, 2, device="lazy"))
+    where = " (where the graph is executed; the op itself may be of an earlier line)"
+    assert end.message.endswith(f"test_script_end.py:3){where}")
+
+
+@torch.jit.script
+def scripted_product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x @ y
+
+
+def test_an_error_of_the_scripts_own_torchscript_has_its_line() -> None:
+    end = raised_by("f(x, x)", f=scripted_product, x=torch.ones(1, 2))
+    assert end.message.endswith("test_script_end.py:1)")
 
 
 def test_what_fails_in_torchscript_or_has_no_kernel_is_one_sentence() -> None:
