@@ -8,6 +8,7 @@
     │   ├── GraphsNotFound        graphs that a run did not record, or has not
     │   ├── MetricsNotFound       metrics that a run did not take
     │   ├── KernelNotFound        an op or a kernel that is not there
+    │   ├── ExtraNotFound         a library that one of numdrift's extras installs, and that is not there
     │   ├── SnapshotError         a snapshot that cannot be read, or not be executed
     │   ├── PartitionError        a module that cannot be partitioned within the limits (a ValueError, too)
     │   └── CompileError          a kernel's source that does not compile
@@ -75,6 +76,16 @@ class MetricsNotFound(UsageError):
 
 class KernelNotFound(UsageError):
     """An op that torch does not have, or a kernel that the op does not have."""
+
+
+class ExtraNotFound(UsageError):
+    """A `library` that cannot be imported and that `numdrift[extra]` installs."""
+
+    def __init__(self, library: str, extra: str, why: str) -> None:
+        said = " ".join(why.split())
+        super().__init__(f"{library} cannot be imported ({said}): pip install 'numdrift[{extra}]'")
+        self.library = library
+        self.extra = extra
 
 
 class PartitionError(UsageError, ValueError):

@@ -1,0 +1,1 @@
+"""Runs in the files of other tools: tables, TensorBoard, MLflow, Weights & Biases."""

@@ -1,0 +1,82 @@
+"""The formats that runs are exported to, and how an export is put in place: whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import CollisionError, UsageError
+from ...records.codec import json_text
+from .exported_run import Export, ExportedRun
+from .mlflow_store import write_store
+from .run_table import write_csv, write_parquet
+from .tensorboard_events import write_events
+from .wandb_files import write_offline
+
+MARK = "numdrift-export.json"
+"""In the folder of an export: what it is. Only a folder that has it is ever replaced."""
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFormat:
+    """A format: how it is written, whether into a folder (in which MARK lies already), and the command that opens it,
+    where `{}` is the path."""
+
+    write: Callable[[Export], None]
+    is_folder: bool = False
+    opened_by: str = ""
+
+
+FORMATS = {
+    "csv": ExportFormat(write_csv),
+    "parquet": ExportFormat(write_parquet),
+    "tensorboard": ExportFormat(write_events, is_folder=True, opened_by="tensorboard --logdir {}"),
+    "mlflow": ExportFormat(
+        write_store, is_folder=True, opened_by="MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {}"
+    ),
+    "wandb": ExportFormat(write_offline, is_folder=True, opened_by="wandb sync {}/wandb/offline-run-*"),
+}
+
+
+def export_runs(investigation: str, runs: Sequence[ExportedRun], to: str, output: Path, *, force: bool) -> None:
+    """Write runs in one of FORMATS to a path, where they appear when all of them are written.
+
+    Raises CollisionError for a path that exists where `force` is off; with it a file is replaced, and a folder that an
+    export has written, no other. Raises UsageError and ExtraNotFound, too.
+    """
+    chosen = FORMATS[to]
+    _refuse(output, chosen, force=force)
+    written = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if chosen.is_folder:
+            written.mkdir()
+            facts = {"schema": SCHEMA, "format": to, "investigation": investigation, "runs": [run.name for run in runs]}
+            (written / MARK).write_text(json_text(facts), encoding="utf-8")
+        chosen.write(Export(investigation, runs, written, output))
+        if output.is_dir():
+            shutil.rmtree(output)
+        written.replace(output)
+    except OSError as error:
+        raise UsageError(f"{error.filename or output} cannot be written: {error.strerror or error}") from None
+    finally:  # what was not put in place
+        shutil.rmtree(written, ignore_errors=True)
+        written.unlink(missing_ok=True)
+
+
+def _refuse(output: Path, chosen: ExportFormat, *, force: bool) -> None:
+    if not output.exists():
+        return
+    if not force:
+        raise CollisionError(output, "choose another --output, or replace it with --force")
+    if output.is_dir() and not chosen.is_folder:
+        raise CollisionError(output, "it is a folder; name a file with --output")
+    if chosen.is_folder and not (output / MARK).is_file():
+        raise CollisionError(
+            output, "no export has written it, so --force does not replace it; choose another --output"
+        )

@@ -1,0 +1,98 @@
+"""What an export holds of a run: of each step the losses, what the script logged, and the seconds of training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ...errors import JournalError
+from ...runs.journal import StepRecord
+from ...runs.recorded_run import RecordedRun
+from ...runs.run_layout import MANIFEST
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRun:
+    """One process of a run. `name` is that of its folder, which no other run of the investigation has; from rank 1 on
+    the rank stands behind it. `facts` are what was asked for and how it ended, by name. `began` and `ended` are seconds
+    since 1970.
+
+    `takes_turns` says that several optimizers end steps that have losses, as in a GAN: their losses are no one curve.
+    """
+
+    name: str
+    mode: str
+    suffix: str
+    rank: int
+    facts: Mapping[str, str]
+    status: str
+    began: float
+    ended: float
+    steps: Sequence[StepRecord]
+    takes_turns: bool
+
+    def scalars(self, step: StepRecord) -> dict[str, float]:
+        """The numbers of a step, each by the name of its curve; the losses of each optimizer are curves of their own
+        where several take turns: `optimizer_1/loss`."""
+        turn = f"optimizer_{turn_of(step)}/" if self.takes_turns else ""
+        losses = {f"{turn}{loss_name(place)}": loss for place, loss in enumerate(step.losses)}
+        return losses | {logged_name(name): value for name, value in step.logged.items()} | {"seconds": step.seconds}
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What a format is told to write: runs of an investigation, into `path`, a new file or an empty folder. Only when
+    all is written is it moved to `place`, where it is from then on."""
+
+    investigation: str
+    runs: Sequence[ExportedRun]
+    path: Path
+    place: Path
+
+
+def exported(run: RecordedRun) -> ExportedRun:
+    """What an export holds of a run. Raises JournalError."""
+    manifest, journal = run.manifest, run.journal
+    try:
+        began = datetime.fromisoformat(manifest.started).timestamp()
+    except ValueError:
+        raise JournalError(run.path / MANIFEST, f"{manifest.started!r} is no time that a run started at") from None
+    facts = {
+        "script": manifest.reproducer,
+        "arguments": " ".join(manifest.arguments),
+        "mode": manifest.spec,
+        "suffix": manifest.suffix,
+        "rank": f"{manifest.rank} of {manifest.world_size}",
+        "status": manifest.status,
+        "torch": str(manifest.environment.get("torch", "")),
+        "script_sha256": manifest.script_sha256,
+    }
+    return ExportedRun(
+        name=f"{run.path.parent.name}_{run.path.name}" if manifest.rank else run.path.name,
+        mode=manifest.mode,
+        suffix=manifest.suffix,
+        rank=manifest.rank,
+        facts={name: fact for name, fact in facts.items() if fact},
+        status=manifest.status,
+        began=began,
+        ended=began + manifest.seconds,
+        steps=journal.steps,
+        takes_turns=len(journal.series()) > 1,
+    )
+
+
+def loss_name(place: int) -> str:
+    """What a step's loss is called: its first backward's `loss`, those of further ones `loss_1`, `loss_2`."""
+    return f"loss_{place}" if place else "loss"
+
+
+def logged_name(name: str) -> str:
+    """What a value that the script logged is called; none has the name of something else of a step."""
+    return f"logged/{name}"
+
+
+def turn_of(step: StepRecord) -> int:
+    """The number of the optimizer that ended the step, from 1 on."""
+    return (step.optimizer or 0) + 1  # the first one's steps say nothing until there is another

@@ -1,0 +1,63 @@
+"""Runs as a file store of MLflow: one experiment, a run of MLflow for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import UsageError
+from .exported_run import Export, ExportedRun
+from .optional_library import library_settings, optional_library
+
+SETTINGS = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+"""MLflow 3 opens a store of files where it is told to alone, and tells its makers of its use unless told not to."""
+
+BATCH = 1000
+"""Metrics of one call, of which MLflow takes no more."""
+
+ARTIFACTS = "artifacts"
+"""Where in the store the artifacts of its experiment would be, of which an export has none."""
+
+ENDINGS = {"running": "RUNNING", "complete": "FINISHED", "killed": "KILLED"}
+"""MLflow's word for how a run ended; every other ending is FAILED."""
+
+
+def write_store(export: Export) -> None:
+    """Write with MLflow's own client: an experiment named after the investigation, and in it of each run its metrics by
+    step with the time of the step, and its mode, script, arguments and torch as parameters.
+
+    MLflow writes a metric as text with as many digits as give its 64 bits back, and NaN and infinities as such. A store
+    of files and not a database: in its databases an infinity is 1.8e308. Raises OSError, UsageError and ExtraNotFound.
+    """
+    with library_settings("MLFLOW_", SETTINGS):
+        tracking = optional_library("mlflow.tracking", "mlflow")
+        entities = optional_library("mlflow.entities", "mlflow")
+        refused = optional_library("mlflow.exceptions", "mlflow").MlflowException
+        try:
+            client = tracking.MlflowClient(tracking_uri=export.path.absolute().as_uri())
+            experiment = client.create_experiment(export.investigation, (export.place / ARTIFACTS).absolute().as_uri())
+            for run in export.runs:
+                _write_run(client, entities, experiment, run)
+        except refused as error:
+            raise UsageError(f"MLflow refuses {export.investigation}: {' '.join(str(error).split())}") from error
+
+
+def _write_run(client: Any, entities: Any, experiment: str, run: ExportedRun) -> None:
+    made = client.create_run(experiment, start_time=_milliseconds(run.began), run_name=run.name)
+    parameters = [entities.Param(name, fact) for name, fact in run.facts.items()]
+    client.log_batch(made.info.run_id, params=parameters)
+    metrics = list(_metrics(entities, run))
+    for start in range(0, len(metrics), BATCH):
+        client.log_batch(made.info.run_id, metrics=metrics[start : start + BATCH])
+    ending = ENDINGS.get(run.status, "FAILED")
+    client.set_terminated(made.info.run_id, ending, None if ending == "RUNNING" else _milliseconds(run.ended))
+
+
+def _metrics(entities: Any, run: ExportedRun) -> Iterator[Any]:
+    for step in run.steps:
+        for name, value in run.scalars(step).items():
+            yield entities.Metric(name, value, _milliseconds(run.began + step.seconds), step.step)
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,35 @@
+"""Libraries that an export needs and numdrift does not, imported where one is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ...errors import ExtraNotFound
+
+
+def optional_library(module: str, extra: str) -> Any:
+    """Import a module of a library that is in an extra. Raises ExtraNotFound where it cannot be imported."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ExtraNotFound(module.partition(".")[0], extra, str(error)) from error
+
+
+@contextmanager
+def library_settings(prefix: str, settings: Mapping[str, str]) -> Iterator[None]:
+    """While the context lasts, a library that is told things by variables of that prefix is told these alone: what a
+    user has set for trainings, such as the run to go on with, is not meant for an export."""
+    before = {name: value for name, value in os.environ.items() if name.startswith(prefix)}
+    for name in before:
+        del os.environ[name]
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name in [name for name in os.environ if name.startswith(prefix)]:
+            del os.environ[name]
+        os.environ.update(before)

@@ -1,0 +1,69 @@
+"""All steps of all runs as one tidy table, a row a step: CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .exported_run import Export, ExportedRun, logged_name, loss_name, turn_of
+from .optional_library import optional_library
+
+TEXTS = ("run", "mode", "suffix")
+NUMBERS = ("rank", "step", "optimizer")
+SCHEMA = 1
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunTable:
+    """The rows of the runs. `columns` are run, mode, suffix, rank, step, optimizer (1 where there is one) and seconds;
+    then `loss`, and `loss_1` and so on where a step has several; then the logged values by name. What a step does not
+    have is None, which is not NaN."""
+
+    runs: Sequence[ExportedRun]
+
+    @property
+    def columns(self) -> list[str]:
+        steps = [step for run in self.runs for step in run.steps]
+        losses = [loss_name(place) for place in range(max((len(step.losses) for step in steps), default=0))]
+        logged = dict.fromkeys(logged_name(name) for step in steps for name in step.logged)
+        return [*TEXTS, *NUMBERS, "seconds", *losses, *logged]
+
+    def rows(self) -> Iterator[dict[str, Cell]]:
+        """Each step's cells by column; a column that it has nothing for is left out."""
+        for run in self.runs:
+            for step in run.steps:
+                row: dict[str, Cell] = {"run": run.name, "mode": run.mode, "suffix": run.suffix, "rank": run.rank}
+                row |= {"step": step.step, "optimizer": turn_of(step), "seconds": step.seconds}
+                row |= {loss_name(place): loss for place, loss in enumerate(step.losses)}
+                yield row | {logged_name(name): value for name, value in step.logged.items()}
+
+
+def write_csv(export: Export) -> None:
+    """Write the table as text. A number is written with as many digits as give its 64 bits back; NaN and infinities are
+    `nan`, `inf` and `-inf`, and what a step does not have is empty. Raises OSError."""
+    table = RunTable(export.runs)
+    with export.path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, table.columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table.rows())
+
+
+def write_parquet(export: Export) -> None:
+    """Write the table with pyarrow. Losses and logged values are float64, with NaN and infinities as they are, and null
+    where a step has none. The file's metadata has under `numdrift` what is known of each run, as JSON. Raises OSError
+    and ExtraNotFound."""
+    arrow = optional_library("pyarrow", "parquet")
+    parquet = optional_library("pyarrow.parquet", "parquet")
+    table = RunTable(export.runs)
+    types = dict.fromkeys(TEXTS, arrow.string()) | dict.fromkeys(NUMBERS, arrow.int64())
+    runs = {run.name: dict(run.facts) for run in export.runs}
+    facts = {"schema": SCHEMA, "investigation": export.investigation, "runs": runs}
+    form = arrow.schema(
+        [(name, types.get(name, arrow.float64())) for name in table.columns],
+        metadata={"numdrift": json.dumps(facts)},
+    )
+    parquet.write_table(arrow.Table.from_pylist(list(table.rows()), form), export.path)

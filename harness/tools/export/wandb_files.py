@@ -1,0 +1,66 @@
+"""Runs as offline files of Weights & Biases, a run of W&B for each."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from .exported_run import Export, ExportedRun
+from .optional_library import library_settings, optional_library
+
+
+def write_offline(export: Export) -> None:
+    """Write with W&B's own library as `wandb/offline-run-*`, which `wandb sync` uploads when its user wants it to: a
+    project named after the investigation, of each run the history by step, and its mode, script, arguments and torch as
+    config.
+
+    Nothing leaves the machine: the mode is offline, and the library's reports of its own errors, which look a host up
+    as it starts, are off. A number of the history is JSON text with as many digits as give its 64 bits back; NaN and
+    infinities are the texts `NaN`, `Infinity` and `-Infinity`. The logs of the library itself are removed. Raises
+    OSError, UsageError and ExtraNotFound.
+    """
+    with tempfile.TemporaryDirectory() as logs:
+        own = {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
+        with library_settings("WANDB_", own | {"WANDB_CACHE_DIR": logs, "WANDB_CONFIG_DIR": logs}):
+            library = optional_library("wandb", "wandb")
+            try:
+                for run in export.runs:
+                    _write_run(library, export, run)
+            except library.Error as error:
+                raise UsageError(f"W&B refuses {export.investigation}: {' '.join(str(error).split())}") from error
+    _remove_logs(export.path / "wandb")
+
+
+def _write_run(library: Any, export: Export, run: ExportedRun) -> None:
+    settings = library.Settings(
+        mode="offline",
+        root_dir=str(export.path),
+        reinit="create_new",  # a run of somebody's own in this process goes on
+        silent=True,
+        console="off",
+        disable_git=True,
+        disable_code=True,
+        x_disable_machine_info=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+    )
+    group = run.suffix or None
+    made = library.init(
+        project=export.investigation, name=run.name, group=group, config=dict(run.facts), settings=settings
+    )
+    for step in run.steps:
+        made.log(run.scalars(step) | {"_timestamp": run.began + step.seconds}, step=step.step)
+    made.finish(exit_code=0 if run.status in ("complete", "running") else 1)
+
+
+def _remove_logs(folder: Path) -> None:
+    """Remove what the library wrote of itself, links to which would point nowhere."""
+    for link in folder.glob("debug*.log"):
+        link.unlink()
+    for run in folder.glob("offline-run-*"):
+        for what in ("logs", "tmp"):
+            shutil.rmtree(run / what, ignore_errors=True)
