@@ -31,7 +31,7 @@ COMMANDS = {
     "kernels": "List the kernels of an op, measure them, sweep them over all inputs, compile one.",
     "bundle": "Pack an investigation into one archive for whoever owns the kernel, and open such an archive.",
     "snapshot": "Keep single executions with inputs, outputs and graph, and execute them again in any mode.",
-    "runs": "List, show and remove what was recorded.",
+    "runs": "List, show, export and remove what was recorded.",
     "doctor": "Say which modes work on this machine, and what the others lack.",
 }
 

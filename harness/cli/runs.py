@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
 from ..api.chosen_runs import remove, runs_to_remove
+from ..api.run_exporting import runs_exported
 from ..runs.recorded_run import RecordedRun, find_investigation, investigations, load_run, runs_in
-from .command_options import json_option, out_option
+from ..tools.export.export_format import FORMATS
+from .command_options import force_option, json_option, out_option
 from .output import console, table, write_json
 
 EXAMPLES = """\b
 Examples:
   numdrift runs list
   numdrift runs show runs/sam_tanh/compile_main
+  numdrift runs export sam_tanh --to parquet --output sam_tanh.parquet
   numdrift runs rm sam_tanh --suffix main
 """
 
+EXPORT_EXAMPLES = """\b
+Examples:
+  numdrift runs export sam_tanh --to csv --output sam_tanh.csv
+  numdrift runs export sam_tanh --suffix main --mode cpu --mode lazy --to tensorboard --output logs
+  numdrift runs export runs/sam_tanh --to mlflow --output mlruns
 
-@click.group(epilog=EXAMPLES, help="List, show and remove what was recorded.")
+\b
+Each step's losses, the values that the script gave to numdrift.log, and the seconds since training began.
+  csv          one table, a row a step
+  parquet      the same                                          pip install 'numdrift[parquet]'
+  tensorboard  a folder of event files a run; losses as float32  pip install 'numdrift[tensorboard]'
+  mlflow       a store of files: an experiment, a run of each    pip install 'numdrift[mlflow]'
+  wandb        offline runs; nothing is sent anywhere            pip install 'numdrift[wandb]'
+"""
+
+
+@click.group(epilog=EXAMPLES, help="List, show, export and remove what was recorded.")
 def command() -> None:
     pass
 
@@ -69,6 +88,37 @@ def show(run: Path, json_path: str | None) -> int:
         for name, value in _facts(recorded).items():
             rows.add_row(name, value)
         console().print(rows)
+    return 0
+
+
+@command.command(
+    epilog=EXPORT_EXAMPLES,
+    help="Write what the runs of INVESTIGATION (default: the newest) recorded of each step as files of another tool.",
+)
+@click.argument("investigation", required=False)
+@click.option("--suffix", "suffixes", multiple=True, metavar="TAG", help="Only a batch's runs; may be repeated.")
+@click.option("--mode", "modes", multiple=True, metavar="MODE", help="Only a mode's runs; may be repeated.")
+@click.option("--to", type=click.Choice(tuple(FORMATS)), required=True, help="The format.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), required=True, metavar="PATH",
+    help="The file to write, or the folder where the format is one.",
+)  # fmt: skip
+@out_option
+@force_option
+def export(
+    investigation: str | None,
+    suffixes: tuple[str, ...],
+    modes: tuple[str, ...],
+    to: str,
+    output: Path,
+    out: Path,
+    force: bool,
+) -> int:
+    runs = runs_exported(investigation, out, suffixes, modes, to, output, force=force)
+    steps = sum(len(run.steps) for run in runs)
+    console().print(f"Wrote {output} ({len(runs)} runs, {steps:,} steps)", soft_wrap=True)
+    if command_line := FORMATS[to].opened_by.format(shlex.quote(str(output))):
+        console().print(f"It is opened by: {command_line}", soft_wrap=True)
     return 0
 
 

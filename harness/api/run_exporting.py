@@ -1,0 +1,44 @@
+"""What `numdrift runs export` does: which runs are meant, and that they go into the files of another tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import RunNotFound, UsageError, nearest
+from ..runs.recorded_run import RecordedRun, find_investigation, ranks_of, runs_with_suffixes
+from ..tools.export.export_format import export_runs
+from ..tools.export.exported_run import ExportedRun, exported
+
+
+def runs_exported(
+    investigation: str | None,
+    out: Path,
+    suffixes: Sequence[str],
+    modes: Sequence[str],
+    to: str,
+    output: Path,
+    *,
+    force: bool,
+) -> list[ExportedRun]:
+    """Export the runs of an investigation, by default the newest one: those of these batches and modes, by default
+    all; each process of a run of several. Gives what was exported. Raises UsageError, CollisionError, RunNotFound,
+    ExtraNotFound and JournalError.
+    """
+    folder = find_investigation(out, investigation, suffixes=() if investigation else suffixes)
+    runs = _of_modes(runs_with_suffixes(folder, suffixes), modes, folder)
+    found = [exported(one) for run in runs for one in ranks_of(run)]
+    if not any(run.steps for run in found):
+        raise UsageError(f"{folder}: no step was recorded of {', '.join(run.name for run in found)}: nothing to export")
+    export_runs(folder.resolve().name, found, to, output, force=force)
+    return found
+
+
+def _of_modes(runs: Sequence[RecordedRun], modes: Sequence[str], folder: Path) -> list[RecordedRun]:
+    """The runs in these modes, each named, in full or by its folder. Raises RunNotFound for a mode that none has."""
+    names = [(run.manifest.mode, run.manifest.spec, run.path.name) for run in runs]
+    for mode in modes:
+        if not any(mode in of_run for of_run in names):
+            known = dict.fromkeys(run.manifest.mode for run in runs)
+            raise RunNotFound(f"{folder} has no run of mode {mode!r}: {nearest(mode, known)}")
+    return [run for run, of_run in zip(runs, names, strict=True) if not modes or set(modes) & set(of_run)]
