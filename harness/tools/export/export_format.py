@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import CollisionError, UsageError
 from ...records.codec import json_text
+from ...runs.recorded_run import is_there
 from .exported_run import Export, ExportedRun
 from .mlflow_store import write_store
 from .run_table import write_csv, write_parquet
@@ -39,7 +41,7 @@ FORMATS = {
     "mlflow": ExportFormat(
         write_store, is_folder=True, opened_by="MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {}"
     ),
-    "wandb": ExportFormat(write_offline, is_folder=True, opened_by="wandb sync {}/wandb/offline-run-*"),
+    "wandb": ExportFormat(write_offline, is_folder=True, opened_by="wandb leet {}/wandb"),
 }
 
 
@@ -63,19 +65,24 @@ def export_runs(investigation: str, runs: Sequence[ExportedRun], to: str, output
             shutil.rmtree(output)
         written.replace(output)
     except OSError as error:
-        raise UsageError(f"{error.filename or output} cannot be written: {error.strerror or error}") from None
+        raise UsageError(f"{output} cannot be written: {error.strerror or error}") from None
     finally:  # what was not put in place
         shutil.rmtree(written, ignore_errors=True)
-        written.unlink(missing_ok=True)
+        with suppress(OSError):
+            written.unlink()
 
 
 def _refuse(output: Path, chosen: ExportFormat, *, force: bool) -> None:
-    if not output.exists():
+    if not is_there(output):
         return
     if not force:
         raise CollisionError(output, "choose another --output, or replace it with --force")
+    if not output.is_dir() and not output.is_file():
+        raise CollisionError(output, "it is no file that could be replaced; choose another --output")
     if output.is_dir() and not chosen.is_folder:
         raise CollisionError(output, "it is a folder; name a file with --output")
+    if output.is_file() and chosen.is_folder:
+        raise CollisionError(output, "it is a file; name a folder with --output")
     if chosen.is_folder and not (output / MARK).is_file():
         raise CollisionError(
             output, "no export has written it, so --force does not replace it; choose another --output"

@@ -119,6 +119,8 @@ def test_a_folder_of_something_else_is_replaced_by_nothing(out: Path, tmp_path: 
     error = refused(export(out, *words, mine, "--force"))
     assert "no export has written it" in str(error) and (mine / "thesis.txt").read_text() == "mine"
     assert "it is a folder" in str(refused(export(out, "--to", "csv", "--output", logs, "--force")))
+    assert "it is a file" in str(refused(export(out, *words, mine / "thesis.txt", "--force")))
+    assert "it is no file" in str(refused(export(out, "--to", "csv", "--output", "/dev/null", "--force")))
     # and the export is replaced whole
     assert export(out, "--mode", "again", *words, logs, "--force").exception is None
     assert {path.name for path in logs.iterdir()} == {MARK, "again_first"}
@@ -140,9 +142,23 @@ def test_a_missing_library_is_said_with_its_extra(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_place_that_cannot_be_written_is_named(out: Path) -> None:
-    error = refused(export(out, "--to", "csv", "--output", "/proc/none/steps.csv"))
-    assert "/proc/none" in str(error) and "cannot be written" in str(error)
+@pytest.mark.parametrize("place", ["/proc/none/steps.csv", "/etc/hostname/steps.csv", f"/tmp/{'x' * 300}"])
+def test_a_place_that_cannot_be_written_is_named(out: Path, place: str) -> None:
+    error = refused(export(out, "--to", "csv", "--output", place))
+    assert str(error).startswith(f"{place} cannot be written: ")
+
+
+def test_a_name_that_a_library_does_not_take_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    with numdrift.record("cpu", tmp_path / "runs", "named"):
+        weight = torch.ones(2, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        weight.square().sum().backward()
+        optimizer.step()
+        numdrift.log(**{"50%": 1.0})
+    error = refused(export(tmp_path / "runs", "named", "--to", "mlflow", "--output", tmp_path / "store"))
+    assert "MLflow refuses named" in str(error) and "logged/50%" in str(error)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 @pytest.mark.parametrize(("to", "variable"), [("mlflow", "MLFLOW_RUN_ID"), ("wandb", "WANDB_RUN_ID")])
