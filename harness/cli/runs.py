@@ -116,7 +116,8 @@ def export(
 ) -> int:
     runs = runs_exported(investigation, out, suffixes, modes, to, output, force=force)
     steps = sum(len(run.steps) for run in runs)
-    console().print(f"Wrote {output} ({len(runs)} runs, {steps:,} steps)", soft_wrap=True)
+    count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    console().print(f"Wrote {output} ({count}, {steps:,} step{'s' if steps > 1 else ''})", soft_wrap=True)
     if command_line := FORMATS[to].opened_by.format(shlex.quote(str(output))):
         console().print(f"It is opened by: {command_line}", soft_wrap=True)
     return 0

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import torch
 from torch import nn
 
 import numdrift
+from numdrift.harness.api.run_exporting import runs_exported
 from numdrift.harness.runs.journal import StepRecord
 from numdrift.harness.runs.recorded_run import RecordedRun, runs_in
 from numdrift.harness.tools.export.export_format import export_runs
@@ -164,6 +167,7 @@ def test_losses_of_float32_are_exact_in_tensorboard(runs: list[RecordedRun]) -> 
     assert same({"loss": [float(np.float32(loss)) for loss in losses]}, {"loss": losses})
 
 
+@pytest.mark.slow
 def test_mlflow_gives_every_number_back(
     runs: list[RecordedRun], exported_to: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +191,7 @@ def test_mlflow_gives_every_number_back(
         assert one.info.start_time // 1000 == int(exported(run).began)
 
 
+@pytest.mark.slow
 def test_wandb_gives_every_number_back(runs: list[RecordedRun], exported_to: Callable[[str], Path]) -> None:
     pytest.importorskip("wandb")
     folder = exported_to("wandb") / "wandb"
@@ -211,6 +216,22 @@ def test_wandb_gives_every_number_back(runs: list[RecordedRun], exported_to: Cal
         ]
     # and nothing of the library's own is left that would point outside of the folder
     assert not [path for path in folder.rglob("*") if path.is_symlink() and not path.exists()]
+
+
+def test_each_process_of_a_run_has_a_name_of_its_own(runs: list[RecordedRun], tmp_path: Path) -> None:
+    # given a run of two processes, whose second one lies in the folder of the first
+    folder = tmp_path / "study" / "cpu_main"
+    for place, rank in ((folder, 0), (folder / "rank1", 1)):
+        shutil.copytree(runs[0].path, place)
+        replace(runs[0].manifest, rank=rank, world_size=2).write(place / "run.json")
+    # when
+    table = tmp_path / "steps.csv"
+    found = runs_exported("study", tmp_path, (), (), "csv", table, force=False)
+    # then
+    names = [("cpu_main", 0), ("cpu_main_rank1", 1)]
+    assert [(run.name, run.rank) for run in found] == names
+    rows = csv.DictReader(table.read_text().splitlines())
+    assert list(dict.fromkeys((row["run"], int(row["rank"])) for row in rows)) == names
 
 
 def test_losses_of_optimizers_that_take_turns_are_curves_of_their_own(runs: list[RecordedRun]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,7 +65,8 @@ def runs_of(path: Path) -> list[str]:
 def test_the_runs_that_are_meant_are_exported(out: Path, tmp_path: Path, words: list[str], runs: list[str]) -> None:
     table = tmp_path / "made" / "steps.csv"
     result = export(out, *words, "--to", "csv", "--output", table)
-    assert result.exception is None and result.output == f"Wrote {table} ({len(runs)} runs, {2 * len(runs)} steps)\n"
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    assert result.exception is None and result.output == f"Wrote {table} ({count}, {2 * len(runs)} steps)\n"
     assert runs_of(table) == runs
 
 
@@ -161,6 +163,15 @@ def test_a_name_that_a_library_does_not_take_is_said_and_leaves_nothing(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
+def test_the_command_loads_no_library_before_it_needs_one() -> None:
+    code = (
+        f"import sys, numdrift.harness.cli.runs; print([m for m in {sorted(LIBRARIES.values())} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("to", "variable"), [("mlflow", "MLFLOW_RUN_ID"), ("wandb", "WANDB_RUN_ID")])
 def test_what_a_user_has_set_for_trainings_stays_and_is_not_heeded(
     out: Path, tmp_path: Path, to: str, variable: str, monkeypatch: pytest.MonkeyPatch
