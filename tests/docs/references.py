@@ -24,7 +24,8 @@ WIDTH = 100
 
 def commands(command: click.Command, path: tuple[str, ...] = ("numdrift",)) -> Iterator[tuple[str, str]]:
     """Every command with its help, groups before what is in them."""
-    context = click.Context(command, info_name=" ".join(path), max_content_width=WIDTH, terminal_width=WIDTH)
+    settings = {**program.context_settings, "max_content_width": WIDTH, "terminal_width": WIDTH}
+    context = click.Context(command, info_name=" ".join(path), **settings)
     yield " ".join(path), command.get_help(context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
