@@ -36,6 +36,9 @@ NAMED = 2
 LESS_EXACT = 2.0
 """So many times the error of the other side is worth the word: below, both are as exact."""
 
+LEAST = 0.05
+"""A share of the drift below which nobody is helped by the name of what makes it."""
+
 MOST = 0.9
 """A share of the drift beyond which further causes are only counted."""
 
@@ -112,7 +115,9 @@ def answers_of(found: Findings) -> list[tuple[PairFindings, PairAnswer]]:
 
 
 def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
-    if proven:
+    if proven and pair.explained is not None and pair.explained < LEAST:
+        what = f"{pair.b} differs from {pair.a} by rounding alone, and which ops make most of it is not proven"
+    elif proven:
         share = _explained(pair)
         what = f"{_deeds(pair, proven)}; it is rounding{f' and explains {share}' if share else ''}"
     else:
@@ -211,7 +216,8 @@ def _ops(names: Sequence[str]) -> str:
 
 
 def _where(one: Culprit) -> str:
-    places = [place for place in one.places if place]
+    # parts of a Sequential are called by their numbers alone
+    places = [f"module {place}" if place[:1].isdigit() else place for place in one.places if place]
     more = len(places) - NAMED
     shown = " and ".join(places) if more <= 0 else f"{', '.join(places[:NAMED])} and {more} more"
     return f"{f' in {shown}' if places else ''}{_at([one])}"

@@ -73,6 +73,15 @@ def test_one_that_makes_most_of_the_drift_is_named_alone() -> None:
     assert answer.sure.endswith("trained to the end without them, compile is cpu bit for bit")
 
 
+def test_causes_that_make_next_to_nothing_are_not_named() -> None:
+    answer = answer_of(replace(ROUNDING, explained=0.001))
+    assert "tanh_backward" not in answer.what and "is not proven" in answer.what
+    assert (
+        "in module 1 and module 0.weight"
+        in answer_of(replace(ROUNDING, culprits=(cause(places=("1", "0.weight")),))).what
+    )
+
+
 def test_those_that_need_somebody_come_first() -> None:
     found = Findings("train.py", "cpu", {}, [OUTCOMES["equal bits"], FAULT, ROUNDING])
     assert [pair.verdict for pair, _ in answers_of(found)] == ["beyond-rounding", "identical", "rounding"]
