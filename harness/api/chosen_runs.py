@@ -22,8 +22,8 @@ Read = TypeVar("Read")
 PREFERRED = ("pre", "stream", "dynamo", "post")
 """Stages in the order in which one is taken where none is asked for."""
 
-PLOTS = ("*loss_curve.*", "*loss_drift.*", "*_vs_*_drift.*", "*_vs_*_envelope.*")
-"""The pictures that are of an investigation's runs, and go with the last of them."""
+PLOTS = ("*loss_curve.*", "*loss_drift.*", "*_vs_*_drift.*", "*_vs_*_envelope.*", "report.html")
+"""The pictures, and the page, that are of an investigation's runs, and go with the last of them."""
 
 
 def runs_meant(target: str | None, out: Path, mode: str | None = None) -> list[RecordedRun]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from numdrift.harness.records.culprit import (
@@ -17,7 +18,7 @@ from numdrift.harness.records.culprit import (
     SwappedIn,
     SwappedOut,
 )
-from numdrift.harness.records.findings import PairFindings, StepFindings, TensorScore
+from numdrift.harness.records.findings import Findings, PairFindings, RunEnding, StepFindings, TensorScore
 
 PROOF = Proof(SwappedIn(True, 0.0, 2.1), SwappedOut(True, 2.3, 0.1, 0.0))
 
@@ -102,3 +103,11 @@ OUTCOMES: Mapping[str, PairFindings] = {
 SCRIPT = CulpritScript(
     "runs/train/evidence/lazy-localized-cpu-000006/culprit-1.py", reproduces=True, output="12 differ"
 )
+
+CODE = 'print("""```""")  # shows it'
+
+
+def made(folder: Path, pair: PairFindings) -> Path:
+    runs = {name: RunEnding("complete", 5, 0.1, "", f"{name}=cpu", name) for name in ("base", "other")}
+    Findings("train.py", "base", runs, [replace(pair, a="base", b="other")], 2, 0, 10, 1.5).write(folder)
+    return folder

@@ -4,61 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from click.testing import CliRunner
 
 import numdrift
 from numdrift.harness.cli.report import command
 from numdrift.harness.errors import JournalError, UsageError
-from numdrift.harness.records.findings import Findings, PairFindings, RunEnding
 from numdrift.harness.report.markdown import markdown_of
 from numdrift.harness.report.report_page import page_of
 from numdrift.harness.report.rows import report_of
 from numdrift.harness.report.where import heat_map, level_of, module_of, module_rows
 
-from .outcomes import FAULT, SCRIPT, cause
+from .outcomes import CODE, FAULT, SCRIPT, cause, made
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>`|*{{ 7 * 7 }}"
-CODE = 'print("""```""")  # shows it'
-
-
-def record(folder: Path, mode: str) -> None:
-    torch.manual_seed(0)
-    layer = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    with numdrift.record(f"{mode}=cpu", folder, "train"):
-        for _ in range(5):
-            optimizer.zero_grad()
-            layer(torch.ones(2, 3)).square().mean().backward()
-            optimizer.step()
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("report")
-    for mode in ("base", "other"):
-        record(folder, mode)
-    script = folder / "train" / "evidence" / "lazy-localized-cpu-000006"
-    script.mkdir(parents=True)
-    (script / "culprit-1.py").write_text(CODE, encoding="utf-8")
-    return folder / "train"
-
-
-def made(folder: Path, pair: PairFindings) -> Path:
-    runs = {name: RunEnding("complete", 5, 0.1, "", f"{name}=cpu", name) for name in ("base", "other")}
-    Findings("train.py", "base", runs, [replace(pair, a="base", b="other")], 2, 0, 10, 1.5).write(folder)
-    return folder
-
-
-@pytest.fixture
-def fault(recorded: Path) -> Iterator[Path]:
-    wrong = cause(significance="beyond-rounding", script=SCRIPT, frames=("train.py:31 forward",))
-    yield made(recorded, replace(FAULT, culprits=(wrong, replace(cause(op="aten.sum"), status="suspect"))))
 
 
 def test_rows_hold_what_was_recorded(fault: Path) -> None:
