@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from pathlib import gc
+import gc
+from pathlib import Path
 
-import Path
 import pytest
 import torch
 import torch._lazy.ts_backend
