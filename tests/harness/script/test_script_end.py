@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch._lazy.ts_backend
 
 from numdrift.harness.script.main_module import ScriptEnd, end_of, first_line
+from numdrift.harness.torch_private.lazy import start_lazy_backend
 
 
 def test_what_an_op_raised_under_a_compiler_is_said() -> None:
@@ -41,7 +41,7 @@ def raised_by(source: str, **names: object) -> ScriptEnd:
 
 def test_an_error_of_a_lazy_graph_has_the_line_that_executes_it() -> None:
     # given: the product is of the first line, and the lazy core computes it where its value is asked for
-    torch._lazy.ts_backend.init()
+    start_lazy_backend()
     x = torch.ones(2, 2, device="lazy", dtype=torch.float64)
     end = raised_by("y = x @ w\n\ny.cpu()", x=x, w=torch.ones(2, 2, device="lazy"))
     where = " (where the graph is executed; the op itself may be of an earlier line)"
