@@ -7,15 +7,13 @@ uPlot, which lies in `vendor/` with its licence.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import importlib.metadata
-import json
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
+from ..graphs.page.self_contained import hash_of, json_in_page, templates
 from .rows import Report
 
 HERE = Path(__file__).parent
@@ -29,8 +27,8 @@ def page_of(report: Report) -> str:
     # uPlot places its parts by styles that its code sets, which no hash can name; in what is shown of a run there is
     # none, as all of that is escaped.
     policy = (
-        f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; style-src 'unsafe-inline'; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; script-src {hash_of(library)} {hash_of(script)}; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
     )
     curves = report.curves
     data = {
@@ -38,9 +36,6 @@ def page_of(report: Report) -> str:
         "rows": [{"label": row.label, "losses": row.losses, "reference": row.reference} for row in curves.rows],
         "envelopes": [{"label": one.label, "low": one.low, "high": one.high} for one in curves.envelopes],
     }
-    # ASCII, and without a `<` that could end the element that the data stand in.
-    written = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    written = written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     page = (
         pieces_of_pages()
         .get_template("report.html")
@@ -51,7 +46,7 @@ def page_of(report: Report) -> str:
             library_style=Markup(library_style),
             library=Markup(library),
             script=Markup(script),
-            data=Markup(written),
+            data=Markup(json_in_page(data)),
             version=importlib.metadata.version("numdrift"),
         )
     )
@@ -59,14 +54,8 @@ def page_of(report: Report) -> str:
 
 
 def pieces_of_pages() -> jinja2.Environment:
-    """The templates: what goes into them is escaped, and what they lack is an error."""
-    pieces = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "page"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """The templates of the pages, with their filters."""
+    pieces = templates(HERE / "page")
     pieces.filters["number"] = number
     pieces.filters["dict_of"] = dict
     return pieces
@@ -82,10 +71,6 @@ def number(value: float | None) -> str:
 def _library() -> str:
     licence = _text("vendor/LICENSE").strip()
     return f"/*\nuPlot\n\n{licence}\n*/\n{_text('vendor/uplot.min.js')}"
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _text(name: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from pathlib import Path
 
 from markupsafe import Markup
 
+from ..graphs.page.self_contained import hash_of
 from .listing import listed
 from .report_page import pieces_of_pages
 
@@ -18,12 +17,9 @@ def view_page(folder: Path) -> str:
     """The whole page: every investigation of the folder, as it is just now."""
     script = f'"use strict";\n{(PAGES / "view.js").read_text(encoding="utf-8")}'
     style = (PAGES / "report.css").read_text(encoding="utf-8")
-    digests = [
-        f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in (script, style)
-    ]
     policy = (
-        f"default-src 'none'; script-src {digests[0]}; style-src {digests[1]}; connect-src 'self'; form-action 'self'; "
-        "base-uri 'none'"
+        f"default-src 'none'; script-src {hash_of(script)}; style-src {hash_of(style)}; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'"
     )
     page = pieces_of_pages().get_template("view.html")
     return page.render(

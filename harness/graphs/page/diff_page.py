@@ -6,19 +6,16 @@ the page's script shows as text."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import re
 from pathlib import Path
 from types import MappingProxyType
 
-import jinja2
 from markupsafe import Markup
 
 from ..diff.difference_record import Diff
 from ..run_graphs import RunGraphs
 from .page_data import Marks, cast_rows, count_rows, graph_rows, group_rows, page_data
+from .self_contained import hash_of, json_in_page, templates
 
 HERE = Path(__file__).parent
 DAGRE = HERE.parent / "javascript" / "dagre.min.js"
@@ -45,19 +42,10 @@ def write_page(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks = NO_MARKS
     # What runs is named by its hash: a script that a run's own texts brought in would not run, escaped or not. The
     # layout works in a worker, which the page starts from a blob.
     policy = (
-        f"default-src 'none'; script-src {_hash(dagre)} {_hash(script)}; style-src {_hash(style)}; worker-src blob:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {hash_of(dagre)} {hash_of(script)}; style-src {hash_of(style)}; "
+        "worker-src blob:; base-uri 'none'; form-action 'none'"
     )
-    # ASCII, and without a `<` that could end the element that the data stand in.
-    written = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    written = written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    pieces = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    pieces = templates(HERE)
     pieces.filters["breakable"] = breakable
     page = pieces.get_template("page.html").render(
         diff=diff,
@@ -65,7 +53,7 @@ def write_page(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks = NO_MARKS
         style=Markup(style),
         dagre=Markup(dagre),
         script=Markup(script),
-        data=Markup(written),
+        data=Markup(json_in_page(data)),
         counts=count_rows(diff),
         groups=group_rows(diff, data),
         casts=cast_rows(diff),
@@ -81,10 +69,6 @@ def breakable(text: str) -> Markup:
         pieces = re.split(r"(?<=[a-z0-9][_.])(?=[a-z])", word) if len(word) >= LONG_WORD else [word]
         shown.append(Markup("<wbr>").join(pieces))  # escapes the pieces
     return Markup("").join(shown)
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _text(name: str) -> str:
