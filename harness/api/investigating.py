@@ -47,6 +47,7 @@ def investigate(
     envelope: int = 0,
     seeds: int = 0,
     state_budget: float = DEFAULT_STATE_BUDGET / 2**20,
+    graphs: bool = False,
     kernels: OwnKernels | None = None,
     nproc: int = 1,
     against_single: bool = False,
@@ -76,7 +77,8 @@ def investigate(
     is recorded, and `suffix` one of its batches. What was run already under this `name` is not run again.
     `localize=False` judges and looks for no cause. The other options are the command's (docs/guide/investigate.md):
     `state_budget` in MiB, `timeout` in seconds a run, `max_steps` and `max_seconds` end each training, `keep_files` and
-    `in_place` say what becomes of the files that it writes, `envelope` and `seeds` count further ones. Each run has
+    `in_place` say what becomes of the files that it writes, `envelope` and `seeds` count further ones,
+    `graphs` captures those of each mode for the report. Each run has
     `nproc` processes, with `against_single` held against the first mode in one.
 
     Prints nothing unless `progress`. Writes `investigation.json` into the folder. Raises UsageError before anything is
@@ -101,6 +103,7 @@ def investigate(
         envelope=envelope,
         seeds=seeds,
         state_budget=state_budget,
+        graphs=graphs,
         kernels=kernels,
         nproc=nproc,
         against_single=against_single,
@@ -133,6 +136,7 @@ def investigated(
     suffix: str | None,
     steps: str | None,
     state_budget: float,
+    graphs: bool,
     kernels: OwnKernels | None,
     nproc: int,
     against_single: bool,
@@ -155,10 +159,10 @@ def investigated(
     laboratory = Laboratory(progress, jobs, timeout)
     if reproducer.path.is_dir():
         find_investigation(Path(out), str(reproducer.path))  # a folder without runs is refused as such first
-        limited = max_steps is not None or max_seconds is not None or keep_files or in_place
+        limited = max_steps is not None or max_seconds is not None or keep_files or in_place or graphs
         if modes or words or name or kernels or nproc > 1 or against_single or limited:
             raise UsageError(
-                f"{reproducer.path} is recorded: its modes, arguments, steps, files and processes are what they were; "
+                f"{reproducer.path} is recorded: its modes, arguments, steps, files, graphs and processes are what they were; "
                 "leave them out"
             )
         runs = recorded_runs(Path(out), reproducer.path, suffix)
@@ -173,7 +177,10 @@ def investigated(
         script, module, arguments, specs, out, name,
         kernels=own_kernels(kernels), nproc=nproc, jobs=jobs, timeout=timeout, strict=strict, force=force,
         **requested(
-            {"max_steps": max_steps, "max_seconds": max_seconds, "keep_files": keep_files, "in_place": in_place}
+            {
+                "graphs": graphs, "max_steps": max_steps, "max_seconds": max_seconds, "keep_files": keep_files,
+                "in_place": in_place,
+            }
         ),
     )  # fmt: skip
     with passive_threads(), laboratory:

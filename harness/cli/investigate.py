@@ -101,6 +101,11 @@ partition_bisect_option = click.option(
     show_default=True, metavar="MIB",
     help="Disk for the states of the steps, a mode; fewer steps are chosen when it is small.",
 )  # fmt: skip
+@click.option(
+    "--graphs",
+    is_flag=True,
+    help="Also capture each mode's graphs, for the report and for `numdrift graph`.",
+)
 @click.option("--kernel", "kernels", multiple=True, metavar="OP=PATH", help="A kernel of your own (.c, .py).")
 @options.nproc_option
 @click.option(

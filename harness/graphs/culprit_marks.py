@@ -36,16 +36,17 @@ class SeenCulprit:
     own: str
 
     def is_at(self, node: Node) -> bool:
-        """Whether the node is this op, or was decomposed from it, in the culprit's phase and module.
+        """Whether the node is this op, or was decomposed from it, in a phase and a module of the culprit.
 
         Where the node's module is not known, its line decides, and where that is not known either, the op alone.
         """
         found = self.found
         names = {f"{node.domain}.{node.op}", node.full_op, node.original}
-        if found.op not in names or (found.phase and node.phase and found.phase != node.phase):
+        phases = [phase for phase in (found.phase, *(found.phases or ())) if phase]
+        if found.op not in names or (phases and node.phase and node.phase not in phases):
             return False
         if found.module is not None and node.module is not None:
-            return found.module == node.module
+            return node.module == found.module or node.module in found.places
         # Of a path only its end is held: the run may have been made in another folder.
         return not (found.source and node.source) or Path(found.source).name == Path(node.source).name
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from ..graphs.page.diff_page import scripts as graph_scripts
 from ..graphs.page.self_contained import hash_of, json_in_page, templates
 from .rows import Report
 
@@ -25,10 +26,12 @@ def page_of(report: Report) -> str:
     library, script = _library(), f'"use strict";\n{_text("page/report.js")}'
     style, library_style = _text("page/report.css"), _text("vendor/uplot.min.css")
     # uPlot places its parts by styles that its code sets, which no hash can name; in what is shown of a run there is
-    # none, as all of that is escaped.
+    # none, as all of that is escaped. Graphs are a page within this one, which is bound by both policies.
+    graphs = [pair.graphs.page for pair in report.pairs if pair.graphs.page]
+    known = " ".join(hash_of(one) for one in (library, script, *(graph_scripts() if graphs else ())))
     policy = (
-        f"default-src 'none'; script-src {hash_of(library)} {hash_of(script)}; style-src 'unsafe-inline'; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {known}; style-src 'unsafe-inline'; "
+        f"{'worker-src blob:; ' if graphs else ''}base-uri 'none'; form-action 'none'"
     )
     curves = report.curves
     data = {

@@ -22,6 +22,7 @@ from ..runs.run_layout import EVIDENCE
 from .answer import PairAnswer, answers_of
 from .curves import DrawnCurves, curves_of
 from .not_checked import not_checked
+from .pair_graphs import PairGraphs, pair_graphs
 from .where import HeatMap, ModuleRow, heat_map, module_rows
 
 TONES = {"identical": "good", "rounding": "good", "beyond-rounding": "bad", "failed": "bad", "nonfinite": "bad"}
@@ -47,6 +48,8 @@ class CulpritCard:
     `script` is the text of its standalone script, `path` where that lies, `output` its last line."""
 
     title: str
+    op: str
+    module: str
     proven: bool
     fault: bool
     share: float | None
@@ -73,6 +76,7 @@ class PairRows:
     modules: Sequence[ModuleRow]
     heat: HeatMap
     steps: Sequence[StepFindings]
+    graphs: PairGraphs
     unchecked: Sequence[str]
 
     @property
@@ -145,6 +149,7 @@ def report_from(found: Findings, shown: Sequence[RecordedRun], investigation: Pa
 
 
 def _pair(investigation: Path, pair: PairFindings, answer: PairAnswer, runs: Sequence[RecordedRun]) -> PairRows:
+    graphs = pair_graphs(pair, runs)
     named, counted = told_of(pair.verdict, pair.culprits, suspects=pair.verdict == "beyond-rounding")
     return PairRows(
         findings=pair,
@@ -155,7 +160,8 @@ def _pair(investigation: Path, pair: PairFindings, answer: PairAnswer, runs: Seq
         modules=module_rows(pair),
         heat=heat_map(pair),
         steps=sorted(pair.steps, key=lambda one: one.step),
-        unchecked=not_checked(pair, runs),
+        graphs=graphs,
+        unchecked=[*not_checked(pair, runs), *([graphs.why] if graphs.why else [])],
     )
 
 
@@ -182,6 +188,8 @@ def _card(investigation: Path, one: Culprit, pair: PairFindings) -> CulpritCard:
             script = "" if path is None else path.read_text(encoding="utf-8", errors="replace")[:LONGEST_SCRIPT]
     return CulpritCard(
         title=title,
+        op=one.op or "",
+        module=one.module or "",
         proven=one.is_proven,
         fault=one.significance == "beyond-rounding",
         share=one.share_of_drift,

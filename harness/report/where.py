@@ -93,6 +93,17 @@ def module_rows(pair: PairFindings) -> list[ModuleRow]:
     return rows
 
 
+def module_drift(pair: PairFindings) -> dict[str, tuple[float, int]]:
+    """By module the worst z of its own parameters, gradients and states, those of its parts left out, and its level."""
+    worst: dict[str, float] = {}
+    for step in pair.steps:
+        for one in step.tensors:
+            if not one.name.startswith("loss"):
+                module = module_of(one.name)
+                worst[module] = max(worst.get(module, 0.0), one.score)
+    return {module: (score, level_of(score, pair.threshold)) for module, score in worst.items()}
+
+
 def module_of(tensor: str) -> str:
     """The module of a value: `layers.1` of `gradient 0 layers.1.weight` and of `state layers.1.weight.exp_avg`; "" of a
     loss."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -10,7 +9,6 @@ from rich.console import Console
 
 from ...api.chosen_runs import graphs_to_compare
 from ...errors import CollisionError, UsageError
-from ...graphs.culprit_marks import Mark, marks_for
 from ...graphs.diff.difference_record import SCHEMA, Diff
 from ...graphs.diff.graph_comparison import compare_graphs, count_rows, pair_rows
 from ...graphs.run_graphs import RunGraphs
@@ -93,13 +91,9 @@ def command(
 def page_of_difference(diff: Diff, pair: Pair) -> str:
     """Both graphs side by side, with what an investigation found guilty. Raises JournalError."""
     # here and not above: the page's parts are only needed by --html
-    from ...graphs.page.diff_page import write_page
+    from ...report.pair_graphs import graphs_page, investigated_pair
 
-    marks: list[dict[str, Mapping[str, Mark]]] = []  # what the investigation found guilty in the graphs of each side
-    for side, graphs in zip((diff.a, diff.b), pair, strict=True):
-        names = dict.fromkeys((*side.graphs, *side.post_graphs))
-        marks.append({name: marks_for(graphs.run, graphs.graph(name)) for name in names})
-    return write_page(diff, *pair, *marks)
+    return graphs_page(diff, *pair, investigated_pair(pair[0].run, pair[1].run))
 
 
 def _write_page(path: Path, diff: Diff, pair: Pair) -> None:

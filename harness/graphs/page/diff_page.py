@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from ..diff.difference_record import Diff
 from ..run_graphs import RunGraphs
-from .page_data import Marks, cast_rows, count_rows, graph_rows, group_rows, page_data
+from .page_data import Drift, Marks, cast_rows, count_rows, graph_rows, group_rows, page_data
 from .self_contained import hash_of, json_in_page, templates
 
 HERE = Path(__file__).parent
@@ -27,18 +27,31 @@ LONG_WORD = 26
 """From here on a name in a table may go onto the next line, after an underscore or a dot."""
 
 NO_MARKS: Marks = MappingProxyType({})
+NO_DRIFT: Drift = MappingProxyType({})
 
 
-def write_page(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks = NO_MARKS, marks_b: Marks = NO_MARKS) -> str:
-    """The whole page as text. Raises JournalError when a graph that was compared cannot be read."""
-    data = page_data(diff, a, b, marks_a, marks_b)
-    style = _text("page.css")
-    # The layout library with its licence in front, without the line by which a browser would ask for a source map.
+def scripts() -> tuple[str, str]:
+    """What runs in the page: the layout library, and the page's own."""
+    # The library with its licence in front, without the line by which a browser would ask for a source map.
     lines = DAGRE.read_text(encoding="utf-8").splitlines()
     licence = DAGRE.with_name("LICENSE").read_text(encoding="utf-8").strip()
     code = "\n".join(line for line in lines if not line.startswith("//# sourceMappingURL"))
     dagre = f"/*\n@dagrejs/dagre\n\n{licence}\n*/\n{code}\n"
-    script = "\n".join(('"use strict";', *(_text(name) for name in SCRIPTS)))
+    return dagre, "\n".join(('"use strict";', *(_text(name) for name in SCRIPTS)))
+
+
+def write_page(
+    diff: Diff,
+    a: RunGraphs,
+    b: RunGraphs,
+    marks_a: Marks = NO_MARKS,
+    marks_b: Marks = NO_MARKS,
+    drift: Drift = NO_DRIFT,
+) -> str:
+    """The whole page as text. Raises JournalError when a graph that was compared cannot be read."""
+    data = page_data(diff, a, b, marks_a, marks_b, drift)
+    style = _text("page.css")
+    dagre, script = scripts()
     # What runs is named by its hash: a script that a run's own texts brought in would not run, escaped or not. The
     # layout works in a worker, which the page starts from a blob.
     policy = (
@@ -56,6 +69,7 @@ def write_page(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks = NO_MARKS
         data=Markup(json_in_page(data)),
         counts=count_rows(diff),
         groups=group_rows(diff, data),
+        drifts=bool(drift),
         casts=cast_rows(diff),
         graphs=graph_rows(data),
     )

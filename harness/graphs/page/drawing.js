@@ -84,10 +84,12 @@ function round(number) {
 function nodeElement(box, { x, y }) {
   const { node, width, height, titles, lines, word } = box;
   const mark = markOf(node);
-  const children = [draw("title", {}, [[node.name, word, mark ? mark.label : ""].filter(Boolean).join(" · ")])];
+  const drifts = node.drift ? `${node.record.module} drifts by ${node.drift[0]} at most` : "";
+  const children = [draw("title", {}, [[node.name, word, mark ? mark.label : "", drifts].filter(Boolean).join(" · ")])];
   const ring = { class: "ring", x: -6, y: -6, width: width + 12, height: height + 12, rx: 13 };
   if (mark) children.push(draw("rect", ring));
   children.push(draw("rect", { class: "box", width, height, rx: node.graph.after ? 3 : 8 }));
+  if (node.drift) children.push(draw("rect", { class: `drift drift-${node.drift[1]}`, x: 3, y: 4, width: 6, height: height - 8, rx: 2 }));
   titles.forEach((text, index) => {
     children.push(draw("text", { class: "title", x: width / 2, y: 22 + 17 * index }, [text]));
   });
@@ -96,17 +98,23 @@ function nodeElement(box, { x, y }) {
     children.push(draw("text", line, [text]));
   });
   if (word) children.push(tag("word", word, width - 8, 0, "end"));
-  if (mark) children.push(tag("culprit", `⚠ ${mark.label}`, width / 2, height + 6, "middle"));
+  if (mark) children.push(tag("culprit", `⚠ ${mark.label.replace(/^aten\./, "")}${shareOf(mark)}`, width / 2, height + 6, "middle"));
   const element = draw("g", {
     class: `node kind-${node.kind || "none"}${mark ? " marked" : ""}`,
     transform: `translate(${round(x - width / 2)},${round(y - height / 2)})`,
     tabindex: 0,
     role: "button",
-    "aria-label": [node.op, ...lines, word, mark ? `marked: ${mark.label}` : ""].filter(Boolean).join(", "),
+    "aria-label": [node.op, ...lines, word, mark ? `marked: ${mark.label}` : "", drifts].filter(Boolean).join(", "),
   }, children);
   element.dataset.key = node.key;
   element.dataset.name = node.name;
   return element;
+}
+
+/* How much of the drift goes with it, where that is known. */
+function shareOf(mark) {
+  const share = mark.numbers.find(([name]) => name === "share");
+  return share ? `, ${Math.round(100 * share[1])} %` : "";
 }
 
 /* A small label that sits on the border of a box. */

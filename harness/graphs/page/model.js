@@ -5,7 +5,7 @@ const SIDES = ["a", "b"];
 const PHASES = ["forward", "backward", "optimizer"];
 
 function readModel(data) {
-  const model = { texts: data.texts, sides: data.sides, graphs: {}, pairs: [], nodes: new Map() };
+  const model = { texts: data.texts, sides: data.sides, drift: data.drift, graphs: {}, pairs: [], nodes: new Map() };
   for (const side of SIDES) {
     model.graphs[side] = data.graphs[side].map((graph) => readGraph(model, side, graph));
     for (const graph of model.graphs[side]) linkCovers(model, graph);
@@ -52,6 +52,7 @@ function readNode(model, graph, record) {
     coveredBy: [],
     pairs: [],
     mark: record.mark || null,
+    drift: Object.hasOwn(model.drift, record.module || "") ? model.drift[record.module] : null, // [score, level]
     kind: "",
   };
   model.nodes.set(node.key, node);

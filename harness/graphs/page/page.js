@@ -179,6 +179,15 @@ class Page {
     if (node) this.select(node);
   }
 
+  /* The next of the nodes that an investigation found guilty of this op: "show in the graphs" of a report. */
+  goToCulprit(op, module) {
+    const marked = this.panes.flatMap((pane) => this.model.graphs[pane.side]).flatMap((graph) => graph.nodes)
+      .filter((node) => !node.graph.after && node.mark !== null && node.mark.label === op);
+    const node = marked.find((one) => one.record.module === module) || marked[0];
+    if (node) this.select(node);
+    return node !== undefined;
+  }
+
   showGraph(side, name) {
     this.select(null);
     const graph = this.model.graphs[side].find((one) => one.name === name);

@@ -16,6 +16,9 @@ from ..run_graphs import RunGraphs
 Marks = Mapping[str, Mapping[str, Mark]]
 """The Mark of a node, by the name of its graph and its own."""
 
+Drift = Mapping[str, tuple[float, int]]
+"""How far the values of a module drift at most, by its name: the score, and its level from 0 (equal) to 4 (a fault)."""
+
 LARGEST_SAFE = 2**53
 """Beyond it a number of JavaScript is no exact whole number any more."""
 
@@ -43,7 +46,9 @@ class Texts:
         return list(self._numbers)
 
 
-def page_data(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks, marks_b: Marks) -> dict[str, Any]:
+def page_data(
+    diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks, marks_b: Marks, drift: Drift
+) -> dict[str, Any]:
     """Everything that the page draws. Raises JournalError when a graph cannot be read."""
     texts = Texts()
     graphs = {
@@ -55,6 +60,7 @@ def page_data(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks, marks_b: M
         "pairs": [_pair(pair) for pair in diff.pairs],
         "graphs": graphs,
         "texts": texts.listed(),
+        "drift": {module: [f"{score:.3g}", level] for module, (score, level) in drift.items()},
     }
     plain: dict[str, Any] = as_plain(made)
     return plain

@@ -89,4 +89,15 @@ if (data.steps.length) {
 } else {
   place.textContent = "No run has a loss to show.";
 }
+// The graphs are a page within this one: it is loaded when it is near, and then can be asked for a culprit.
+function showInGraphs(button, tries = 100) {
+  const frame = [...document.querySelectorAll(".graphs")].find((one) => one.dataset.pair === button.dataset.pair);
+  if (tries === 100) frame.scrollIntoView({ block: "start" });
+  const inner = frame.contentWindow.page;
+  if (inner) {
+    if (!inner.goToCulprit(button.dataset.op, button.dataset.module)) button.textContent = "no node of these graphs is it";
+  } else if (tries > 0) setTimeout(() => showInGraphs(button, tries - 1), 100);
+}
+
+for (const button of document.querySelectorAll(".shows")) button.addEventListener("click", () => showInGraphs(button));
 for (const button of document.querySelectorAll(".copies")) button.addEventListener("click", () => copy(button));

@@ -70,6 +70,14 @@ def test_another_phase_module_or_op_marks_nothing(tmp_path: Path, other: dict[st
     assert marks(tmp_path, "compile", pre, investigation({**CULPRIT, **other})) == {}
 
 
+def test_every_place_and_phase_of_a_culprit_is_marked(tmp_path: Path) -> None:
+    pre, _ = sample_compile_backward()
+    elsewhere = {**CULPRIT, "module": "net.3", "places": ["net.3", "net.1"]}
+    assert set(marks(tmp_path / "1", "compile", pre, investigation(elsewhere))) == {"mul", "sub", "mul_1"}
+    both = {**CULPRIT, "phase": "forward", "phases": ["forward", "backward"]}
+    assert set(marks(tmp_path / "2", "compile", pre, investigation(both))) == {"mul", "sub", "mul_1"}
+
+
 def test_a_module_that_is_not_known_leaves_it_to_the_line(tmp_path: Path) -> None:
     lazy = sample_lazy_backward()
     mm = {**CULPRIT, "op": "aten.mm", "module": None, "source": "/somewhere/train.py:18"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 import numdrift
+from numdrift.harness.records.graph_record import FOLDER, Graph, GraphFolder
 
+from ..graphs.samples import sample_compile_backward, sample_lazy_backward
 from .outcomes import CODE, FAULT, SCRIPT, cause, made
 
 
@@ -38,5 +41,23 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fault(recorded: Path) -> Iterator[Path]:
-    wrong = cause(significance="beyond-rounding", script=SCRIPT, frames=("train.py:31 forward",))
+    wrong = cause(
+        significance="beyond-rounding", script=SCRIPT, frames=("train.py:31 forward",), source="train.py:31",
+        places=("net.1",), module="net.1",
+    )  # fmt: skip
     yield made(recorded, replace(FAULT, culprits=(wrong, replace(cause(op="aten.sum"), status="suspect"))))
+
+
+@pytest.fixture
+def with_graphs(fault: Path) -> Iterator[Path]:
+    """The same of runs that recorded graphs: in one `tanh_backward` is whole, in the other it is not."""
+    graphs: dict[str, list[Graph]] = {"base": [sample_lazy_backward()], "other": [*sample_compile_backward()]}
+    for mode, of_mode in graphs.items():
+        folder = GraphFolder(fault / mode / FOLDER, mode)
+        for graph in of_mode:
+            folder.write(graph)
+            if graph.stage == "pre":
+                folder.executed(graph.name.removesuffix("-pre"), graph.hash, graph.cut)
+    yield fault
+    for mode in graphs:
+        shutil.rmtree(fault / mode / FOLDER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 import numdrift
 from numdrift.harness.cli.report import command
 from numdrift.harness.errors import JournalError, UsageError
+from numdrift.harness.report import pair_graphs
 from numdrift.harness.report.markdown import markdown_of
 from numdrift.harness.report.report_page import page_of
 from numdrift.harness.report.rows import report_of
@@ -55,6 +57,34 @@ def test_the_page_is_the_same_again_and_small(fault: Path) -> None:
     assert page == page_of(report_of(fault)) and len(page) < 200_000
     assert "<h2>Causes and proofs</h2>" in page and "proven fault from step 6 on" in page
     assert not re.search(r'(src|href)="(?!#)', page) and "url(" not in page
+
+
+def test_graphs_stand_side_by_side_with_the_culprit_ringed(with_graphs: Path) -> None:
+    (pair,) = report_of(with_graphs).pairs
+    assert pair.graphs.why == "" and not any("graphs" in said for said in pair.unchecked)
+    data = json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', pair.graphs.page)[0])
+    marked = {
+        side: [node["name"] for graph in data["graphs"][side] for node in graph["nodes"] if "mark" in node]
+        for side in ("a", "b")
+    }
+    assert marked["a"] == ["tanh_backward"] and {"mul", "sub", "mul_1"} < set(marked["b"])
+    assert data["drift"]["layers.1"] == ["1.5", 2] and data["drift"]["layers.3"] == ["2.33", 2]
+    page = page_of(report_of(with_graphs))
+    assert page.count("<iframe") == 1 and page.count("<script") == 3  # what the inner page holds is text here
+
+
+def test_why_there_are_no_graphs_is_said(fault: Path, with_graphs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_graphs, "LARGEST", 1000)
+    (large,) = report_of(with_graphs).pairs
+    assert large.graphs.page == "" and "numdrift graph diff" in large.unchecked[-1]
+    (with_graphs / "other" / "graphs" / "0-backward-pre.json").write_text("{", encoding="utf-8")
+    (damaged,) = report_of(with_graphs).pairs
+    assert damaged.graphs.page == "" and "the graphs cannot be shown" in damaged.unchecked[-1]
+    shutil.rmtree(with_graphs / "other" / "graphs")
+    report = report_of(with_graphs)
+    assert report.pairs[0].unchecked[-1] == "the graphs were not recorded (--graphs records them)"
+    assert "<iframe" not in page_of(report)
+    (with_graphs / "other" / "graphs").mkdir()
 
 
 def test_what_comes_of_a_run_is_text(recorded: Path) -> None:

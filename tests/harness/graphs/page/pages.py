@@ -7,7 +7,8 @@ from pathlib import Path
 
 from numdrift.harness.graphs.culprit_marks import Mark
 from numdrift.harness.graphs.diff.difference_record import Cast, Diff, GraphPlace, NodePair, OpCount, Side
-from numdrift.harness.graphs.page.diff_page import write_page
+from numdrift.harness.graphs.page.diff_page import NO_DRIFT, write_page
+from numdrift.harness.graphs.page.page_data import Drift
 from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
 from numdrift.harness.records.graph_record import Cut, Graph, Value
 from numdrift.harness.runs.recorded_run import load_run
@@ -83,10 +84,10 @@ def founding_runs(folder: Path) -> tuple[RunGraphs, RunGraphs]:
     return graphs_of(load_run(compile_)), graphs_of(load_run(lazy))
 
 
-def founding_page(folder: Path) -> str:
+def founding_page(folder: Path, drift: Drift = NO_DRIFT) -> str:
     marked = dict.fromkeys(("mul", "sub", "mul_1"), CULPRIT)
     marks_a = {BACKWARD: marked, "0-backward-post": {"cpp_fused_mul_sub_sum_tanh_backward_view_1": CULPRIT}}
-    return write_page(founding_diff(), *founding_runs(folder), marks_a, {BACKWARD: {"tanh_backward": CULPRIT}})
+    return write_page(founding_diff(), *founding_runs(folder), marks_a, {BACKWARD: {"tanh_backward": CULPRIT}}, drift)
 
 
 def many_answers_page(folder: Path, answers: int) -> str:

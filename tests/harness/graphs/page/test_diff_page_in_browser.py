@@ -125,11 +125,23 @@ def test_the_culprit_has_a_ring_and_its_name_in_both_panes_and_in_its_kernel(pag
     assert names_of(page, "a", ".marked") == ["mul", "mul_1", "sub"]
     assert names_of(page, "b", ".marked") == ["tanh_backward"]
     expect(node(page, "b", "tanh_backward").locator(".ring")).to_have_css("stroke", "rgb(196, 0, 26)")
-    assert node(page, "b", "tanh_backward").locator(".culprit").text_content() == "⚠ aten.tanh_backward"
+    assert node(page, "b", "tanh_backward").locator(".culprit").text_content() == "⚠ tanh_backward"
     assert page.locator("#differences .chip").first.text_content() == "⚠ mul, sub, mul ↔ tanh_backward"
     page.select_option("#pane-a .stage", "post")
     wait(page)
     assert names_of(page, "a", ".marked") == [KERNEL]
+
+
+def test_a_module_has_the_colour_of_its_drift(page: Page, tmp_path: Path) -> None:
+    # when
+    show(page, tmp_path, founding_page(tmp_path, {"net.0": (1.53, 2), "net.2": (910.0, 4), "toString": (1.0, 1)}))
+
+    # then
+    drawn = node(page, "b", "mm_2")
+    assert drawn.locator(".drift-2").count() == 1 and "net.0 drifts by 1.53 at most" in (drawn.text_content() or "")
+    assert node(page, "b", "mm").locator(".drift-4").count() == 1
+    assert node(page, "b", "tanh_backward").locator(".drift").count() == 0
+    expect(page.locator(".legend")).to_contain_text("beyond rounding")
 
 
 def test_a_large_graph_shows_a_neighbourhood_of_the_difference_first(page: Page, tmp_path: Path) -> None:

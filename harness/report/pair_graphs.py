@@ -1,0 +1,73 @@
+"""The graphs of two runs side by side: what an investigation found guilty is ringed, a module's drift is its colour."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import GraphsNotFound, JournalError, NumdriftError
+from ..graphs.culprit_marks import Mark, marks_for
+from ..graphs.diff.difference_record import Diff
+from ..graphs.diff.graph_comparison import compare_graphs
+from ..graphs.page.diff_page import write_page
+from ..graphs.run_graphs import RunGraphs, graphs_of
+from ..records.codec import Unreadable
+from ..records.findings import INVESTIGATION, Findings, PairFindings
+from ..runs.recorded_run import RecordedRun
+from .where import module_drift
+
+LARGEST = 3_000_000
+"""Characters of a pair's graphs that are shown within a report, which is to be sent on; a page of their own may be
+larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairGraphs:
+    """The page that shows them, or the reason `why` there is none."""
+
+    page: str = ""
+    why: str = ""
+
+
+def pair_graphs(pair: PairFindings, runs: Sequence[RecordedRun]) -> PairGraphs:
+    """The graphs that both runs of a pair recorded."""
+    of_mode = {run.manifest.mode: run for run in runs}
+    if pair.a not in of_mode or pair.b not in of_mode:
+        return PairGraphs(why="of one of the modes there is no run any more")
+    try:
+        a, b = graphs_of(of_mode[pair.a]), graphs_of(of_mode[pair.b])
+    except (GraphsNotFound, JournalError):
+        return PairGraphs(why="the graphs were not recorded (--graphs records them)")
+    try:
+        diff = compare_graphs(a, b)
+        page = graphs_page(diff, a, b, pair)
+    except NumdriftError as error:  # what was found can be told without them
+        return PairGraphs(why=f"the graphs cannot be shown: {error}")
+    if len(page) > LARGEST:
+        command = f"numdrift graph diff {a.run.path} {b.run.path} --html graphs.html"
+        return PairGraphs(why=f"the graphs are too large to be shown within the report: `{command}` writes their page")
+    return PairGraphs(page)
+
+
+def graphs_page(diff: Diff, a: RunGraphs, b: RunGraphs, pair: PairFindings | None) -> str:
+    """The page of a difference, with the drift of this pair's modules. Raises JournalError."""
+    marks: list[dict[str, Mapping[str, Mark]]] = []  # what the investigation found guilty in the graphs of each side
+    for side, graphs in zip((diff.a, diff.b), (a, b), strict=True):
+        names = dict.fromkeys((*side.graphs, *side.post_graphs))
+        marks.append({name: marks_for(graphs.run, graphs.graph(name)) for name in names})
+    return write_page(diff, a, b, marks[0], marks[1], module_drift(pair) if pair is not None else {})
+
+
+def investigated_pair(a: RecordedRun, b: RecordedRun) -> PairFindings | None:
+    """What an investigation beside two runs found of them, in whichever order. Raises JournalError where that cannot be
+    read."""
+    path = a.path.parent / INVESTIGATION
+    if b.path.parent != a.path.parent or not path.exists():
+        return None
+    try:
+        found = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, Unreadable, RecursionError) as error:
+        raise JournalError(path, f"cannot be read: {error}") from error
+    modes = {a.manifest.mode, b.manifest.mode}
+    return next((pair for pair in found.pairs if {pair.a, pair.b} == modes), None)
