@@ -162,8 +162,8 @@ def investigated(
         limited = max_steps is not None or max_seconds is not None or keep_files or in_place or graphs
         if modes or words or name or kernels or nproc > 1 or against_single or limited:
             raise UsageError(
-                f"{reproducer.path} is recorded: its modes, arguments, steps, files, graphs and processes are what they were; "
-                "leave them out"
+                f"{reproducer.path} is recorded: its modes, arguments, steps, files, graphs and processes are what "
+                "they were; leave them out"
             )
         runs = recorded_runs(Path(out), reproducer.path, suffix)
         # in passive threads: rounds of several runs share the processor

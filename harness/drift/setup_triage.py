@@ -124,8 +124,8 @@ def _grouped(others: Sequence[_Other], harmless: str) -> list[SetupDifference]:
 WITHOUT_NUMBERS = frozenset({"DEVICE", "TORCHINDUCTOR_CACHE_DIR"})
 """Variables that are numdrift's own, by the mode, and that torch sets itself where it compiles."""
 
-OF_LAUNCHER = "TORCHELASTIC_"
-"""Variables that say how ranks were started, which changes no number."""
+OF_PROCESS = ("TORCHELASTIC_", "LTC_SAVE_TENSORS")
+"""How variables begin that say how ranks were started, or where lazy graphs are written, which changes no number."""
 
 FACTS = {
     "torch": "torch",
@@ -197,7 +197,7 @@ def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
     ]
     variables = [one.get("environment") or {} for one in (left, right)]
     for name in sorted((variables[0].keys() | variables[1].keys()) - WITHOUT_NUMBERS):
-        if name.startswith(OF_LAUNCHER):
+        if name.startswith(OF_PROCESS):
             continue
         ours, theirs = (one.get(name) for one in variables)
         if ours != theirs:

@@ -21,6 +21,9 @@ PART = "another layout or part of a tensor"
 TURNED = "computes the transpose of the product, from both transposed and exchanged"
 """Another order of the same sums: the kernel is the same one for other sizes and strides."""
 
+NAMELESS = ("self", "other")
+"""Arguments of schemas whose names say nothing: `mul(self, other)`."""
+
 GENERATOR = "the generator is at another state"
 
 
@@ -35,10 +38,11 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
     found = []
     if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(ours[""]) != len(theirs[""]):
         found.append(f"{len(ours[''])} arguments against {len(theirs[''])}")
+    called = _positions(left)
     for name in ours:
-        for (mine, use), (yours, used) in zip(ours[name], theirs.get(name, []), strict=False):
+        for place, ((mine, use), (yours, used)) in enumerate(zip(ours[name], theirs.get(name, []), strict=False)):
             if use is None or used is None:
-                found += _plain(mine, yours)
+                found += [_called(name or called[place], said) for said in _plain(mine, yours)]
                 continue
             # Whether the views show the contents as they stand for each other, each in its own layout
             link = links.of["a"].get(use.value)
@@ -112,6 +116,18 @@ def _by_name(node: FlowNode) -> dict[str, list[tuple[Any, Use | None]]]:
     call = node.call
     found = {"": [next(flat) for _ in leaves(call.arguments)]}
     return found | {name: [next(flat) for _ in leaves(value)] for name, value in call.keywords.items()}
+
+
+def _positions(node: FlowNode) -> list[str]:
+    """The names in the schema of the arguments without keyword, one for each leaf of `_by_name`'s under ""."""
+    schema = [name for name, _ in argument_names(node.execution.operation)]
+    names = [*schema, *[""] * len(node.call.arguments)]
+    return [name for name, value in zip(names, node.call.arguments, strict=False) for _ in leaves(value)]
+
+
+def _called(name: str, said: str) -> str:
+    """What differs in an argument, with its name where that says something: `eps: 1e-05 against 0.001`."""
+    return f"{name}: {said}" if name and name not in NAMELESS and " against " in said else said
 
 
 def draws_differ(left: FlowNode, right: FlowNode) -> bool:

@@ -133,6 +133,9 @@ def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
 
 def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     since = "" if pair.first_significant_step is None else f" from step {pair.first_significant_step} on"
+    if since and pair.score is not None and pair.threshold is not None and pair.score <= pair.threshold:
+        # wrong by itself, which nobody has looked for in the other steps
+        since = f" (seen in step {pair.first_significant_step})"
     causes = [one for one in proven if one.significance == "beyond-rounding"] or list(proven)
     if not causes:
         why = f": {pair.unexplained}" if pair.unexplained else ""

@@ -46,9 +46,7 @@ class Texts:
         return list(self._numbers)
 
 
-def page_data(
-    diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks, marks_b: Marks, drift: Drift
-) -> dict[str, Any]:
+def page_data(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks, marks_b: Marks, drift: Drift) -> dict[str, Any]:
     """Everything that the page draws. Raises JournalError when a graph cannot be read."""
     texts = Texts()
     graphs = {

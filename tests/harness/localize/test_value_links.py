@@ -72,7 +72,7 @@ def told(op: str, a: Made, b: Made) -> list[str]:
          ["only the reference is given alpha (2)"]),
         ("cat", lambda x, y: torch.cat([x, y, x]), lambda x, y: torch.cat([x, y]),
          ["3 arguments against 2"]),
-        ("sum", lambda x, y: x.sum(0), lambda x, y: x.sum(1), ["0 against 1"]),
+        ("sum", lambda x, y: x.sum(0), lambda x, y: x.sum(1), ["dim: 0 against 1"]),
         ("exp", lambda x, y: x.exp(), lambda x, y: x[:2].exp(), ["shape [4, 4] against [2, 4]"]),
         ("exp", lambda x, y: x.exp(), lambda x, y: x.t().exp(), ["another layout or part of a tensor"]),
         ("exp", lambda x, y: x[:2].exp(), lambda x, y: x[2:].exp(), ["another layout or part of a tensor"]),
