@@ -171,16 +171,20 @@ EXPONENT = 0x7FF << 52
 
 def _ulps(apart: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> float:
     """The largest distance in units of the last place of the exact value, rounded down to the result's format."""
-    information = torch.finfo(dtype)
-    power = (exact.contiguous().view(torch.int64) & EXPONENT).view(torch.float64)
-    # |x| in [p, 2p) lies in a spacing of eps * p; what is to be zero is measured as next to one
-    spacing = power.clamp_(min=information.smallest_normal).masked_fill_(exact == 0, 0.5).mul_(information.eps)
-    units = apart.abs().div_(spacing).reshape(-1)
+    units = apart.abs().div_(spacing_of(exact, dtype)).reshape(-1)
     largest = float(units.max()) if units.numel() else math.inf
     if math.isfinite(largest):
         return largest
     units = units[torch.isfinite(units)]
     return float(units.max()) if units.numel() else math.inf
+
+
+def spacing_of(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The unit of the last place that the format has at each of these doubles."""
+    information = torch.finfo(dtype)
+    power = (exact.contiguous().view(torch.int64) & EXPONENT).view(torch.float64)
+    # |x| in [p, 2p) lies in a spacing of eps * p; what is to be zero is measured as next to one
+    return power.clamp_(min=information.smallest_normal).masked_fill_(exact == 0, 0.5).mul_(information.eps)
 
 
 def _perturbed(tape: Tape, seed: int) -> Tape:

@@ -24,11 +24,13 @@ class SideCode:
     """A function of a script: its parameters, which are names of the script's file, and its lines.
 
     `casts` says that dtypes among its arguments are passed through `held`, so that it can be executed in double.
+    `reads` are the tensors that its calls take and do not make, as they stand in its lines.
     """
 
     parameters: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     casts: bool = False
+    reads: dict[str, View] = field(default_factory=dict)
 
     def text(self, name: str) -> list[str]:
         given = [*self.parameters, *([HELD] if self.casts else []), "**_"]
@@ -140,7 +142,10 @@ class CallWriter:
         if isinstance(value, View):
             if value.slot not in self._named:
                 raise NotShown("it takes what no recorded op gave")
-            return self._named[value.slot].text(value)
+            text = self._named[value.slot].text(value)
+            if value.slot in self._block.inputs:
+                self._code.reads.setdefault(text, value)
+            return text
         if isinstance(value, GeneratorState):
             self._generators += 1
             name, state = f"g{self._generators}", self._parameter("generator_state", value.state)

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -14,10 +15,12 @@ import torch
 
 from ..errors import NumdriftError
 from ..records.culprit import Culprit, CulpritScript
+from ..records.culprit_detail import SUFFIX
 from ..records.mode_spec import parse_mode
 from ..tape.ensemble import in_words
 from ..tape.tensor_file import write_tensors
 from ..torch_private.compiling import inductor_option
+from .culprit_details import write_detail
 from .localize_step import LocalizedStep, UnprovenCauses
 from .localized_values import NotShown, ShownBlock, Values, show_blocks
 from .script_calls import CallWriter, SideCode, recorded_code
@@ -149,8 +152,8 @@ MOST_BESIDE = 256 * 2**20
 """Bytes that both sides of a step begin with. Of a larger one the scripts wait until the proofs are done: each takes
 memory of its own."""
 
-SUFFIXES = (".py", ".safetensors")
-"""Of a script and its tensors."""
+SUFFIXES = (".py", ".safetensors", SUFFIX)
+"""Of a script, its tensors and what is shown beside it."""
 AT_ONCE = min(4, os.cpu_count() or 1)
 """Scripts that are executed side by side."""
 
@@ -193,7 +196,8 @@ class ScriptWriter:
             _remove(path)  # of an earlier localization
             if answer.path is not None:
                 for suffix in SUFFIXES:
-                    self._path(lead).with_suffix(suffix).replace(path.with_suffix(suffix))
+                    with suppress(FileNotFoundError):
+                        self._path(lead).with_suffix(suffix).replace(path.with_suffix(suffix))
                 answer = replace(answer, path=path.name)
                 names.append(path.name)
             found.culprits[place] = replace(culprit, script=answer)
@@ -256,6 +260,7 @@ def _shown(
     lead = found.pair.blocks[number]
     special = {side: bool(found.kernels[side].special.intersection(lead.of(side))) for side in SIDES}
     answer: CulpritScript | None = None
+    shown: tuple[Script, Way] | None = None
     why = NotShown("there is no way to execute it alone")
     # What goes astray in its graph is right where it is executed alone, as a script would do it.
     astray = not found.kernels["b"].astray.isdisjoint(lead.of("b"))
@@ -271,10 +276,13 @@ def _shown(
         write_tensors(path.with_suffix(".safetensors"), script.values.tensors, {})
         path.write_text(text, encoding="utf-8")
         answer = replace(execute_script(path, interpreter), error_ulp={side: block.ulps[side] for side in block.ulps})
+        shown = script, way
         if answer.reproduces:
             break
-    if answer is None:
+    if answer is None or shown is None:
         raise why
+    script, way = shown
+    write_detail(path.with_suffix(SUFFIX), block, script.codes, way.kinds, errors=culprit.is_of_kernel)
     return answer
 
 

@@ -23,7 +23,7 @@ NAME = "report.html"
 
 def page_of(report: Report) -> str:
     """The whole page as text: of one report always the same."""
-    library, script = _library(), f'"use strict";\n{_text("page/report.js")}'
+    library, script = _library(), f'"use strict";\n{_text("page/report.js")}\n{_text("page/errors.js")}'
     style, library_style = _text("page/report.css"), _text("vendor/uplot.min.css")
     # uPlot places its parts by styles that its code sets, which no hash can name; in what is shown of a run there is
     # none, as all of that is escaped. Graphs are a page within this one, which is bound by both policies.
@@ -38,6 +38,12 @@ def page_of(report: Report) -> str:
         "steps": curves.steps,
         "rows": [{"label": row.label, "losses": row.losses, "reference": row.reference} for row in curves.rows],
         "envelopes": [{"label": one.label, "low": one.low, "high": one.high} for one in curves.envelopes],
+        "errors": [
+            {"axes": plot.axes, "errors": plot.errors}
+            for pair in report.pairs
+            for card in pair.cards
+            if (plot := card.detail.plot) is not None
+        ],
     }
     page = (
         pieces_of_pages()

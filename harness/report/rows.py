@@ -16,13 +16,16 @@ from ..errors import JournalError, UsageError
 from ..investigate.culprit_words import frames_of, from_here, lines_of, told_of
 from ..records.codec import Unreadable
 from ..records.culprit import Culprit
+from ..records.culprit_detail import SUFFIX
 from ..records.findings import INVESTIGATION, Findings, PairFindings, StepFindings
 from ..runs.recorded_run import RecordedRun, runs_in
 from ..runs.run_layout import EVIDENCE
 from .answer import PairAnswer, answers_of
+from .culprit_rows import CulpritRows, culprit_rows
 from .curves import DrawnCurves, curves_of
 from .not_checked import not_checked
 from .pair_graphs import PairGraphs, pair_graphs
+from .run_kernels import RunKernels
 from .where import HeatMap, ModuleRow, heat_map, module_rows
 
 TONES = {"identical": "good", "rounding": "good", "beyond-rounding": "bad", "failed": "bad", "nonfinite": "bad"}
@@ -45,7 +48,8 @@ class ProofRow:
 @dataclass(frozen=True, slots=True)
 class CulpritCard:
     """One cause: its title and what is said of it, a sentence each; the errors of both sides, in ULP from double;
-    `script` is the text of its standalone script, `path` where that lies, `output` its last line."""
+    `script` is the text of its standalone script, `path` where that lies, `output` its last line; `detail` is what
+    lies beside it."""
 
     title: str
     op: str
@@ -62,6 +66,7 @@ class CulpritCard:
     path: str
     output: str
     command: str
+    detail: CulpritRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,7 @@ def report_from(found: Findings, shown: Sequence[RecordedRun], investigation: Pa
     """The same of findings that are at hand, of these runs; evidence lies in the folder of the `investigation`."""
     modes = [run.manifest.mode for run in shown]
     first = shown[0].manifest if shown else None
+    kernels = {run.manifest.label: RunKernels(run) for run in shown}
     specs = [f"--mode {json.dumps(one.spec or mode)}" for mode, one in found.runs.items()]
     arguments = " ".join(first.arguments) if first else ""
     return Report(
@@ -136,7 +142,7 @@ def report_from(found: Findings, shown: Sequence[RecordedRun], investigation: Pa
         script=found.reproducer,
         arguments=arguments,
         found=found,
-        pairs=[_pair(investigation, pair, answer, shown) for pair, answer in answers_of(found)],
+        pairs=[_pair(investigation, pair, answer, shown, kernels) for pair, answer in answers_of(found)],
         runs=[
             (mode, one.spec or mode, one.status, one.steps, one.seconds, one.message)
             for mode, one in found.runs.items()
@@ -148,14 +154,20 @@ def report_from(found: Findings, shown: Sequence[RecordedRun], investigation: Pa
     )
 
 
-def _pair(investigation: Path, pair: PairFindings, answer: PairAnswer, runs: Sequence[RecordedRun]) -> PairRows:
+def _pair(
+    investigation: Path,
+    pair: PairFindings,
+    answer: PairAnswer,
+    runs: Sequence[RecordedRun],
+    kernels: Mapping[str, RunKernels],
+) -> PairRows:
     graphs = pair_graphs(pair, runs)
     named, counted = told_of(pair.verdict, pair.culprits, suspects=pair.verdict == "beyond-rounding")
     return PairRows(
         findings=pair,
         answer=answer,
         tone="look" if pair.inspect else TONES.get(pair.verdict or "", "person"),
-        cards=[_card(investigation, one, pair) for one in named],
+        cards=[_card(investigation, one, pair, kernels) for one in named],
         counted=counted,
         modules=module_rows(pair),
         heat=heat_map(pair),
@@ -165,7 +177,7 @@ def _pair(investigation: Path, pair: PairFindings, answer: PairAnswer, runs: Seq
     )
 
 
-def _card(investigation: Path, one: Culprit, pair: PairFindings) -> CulpritCard:
+def _card(investigation: Path, one: Culprit, pair: PairFindings, kernels: Mapping[str, RunKernels]) -> CulpritCard:
     title, *lines = lines_of(one, pair.a, pair.b)
     proof = []
     if one.proof is not None:
@@ -181,9 +193,10 @@ def _card(investigation: Path, one: Culprit, pair: PairFindings) -> CulpritCard:
                     "all causes taken out together: the rest goes", went.score_before, went.score_without_all, gone
                 )
             )
-    script, path = "", None
+    script, path, beside = "", None, None
     if one.script is not None and one.script.path:
         path = _of_evidence(investigation, one.script.path)
+        beside = _of_evidence(investigation, str(Path(one.script.path).with_suffix(SUFFIX)))
         with suppress(OSError):  # the evidence was removed since
             script = "" if path is None else path.read_text(encoding="utf-8", errors="replace")[:LONGEST_SCRIPT]
     return CulpritCard(
@@ -202,6 +215,7 @@ def _card(investigation: Path, one: Culprit, pair: PairFindings) -> CulpritCard:
         path=from_here(str(path)) if path is not None and script else "",
         output=(one.script.output or "") if one.script else "",
         command=one.command or "",
+        detail=culprit_rows(beside, one, {"a": pair.a, "b": pair.b}, kernels),
     )
 
 

@@ -90,14 +90,17 @@ def write_bundle(
 ) -> Bundle:
     """Write an investigation's files of these kinds into one archive, all of it or nothing.
 
-    With `redact` tensor files are there as their digests, and what the script printed not at all. `packed` is told how
-    many of how many bytes are done. Raises UsageError where there is nothing to pack or `target` cannot be written."""
+    With `redact` tensor files are there as their digests, and what the script printed not at all, nor a report that
+    shows what reached a culprit; such a one is not there without the culprits' inputs either. `packed` is told how many
+    of how many bytes are done. Raises UsageError where there is nothing to pack or `target` cannot be written."""
     items = items_of(investigation)
     wanted = [item for item in items if item.kind in kinds]
     if redact:
         wanted = [
             item for item in wanted if item.kind not in DATA or item.is_tensors or item.path.suffix in WITHOUT_DATA
         ]
+    if redact or "repro" not in kinds:
+        wanted = [item for item in wanted if not item.shows_inputs]
     if not wanted:
         raise UsageError(f"{investigation} has no file for a bundle; give the folder of an investigation")
     left_out = [LeftOut(one.name, one.kind, one.path.stat().st_size) for one in items if one not in wanted]

@@ -72,6 +72,10 @@ SKIPPED = re.compile(rf"(^|/)(\.[^/]*|[^/]*\.part|__pycache__/.*)$|^({EVIDENCE}/
 """What is no record, and what the training script has written itself: nobody knows what that is."""
 
 
+DRAWN = b'"errors":[{'
+"""What a report has that draws errors over the inputs of culprits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One file: `name` is its path in the bundle, with slashes, and `path` where it lies now."""
@@ -83,6 +87,13 @@ class Item:
     @property
     def is_tensors(self) -> bool:
         return self.path.suffix == ".safetensors"
+
+    @property
+    def shows_inputs(self) -> bool:
+        """Whether values that reached a culprit stand in it as text: in the file beside its script, and in a report."""
+        if self.kind == "report" and self.path.suffix == ".html":
+            return DRAWN in self.path.read_bytes()
+        return self.kind == "repro" and self.path.suffix == ".json"
 
 
 def items_of(investigation: Path) -> list[Item]:

@@ -501,7 +501,11 @@ def test_scripts_are_written_beside_the_proofs_where_the_step_is_small(
     assert bool(writer._under_way) == small
     names = writer.write(found)
     assert names == ["culprit-1.py"] == [one.script.path for one in found.culprits if one.script is not None]
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["culprit-1.py", "culprit-1.safetensors"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "culprit-1.json",
+        "culprit-1.py",
+        "culprit-1.safetensors",
+    ]
 
 
 @pytest.mark.usefixtures("at_once")

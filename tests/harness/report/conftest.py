@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,10 +12,11 @@ import pytest
 import torch
 
 import numdrift
+from numdrift.harness.records.codec import plain
 from numdrift.harness.records.graph_record import FOLDER, Graph, GraphFolder
 
 from ..graphs.samples import sample_compile_backward, sample_lazy_backward
-from .outcomes import CODE, FAULT, SCRIPT, cause, made
+from .outcomes import CODE, DETAILED, FAULT, SCRIPT, cause, made
 
 
 def record(folder: Path, mode: str) -> None:
@@ -36,6 +38,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = folder / "train" / "evidence" / "lazy-localized-cpu-000006"
     script.mkdir(parents=True)
     (script / "culprit-1.py").write_text(CODE, encoding="utf-8")
+    (script / "culprit-1.json").write_text(json.dumps({"schema": 1, **plain(DETAILED)}), encoding="utf-8")
     return folder / "train"
 
 

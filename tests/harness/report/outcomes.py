@@ -18,6 +18,7 @@ from numdrift.harness.records.culprit import (
     SwappedIn,
     SwappedOut,
 )
+from numdrift.harness.records.culprit_detail import CALLS, CulpritDetail, ErrorsOverInputs, ExecutedSide
 from numdrift.harness.records.findings import Findings, PairFindings, RunEnding, StepFindings, TensorScore
 
 PROOF = Proof(SwappedIn(True, 0.0, 2.1), SwappedOut(True, 2.3, 0.1, 0.0))
@@ -105,6 +106,32 @@ SCRIPT = CulpritScript(
 )
 
 CODE = 'print("""```""")  # shows it'
+
+ERRORS = ErrorsOverInputs(
+    "result", {"a": "float32", "b": "float32"}, 640, {"a": 0, "b": 0}, {"a": 1.42, "b": 40.8},
+    inputs={"output": [0.5, -0.9, 0.99, 0.1, -0.2], "grad_output": [1e-5, 2e-5, -3e-5, 4e-5, 5e-5]},
+    exact=[7.5e-6, 3.8e-6, -5.97e-7, 3.96e-5, 4.8e-5],
+    errors={"a": [0.2, -0.4, 1.42, 0.0, -0.3], "b": [0.7, -6.25, 40.8, 0.1, -0.9]},
+)  # fmt: skip
+
+DETAILED = CulpritDetail(
+    {
+        "a": ExecutedSide(
+            CALLS, ("grad_output", "output"),
+            ("t1 = torch.ops.aten.tanh_backward.default(grad_output, output)", "return [t1]"),
+            ("tanh_backward(grad_output, output)",),
+        ),
+        "b": ExecutedSide(
+            CALLS, ("output", "grad_output"),
+            (
+                "t1 = torch.ops.aten.mul.Tensor(output, output)", "t2 = torch.ops.aten.sub.Tensor(1, t1)",
+                "t3 = torch.ops.aten.mul.Tensor(grad_output, t2)", "return [t3]",
+            ),
+            ("grad_output * (1 - output * output)",),
+        ),
+    },
+    ERRORS,
+)  # fmt: skip
 
 
 def made(folder: Path, pair: PairFindings) -> Path:

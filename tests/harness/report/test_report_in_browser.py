@@ -77,10 +77,36 @@ def test_a_cause_is_shown_in_the_graphs_of_both_sides(page: Page) -> None:
 
 
 def test_a_script_unfolds_by_the_keyboard(page: Page) -> None:
-    summary = page.locator("summary").first
-    summary.focus()
-    page.keyboard.press("Enter")
-    expect(page.locator("details pre").first).to_contain_text("shows it")
+    for text, shown in (("without numdrift", "shows it"), ("both sides execute", "aten.mul.Tensor(output, output)")):
+        folded = page.locator("details").filter(has_text=text)
+        folded.locator("summary").focus()
+        page.keyboard.press("Enter")
+        expect(folded.locator("pre").filter(has_text=shown)).to_be_visible()
+
+
+def test_errors_are_drawn_for_both_sides_over_any_argument_and_read_by_pointing(page: Page) -> None:
+    figure = page.locator(".errors").first
+    figure.scroll_into_view_if_needed()
+    mine, other = figure.locator(".plot .u-over").all()
+    expect(figure.get_by_role("img").last).to_have_attribute(
+        "aria-label", "Errors of other in ULP over output: at most 40.8"
+    )
+    box = other.bounding_box()
+    assert box is not None
+    # when one points at the last element, near the upper edge of the axis that is logarithmic on both sides of zero
+    page.mouse.move(box["x"] + box["width"] - 3, box["y"] + 0.1 * box["height"])
+    # then it is read on both sides, and marked in both pictures
+    expect(figure.locator(".reading")).to_have_text(
+        "output 0.99, grad_output -3e-5, result in double -5.97e-7: base +1.42 ULP, other +40.8 ULP."
+    )
+    for over in (mine, other):
+        expect(over.locator(".u-cursor-pt")).to_be_visible()
+    # and over another argument the elements are in its order, until nothing is pointed at
+    figure.get_by_label("Over which values errors are shown").select_option("grad_output")
+    page.mouse.move(box["x"] + 3, box["y"] + 0.1 * box["height"])
+    expect(figure.locator(".reading")).to_contain_text("grad_output -3e-5")
+    page.mouse.move(0, 0)
+    expect(figure.locator(".reading")).to_contain_text("Point at one")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -99,4 +125,6 @@ def test_it_can_be_read_by_everybody(page: Page, scheme: str) -> None:
 def test_a_phone_needs_no_scrolling_to_the_side_and_paper_has_it_all(page: Page) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     page.wait_for_function("document.documentElement.scrollWidth <= 360", timeout=10_000)  # the curves are drawn anew
+    first, second = (one.bounding_box() for one in page.locator(".errors").first.locator(".plot").all())
+    assert first is not None and second is not None and second["y"] > first["y"] + first["height"]
     assert page.pdf()[:5] == b"%PDF-"

@@ -19,6 +19,7 @@ from numdrift.harness.report.markdown import markdown_of
 from numdrift.harness.report.report_page import page_of
 from numdrift.harness.report.rows import report_of
 from numdrift.harness.report.where import heat_map, level_of, module_of, module_rows
+from numdrift.harness.tools.bundle.bundle_contents import DRAWN
 
 from .outcomes import CODE, FAULT, SCRIPT, cause, made
 
@@ -57,6 +58,7 @@ def test_the_page_is_the_same_again_and_small(fault: Path) -> None:
     assert page == page_of(report_of(fault)) and len(page) < 200_000
     assert "<h2>Causes and proofs</h2>" in page and "proven fault from step 6 on" in page
     assert not re.search(r'(src|href)="(?!#)', page) and "url(" not in page
+    assert DRAWN in page.encode()  # by which a bundle without data knows it
 
 
 def test_graphs_stand_side_by_side_with_the_culprit_ringed(with_graphs: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import CollisionError, JournalError, NumdriftError, UsageError
+from numdrift.harness.graphs.page.self_contained import json_in_page
 from numdrift.harness.runs.manifest import RunManifest
 from numdrift.harness.tape.tensor_file import write_tensors
 from numdrift.harness.tools.bundle.archive import MANIFEST, write_bundle
@@ -127,6 +128,23 @@ def test_a_redacted_bundle_has_digests_and_no_data(investigation: Path, tmp_path
     }
     assert not {"cpu/stdout.log", "cpu/journal/values-0.bin", "verify_cpu.pkl"} & {one.path for one in made.files}
     assert "cpu/journal/digests.bin" in {one.path for one in made.files}
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_no_input_of_a_culprit_stays_in_a_report(drawn: bool, investigation: Path, tmp_path: Path) -> None:
+    data = {"errors": [{"axes": [["x", [0.123456789]]], "errors": []}] if drawn else []}
+    (investigation / "report.html").write_text(f"<p>{json_in_page(data)}</p>")
+    (investigation / "culprit-1.json").write_text('{"schema": 1}')
+    shown = {"report.html", "culprit-1.json"}
+
+    whole = write_bundle(investigation, tmp_path / "a.zip", DEFAULT)
+    redacted = write_bundle(investigation, tmp_path / "b.zip", DEFAULT, redact=True)
+    without = write_bundle(investigation, tmp_path / "c.zip", DEFAULT - {"repro"})
+
+    assert shown <= {one.path for one in whole.files}
+    for one in (redacted, without):
+        assert shown & {each.path for each in one.files} == (set() if drawn else {"report.html"})
+        assert (shown if drawn else {"culprit-1.json"}) <= {each.path for each in one.left_out}
 
 
 def test_a_changed_file_is_refused_and_nothing_is_unpacked(investigation: Path, tmp_path: Path) -> None:

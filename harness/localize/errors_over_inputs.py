@@ -1,0 +1,220 @@
+"""How far both sides' results are from those in double, element by element over the real inputs: some of the elements,
+the largest errors of each side among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ..records.culprit_detail import ErrorsOverInputs
+from ..tape.storages import Storages
+from ..tape.tape import View
+from ..tape.tape_arguments import name_of
+from ..torch_private.dispatching import registered_operation
+from .local_error import spacing_of
+from .localized_values import ShownBlock
+from .script_calls import SideCode
+from .storage_flow import SIDES, Side
+
+FEWEST = 4
+"""Elements of a result that are worth a picture."""
+
+MOST_POINTS = 2000
+LARGEST = 250
+"""Elements with the largest errors of a side that are always among them."""
+
+MOST_ARGUMENTS = 4
+
+CANDIDATES = 2**15
+"""Elements of which the others are chosen."""
+
+PIECE = 2**20
+"""Elements whose errors are computed at a time."""
+
+GROUPS = 32
+"""Groups of neighbouring values of an argument between which errors are held against those within."""
+
+DIGITS = {"value": 6, "error": 4}
+"""Significant digits that are kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedResult:
+    """A result of both sides, flat, and what it is in double: the `number`th of what is compared."""
+
+    number: int
+    exact: torch.Tensor
+    results: Mapping[Side, torch.Tensor]
+
+    def errors(self, side: Side, chosen: torch.Tensor | slice) -> torch.Tensor:
+        """Signed, in ULP of what the elements are in double."""
+        result, exact = self.results[side][chosen], self.exact[chosen]
+        return (result.double() - exact).div_(spacing_of(exact, result.dtype))
+
+
+def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> ErrorsOverInputs | None:
+    """None where no result has digits, or its exact value is not known."""
+    if block.reference is None:
+        return None
+    # what was drawn is no less exact; an op that has no double form is
+    drawn = any(call.draw is not None for call in block.slices[block.reference].calls)
+    results = _compared(block) if block.live or drawn else []
+    found = [(one, {side: _scanned(one, side) for side in SIDES}) for one in results]
+    if not found:
+        return None
+    result, scans = max(found, key=lambda one: max(scan.largest for scan in one[1].values()))
+    arguments = _arguments(block, codes, result)
+    chosen = torch.cat([scan.at for scan in scans.values()]).unique()
+    elements = result.exact.numel()
+    candidates = _spread(elements)
+    worse = max(SIDES, key=lambda side: scans[side].largest)
+    sizes = result.errors(worse, candidates).abs()
+    values = {name: one.at(candidates) for name, one in arguments.items()}
+    told = {name: _told_by(one, sizes) for name, one in values.items()}
+    ranked = sorted(told, key=lambda name: -told[name])[:MOST_ARGUMENTS]  # a stable sort
+    arguments = {name: arguments[name] for name in ranked}
+    axis = values[next(iter(arguments))] if arguments else result.exact[candidates]
+    few = MOST_POINTS - len(chosen) if elements > MOST_POINTS else elements
+    chosen = torch.cat([chosen, candidates[_along(axis, few)]]).unique()
+    return ErrorsOverInputs(
+        result=f"result {result.number + 1} of {len(block.exact)}" if len(block.exact) > 1 else "result",
+        dtypes={side: name_of(result.results[side].dtype) for side in SIDES},
+        elements=elements,
+        not_finite={side: scan.not_finite for side, scan in scans.items()},
+        largest={side: scan.largest for side, scan in scans.items()},
+        inputs={name: _numbers(one.at(chosen), "value") for name, one in arguments.items()},
+        exact=_numbers(result.exact[chosen], "value"),
+        errors={side: _numbers(result.errors(side, chosen), "error") for side in SIDES},
+    )
+
+
+def _compared(block: ShownBlock) -> list[ComparedResult]:
+    """The results that have digits on both sides, and more of them in double."""
+    found = []
+    for number, (exact, a, b) in enumerate(zip(block.exact, block.results["a"], block.results["b"], strict=True)):
+        sides: dict[Side, torch.Tensor] = {"a": a, "b": b}
+        coarser = all(one.is_floating_point() and one.dtype != torch.float64 for one in sides.values())
+        alike = exact.shape == a.shape == b.shape and exact.numel() >= FEWEST
+        if exact.dtype == torch.float64 and coarser and alike:
+            flat: dict[Side, torch.Tensor] = {side: one.cpu().reshape(-1) for side, one in sides.items()}
+            found.append(ComparedResult(number, exact.cpu().reshape(-1), flat))
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScannedErrors:
+    """A side's largest error, where its largest ones are, and how many are not finite."""
+
+    largest: float
+    at: torch.Tensor
+    not_finite: int
+
+
+def _scanned(result: ComparedResult, side: Side) -> ScannedErrors:
+    sizes, places, not_finite = [], [], 0
+    for start in range(0, result.exact.numel(), PIECE):
+        errors = result.errors(side, slice(start, start + PIECE)).abs_()
+        finite = torch.isfinite(errors)
+        not_finite += int(errors.numel() - finite.sum())
+        largest, at = errors.masked_fill_(~finite, -1.0).topk(min(LARGEST, errors.numel()))
+        sizes.append(largest)
+        places.append(at + start)
+    largest, among = torch.cat(sizes).topk(min(LARGEST, result.exact.numel()))
+    at = torch.cat(places)[among][largest >= 0]
+    return ScannedErrors(float(largest[0]) if len(at) else math.inf, at, not_finite)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpArgument:
+    """What an op takes for each element that it makes, in this shape. `order` says of each element that is compared
+    where it was made; None where that is its own place."""
+
+    values: torch.Tensor
+    shape: tuple[int, ...]
+    order: torch.Tensor | None
+
+    def at(self, chosen: torch.Tensor) -> torch.Tensor:
+        """Its numbers for these elements."""
+        places = chosen if self.order is None else self.order[chosen]
+        whole = self.values.expand(self.shape)
+        return whole[torch.unravel_index(places, self.shape)] if self.shape else whole.reshape(1)[places]
+
+
+def _arguments(block: ShownBlock, codes: Mapping[Side, SideCode], result: ComparedResult) -> dict[str, OpArgument]:
+    """What the first side takes that is a single op which computes element by element, by the names in its code: as
+    far as it is a number for each element of the result."""
+    for side in SIDES:
+        slice_, reads = block.slices[side], codes[side].reads
+        if len(slice_.calls) != 1:
+            continue
+        [call] = slice_.calls
+        seen = slice_.watched[result.number].view
+        made = next((one for one in call.outputs if isinstance(one, View) and one.slot == seen.slot), None)
+        pointwise = torch.Tag.pointwise in getattr(registered_operation(call.op), "tags", ())
+        if made is None or not reads or not pointwise or seen.extent > made.extent:
+            continue
+        order = _order(made, seen)
+        storages = Storages(slice_, lambda recorded: recorded)
+        taken = {name: storages.tensor(view).cpu() for name, view in reads.items()}
+        belong = {name: one for name, one in taken.items() if one.is_floating_point() and _belongs(one, made.size)}
+        return {name: OpArgument(one, made.size, order) for name, one in belong.items()}
+    return {}
+
+
+def _order(made: View, seen: View) -> torch.Tensor | None:
+    """Where the elements of one view are in another one of the same memory; None where both are the same."""
+    if (made.offset, made.size, made.stride) == (seen.offset, seen.size, seen.stride):
+        return None
+    places = torch.zeros(made.extent, dtype=torch.int64)
+    places.as_strided(made.size, made.stride, made.offset).copy_(torch.arange(math.prod(made.size)).view(made.size))
+    return places.as_strided(seen.size, seen.stride, seen.offset).reshape(-1)
+
+
+def _belongs(argument: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether each element of a result of this shape is made of one of the argument's, of which there are several."""
+    own = argument.shape
+    fits = len(own) <= len(shape) and all(n in (1, of) for n, of in zip(own[::-1], shape[::-1], strict=False))
+    return fits and argument.numel() > 1
+
+
+def _spread(elements: int) -> torch.Tensor:
+    """At most CANDIDATES elements, evenly spread and in no step with rows or columns: multiples of the golden ratio."""
+    if elements <= CANDIDATES:
+        return torch.arange(elements)
+    parts = torch.arange(CANDIDATES, dtype=torch.float64).mul_((math.sqrt(5) - 1) / 2).frac_()
+    chosen: torch.Tensor = parts.mul_(elements).long().clamp_(max=elements - 1).unique()
+    return chosen
+
+
+def _told_by(values: torch.Tensor, errors: torch.Tensor) -> float:
+    """How much of the spread of errors is between groups of neighbouring values, from 0 to 1: the correlation ratio
+    (Fisher 1925), of logarithms, which no single error outweighs."""
+    there = torch.isfinite(errors) & torch.isfinite(values)
+    logarithms, kept = errors[there].log1p(), values[there]
+    if not len(kept):
+        return 0.0
+    groups = logarithms[kept.argsort(stable=True)].tensor_split(max(1, min(GROUPS, len(kept) // 4)))
+    whole = float(logarithms.var(correction=0))
+    mean = float(logarithms.mean())
+    between = sum(len(one) * (float(one.mean()) - mean) ** 2 for one in groups) / len(kept)
+    return between / whole if whole else 0.0
+
+
+def _along(axis: torch.Tensor, most: int) -> torch.Tensor:
+    """Places in `axis`, half of them at even ranks and half in even distances, so that what is rare is seen, too."""
+    order = axis.double().argsort(stable=True)
+    order = order[torch.isfinite(axis[order])]
+    if len(order) <= most:
+        return order
+    ranks = torch.linspace(0, len(order) - 1, most // 2).round().long()
+    values = axis[order].double()
+    ends = torch.linspace(float(values[0]), float(values[-1]), most - len(ranks), dtype=torch.float64)
+    nearest = torch.searchsorted(values, ends).clamp_(max=len(order) - 1)
+    return order[torch.cat([ranks, nearest]).unique()]
+
+
+def _numbers(values: torch.Tensor, kind: str) -> list[float]:
+    return [float(f"{one:.{DIGITS[kind]}g}") for one in values.double().tolist()]

@@ -1,0 +1,97 @@
+"""What a side executes as people write it: the lines of its function in a script with signs in place of arithmetic ops,
+and what is used once put where it is used.
+
+    t1 = torch.ops.aten.mul.Tensor(output, output)
+    t2 = torch.ops.aten.sub.Tensor(1, t1)                   grad_output * (1 - output * output)
+    t3 = torch.ops.aten.mul.Tensor(grad_output, t2)
+    return [t3]
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+SIGNS: Mapping[str, ast.operator] = {
+    "add": ast.Add(),
+    "sub": ast.Sub(),
+    "mul": ast.Mult(),
+    "div": ast.Div(),
+    "pow": ast.Pow(),
+}
+LONGEST = 90
+"""Characters of a line into which more is put."""
+
+MOST_LINES = 12
+
+
+class _NoFormula(Exception):
+    """The lines do what a formula does not say: they write to what they are given, or set generators."""
+
+
+def formula_of(lines: Sequence[str]) -> list[str]:
+    """The lines of the formula, the last of which is the result; none where it would say less than the calls."""
+    *statements, last = ast.parse("\n".join(lines)).body
+    try:
+        if not (isinstance(last, ast.Return) and isinstance(last.value, ast.List) and statements):
+            return []
+        uses = Counter(one.id for one in ast.walk(ast.Module(statements, [])) if isinstance(one, ast.Name))
+        uses.update(one.id for one in ast.walk(last) if isinstance(one, ast.Name))
+        writer = _Formulas(uses)
+        for statement in statements:
+            writer.take(statement)
+        results = [ast.unparse(writer.visit(one)) for one in last.value.elts]
+    except _NoFormula:
+        return []
+    found = [*writer.lines, ", ".join(results)]
+    return found if len(found) <= MOST_LINES else []
+
+
+class _Formulas(ast.NodeTransformer):
+    """Writes expressions as formulas. `uses` counts each name, its assignment among them."""
+
+    def __init__(self, uses: Mapping[str, int]) -> None:
+        self.lines: list[str] = []
+        self._uses = uses
+        self._held: dict[str, ast.expr] = {}
+
+    def take(self, statement: ast.stmt) -> None:
+        match statement:
+            case ast.Assign([ast.Name(name)], ast.Call() as call):
+                value = self.visit(call)
+                if self._uses[name] == 2 and len(ast.unparse(value)) <= LONGEST:
+                    self._held[name] = value
+                else:
+                    self.lines.append(f"{name} = {ast.unparse(value)}")
+            case ast.Assign([ast.List(names)], ast.Call() as call):
+                self.lines.append(f"{', '.join(map(ast.unparse, names))} = {ast.unparse(self.visit(call))}")
+            case _:
+                raise _NoFormula
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._held.get(node.id, node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        match node:
+            case ast.Call(ast.Attribute(ast.Attribute(ast.Attribute(), op)), arguments, keywords):
+                given: list[ast.expr] = [self.visit(one) for one in arguments]
+                named = [ast.keyword(one.arg, self.visit(one.value)) for one in keywords]
+            case ast.Call(ast.Name("held"), [dtype]):
+                return dtype
+            case ast.Call(ast.Attribute(value, "clone"), [], []) if isinstance(value, ast.Name):
+                raise _NoFormula
+            case _:
+                self.generic_visit(node)
+                return node
+        if op.endswith("_") or op.startswith("_foreach"):
+            raise _NoFormula
+        if op in SIGNS and len(given) == 2 and not named:
+            return ast.BinOp(given[0], SIGNS[op], given[1])
+        if op == "rsub" and len(given) == 2 and not named:
+            return ast.BinOp(given[1], ast.Sub(), given[0])
+        if op == "neg":
+            return ast.UnaryOp(ast.USub(), given[0])
+        if op == "reciprocal":
+            return ast.BinOp(ast.Constant(1), ast.Div(), given[0])
+        return ast.Call(ast.Name(op), given, named)

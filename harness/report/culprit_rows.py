@@ -1,0 +1,188 @@
+"""What a culprit's card shows of the file beside its script: what both sides execute, and their errors over the inputs.
+
+The file may come from a stranger: what is not as it should be is said in a line, and nothing of it is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from numdrift.kernels.registry import built_in
+
+from ..errors import JournalError, KernelNotFound
+from ..records.culprit import Culprit
+from ..records.culprit_detail import (
+    CALLS,
+    COMPILED,
+    DETAIL,
+    NOTHING,
+    RECORDED,
+    ErrorsOverInputs,
+    ExecutedSide,
+)
+from .run_kernels import RunKernels
+
+LARGEST_FILE = 2_000_000
+"""Bytes; what we write is a tenth of it at most."""
+
+LONGEST_CODE = 20_000
+"""Characters."""
+
+MOST_SHOWN = 5_000
+MOST_INPUTS = 8
+
+HOW: Mapping[str, str] = {
+    CALLS: "",
+    COMPILED: "as Inductor compiles it",
+    RECORDED: "by a kernel of its own",
+    NOTHING: "executes nothing there",
+}
+KERNELS: Mapping[str, str] = {
+    "aten": "torch's own kernel",
+    "decomposed": "taken apart by the compiler",
+    "inductor": "a kernel that Inductor generates",
+}
+"""What is said of a side by the name of its kernel, and where that is not known, by how it is executed."""
+
+Numbers = Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SideRow:
+    """One side: its mode, `how` it executes the op, in words, the `formula` of its kernel, its calls as `code`, and the
+    `label` of the picture of its errors, "" without one; where a compiler has `generated` the kernel and the run has
+    kept it, its name and `source`."""
+
+    name: str
+    how: str
+    formula: str = ""
+    code: str = ""
+    label: str = ""
+    generated: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPlot:
+    """Errors by mode in the ULP of `unit`, over each of the `axes`; None where a number is not finite. `said` is how
+    many elements are seen of how many."""
+
+    said: str
+    unit: str
+    axes: Sequence[tuple[str, Numbers]]
+    errors: Sequence[tuple[str, Numbers]]
+
+
+@dataclass(frozen=True, slots=True)
+class CulpritRows:
+    """Nothing of it where there is no file; `damage` says why there is one and it is not shown."""
+
+    sides: Sequence[SideRow] = ()
+    plot: ErrorPlot | None = None
+    damage: str = ""
+
+
+def culprit_rows(
+    path: Path | None, one: Culprit, labels: Mapping[str, str], kernels: Mapping[str, RunKernels]
+) -> CulpritRows:
+    """The rows of this file of the evidence; `labels` are the modes by side, `kernels` what is known of their runs."""
+    if path is None:
+        return CulpritRows()
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            return CulpritRows(damage=f"{path.name} is not shown: it is larger than any that numdrift writes")
+        detail = DETAIL.read(path)
+    except FileNotFoundError:
+        return CulpritRows()
+    except (JournalError, OSError) as error:
+        why = str(error).removeprefix(f"{path}: ") if isinstance(error, JournalError) else error.strerror
+        return CulpritRows(damage=f"{path.name} is not shown: {why}")
+    errors, plot, damage = detail.errors, None, ""
+    try:
+        plot = None if errors is None else _plot(errors, labels)
+    except ValueError as error:
+        damage = f"the errors in {path.name} are not shown: {error}"
+    rows = []
+    for side, name in labels.items():
+        row = _side(side, detail.sides.get(side, ExecutedSide(CALLS)), one, labels, kernels.get(name))
+        if plot is not None and errors is not None:
+            worst = f"at most {_number(errors.largest[side]):.3g}"
+            row = replace(row, label=f"Errors of {name} in ULP over {plot.axes[0][0]}: {worst}")
+        rows.append(row)
+    return CulpritRows(rows, plot, damage)
+
+
+def _side(
+    side: str, executed: ExecutedSide, one: Culprit, labels: Mapping[str, str], known: RunKernels | None
+) -> SideRow:
+    if executed.how == NOTHING:
+        return SideRow(labels[side], HOW[NOTHING])
+    kernel = (one.kernel or {}).get(side)
+    how = HOW.get(executed.how, "") if kernel is None else KERNELS.get(kernel, f"the kernel {kernel}")
+    swapped = known.formula(kernel, _name(one)) if known is not None else ""
+    generated, source = known.generated(one, labels) if known is not None else ("", "")
+    lines = [f"    {line}" for line in executed.lines]
+    code = "\n".join([f"def side_{side}({', '.join(executed.parameters)}):", *lines]) if lines else ""
+    return SideRow(
+        name=labels[side],
+        how=f"{how}{_computed(one)}" if kernel == "aten" else how,
+        formula=(swapped or "\n".join(executed.formula))[:LONGEST_CODE],
+        code=code[:LONGEST_CODE],
+        generated=generated,
+        source=source,
+    )
+
+
+def _computed(one: Culprit) -> str:
+    """What an op computes element by element, where the catalogue of kernels knows it."""
+    try:
+        known = built_in().operation(_name(one))
+    except KernelNotFound:
+        return ""
+    return f" of {known.summary}" if known.exact else ""
+
+
+def _name(one: Culprit) -> str:
+    return (one.op or "").rpartition(".")[2]
+
+
+def _plot(errors: ErrorsOverInputs, labels: Mapping[str, str]) -> ErrorPlot | None:
+    """None where nothing of it is finite. Raises ValueError for columns that do not belong together."""
+    if set(errors.errors) != set(labels) or not all(
+        set(labels) <= set(known) for known in (errors.dtypes, errors.largest, errors.not_finite)
+    ):
+        raise ValueError("they are not those of both sides")
+    if any(len(column) != errors.shown for column in (*errors.inputs.values(), *errors.errors.values())):
+        raise ValueError("their columns are not of one length")
+    if not 0 < errors.shown <= min(MOST_SHOWN, errors.elements) or len(errors.inputs) > MOST_INPUTS:
+        raise ValueError("they are more or less than there can be")
+    drawn = [(label, _finite(errors.errors[side])) for side, label in labels.items()]
+    inputs = [(name, _finite(values)) for name, values in errors.inputs.items()]
+    axes = [*inputs, (f"{errors.result} in double", _finite(errors.exact))]
+    if not all(any(value is not None for value in values) for _, values in (*drawn, *axes)):
+        return None
+    return ErrorPlot(
+        _counted(errors, labels), " and ".join(dict.fromkeys(errors.dtypes[side] for side in labels)), axes, drawn
+    )
+
+
+def _counted(errors: ErrorsOverInputs, labels: Mapping[str, str]) -> str:
+    some = f"{errors.shown:,} of {errors.elements:,} elements, the largest errors of both sides among them"
+    said = some if errors.shown < errors.elements else f"all {errors.elements:,} elements"
+    infinite = [f"{errors.not_finite[side]:,} in {label}" for side, label in labels.items() if errors.not_finite[side]]
+    return f"{said}; not finite: {', '.join(infinite)}" if infinite else said
+
+
+def _finite(values: Sequence[float]) -> Numbers:
+    return [value if math.isfinite(_number(value)) else None for value in values]
+
+
+def _number(value: float) -> float:
+    """A whole number in JSON may be larger than any float."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,70 @@
+"""What a run says of its kernels: the formulas of those that its mode has put into an op's place, and the sources that
+a compiler has generated, where the run has kept its graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..errors import NumdriftError
+from ..graphs.culprit_marks import SeenCulprit
+from ..graphs.run_graphs import RunGraphs
+from ..records.culprit import Culprit
+from ..records.graph_record import Graph, Node
+from ..runs.recorded_run import RecordedRun
+
+MOST_NODES = 50_000
+"""Of graphs that are looked through for one page."""
+
+LONGEST_SOURCE = 20_000
+"""Characters of a source that stand on the page."""
+
+
+@dataclass(frozen=True)
+class RunKernels:
+    """Those of one run; its graphs are read when they are asked for."""
+
+    run: RecordedRun
+
+    def formula(self, kernel: str | None, op: str) -> str:
+        """Of the kernel of this name that the mode has put into the op's place; "" where it has put none."""
+        for swap in self.run.manifest.swaps:
+            if swap.get("kernel") == kernel and str(swap.get("op")).partition(".")[0] == op:
+                return str(swap.get("formula") or "")
+        return ""
+
+    def generated(self, one: Culprit, names: Mapping[str, str]) -> tuple[str, str]:
+        """The name and the source of the first generated kernel that executes the culprit; "" where none is known."""
+        seen = SeenCulprit(one, names, self.run.manifest.label)
+        for graph, before in self._compiled:
+            covered = {node.name for node in (before.nodes if before else ()) if seen.is_at(node)}
+            for node in graph.nodes:
+                if node.code and (not covered.isdisjoint(node.covers) or any(map(seen.is_at, node.body))):
+                    return node.op, _short(node)
+        return "", ""
+
+    @cached_property
+    def _compiled(self) -> list[tuple[Graph, Graph | None]]:
+        """The graphs after the compiler, each with that before it."""
+        try:
+            return list(self._read())
+        except NumdriftError:  # a damaged graph is no reason to have no report
+            return []
+
+    def _read(self) -> Iterator[tuple[Graph, Graph | None]]:
+        graphs = RunGraphs(self.run)
+        known = {entry.name: entry for entry in graphs.entries}
+        left = MOST_NODES
+        for entry in known.values():
+            if entry.stage != "post":
+                continue
+            before = known.get(entry.pre)
+            left -= entry.nodes + (before.nodes if before else 0)
+            if left < 0:
+                return
+            yield graphs.graph(entry.name), graphs.graph(before.name) if before else None
+
+
+def _short(node: Node) -> str:
+    return node.code if len(node.code) <= LONGEST_SOURCE else f"{node.code[:LONGEST_SOURCE]}\n..."
