@@ -100,7 +100,16 @@ def end_of(error: BaseException | None, script: str) -> ScriptEnd:
     place = place_of(error, script)
     if place and is_of_a_graph(error):
         place += " (where the graph is executed; the op itself may be of an earlier line)"
+        if {"double", "float"} <= set(re.findall("[a-z]+", first_line(error).lower())):
+            place += DOUBLED
     return ScriptEnd("out-of-memory" if is_memory else "crashed", 1, first_line(error) + place)
+
+
+DOUBLED = (
+    "; where the script has no double precision itself, the lazy core makes it of a Python number and a tensor without "
+    "dimensions, as in 0.5 * loss: write torch.tensor(0.5) * loss"
+)
+"""What double precision comes from in a graph whose script has none, and what avoids it (seen with torch 2.13)."""
 
 
 def is_of_a_graph(error: BaseException) -> bool:

@@ -45,8 +45,23 @@ def test_an_error_of_a_lazy_graph_has_the_line_that_executes_it() -> None:
     x = torch.ones(2, 2, device="lazy", dtype=torch.float64)
     end = raised_by("y = x @ w\n\ny.cpu()", x=x, w=torch.ones(2, 2, device="lazy"))
     where = " (where the graph is executed; the op itself may be of an earlier line)"
-    assert end.message.endswith(f"test_script_end.py:3){where}")
+    assert f"test_script_end.py:3){where}" in end.message
     # the lazy core keeps the error, and raises it once more where the next graph is executed: not in another test
+    with suppress(RuntimeError):
+        (torch.ones(1, device="lazy") + 1).cpu()
+
+
+@pytest.mark.parametrize(("number", "fails"), [("0.5", True), ("torch.tensor(0.5)", False)])
+def test_a_number_that_the_lazy_core_takes_for_double_is_told_with_its_remedy(number: str, fails: bool) -> None:
+    start_lazy_backend()
+    x = torch.ones(2, 2, device="lazy")
+    source = f"half = {number} * x.mean()\n(half.expand(2, 2) @ x).cpu()"
+    if not fails:
+        exec(compile(source, __file__, "exec"), {"x": x, "torch": torch})  # noqa: S102, a script of this test
+        return
+    message = raised_by(source, x=x).message
+    assert "float != double" in message or "double != float" in message
+    assert "test_script_end.py:2)" in message and message.endswith("write torch.tensor(0.5) * loss")
     with suppress(RuntimeError):
         (torch.ones(1, device="lazy") + 1).cpu()
 
