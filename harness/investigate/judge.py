@@ -270,7 +270,7 @@ def _sentences(weighed: _Weighed, verdict: Verdict, causes: Sequence[SetupDiffer
         )
     # The referee computes the reference's own ops: it cannot speak for a mode that computes something else.
     if referee is not None and referee.text and word not in ("different-setup", "nonfinite", "nondeterministic"):
-        doubt = "; if the modes compute different things, that is only what it says"
+        doubt = "; where the modes compute different things, that does not say which of them is right"
         said.append(referee.text + (doubt if word == "beyond-rounding" else ""))
     return [sentence for sentence in (*said, *curves.sentences) if sentence]
 

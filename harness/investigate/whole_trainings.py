@@ -133,7 +133,9 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
     if fix.left and verdict == "beyond-rounding":
         ops = ", ".join(one for one in fix.left if one != SETUP)
-        why = f"no key of a mode takes {ops} out" if ops else "there is no kernel to swap, the data themselves differ"
+        why = (
+            f"no setting of a mode replaces {ops}" if ops else "there is no kernel to swap, the data themselves differ"
+        )
         why = f"not trained to the end without them: {why}"
         return TrainedWithout(text=why, left=fix.left)
     if run is None or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:

@@ -1,21 +1,22 @@
 """The answer to an investigation in one sentence, before any number: what differs, since when, because of what, whether
 that is a fault, and what to do.
 
-compile computes tanh_backward less exactly in layers.1 and layers.3 (train.py:31); it is rounding and explains all of
+compile rounds tanh_backward less exactly in layers.1 and layers.3 (train.py:31); it is rounding and explains all of
 the drift; nothing to do
-b leaves out mul in the optimizer (train.py:40): a proven fault from step 0 on, which explains all of the drift; mend it
-there, or report it with report.html
+b leaves out mul in the optimizer (train.py:40): a proven fault from step 0 on, which explains all of the drift; look at
+train.py:40: mend it if the script itself makes that difference, else report it to whoever owns b, with report.html
 
 docs/reference/answers.md has one for each outcome, with its exit code.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from ..investigate.culprit_words import in_words
+from ..investigate.culprit_words import in_words, wrong_by_itself
 from ..records.culprit import (
     ARGUMENTS,
     COMPILER_SETTING,
@@ -108,6 +109,10 @@ def answer_of(pair: PairFindings) -> PairAnswer:
     )
 
 
+_AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
+"""An argument in the reference, against that of the other mode."""
+
+
 def answers_of(found: Findings) -> list[tuple[PairFindings, PairAnswer]]:
     """Those that need somebody first."""
     pairs = [(pair, answer_of(pair)) for pair in found.pairs]
@@ -125,7 +130,7 @@ def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
         what = f"{pair.b} differs from {pair.a}{since} by rounding alone"
     sure = _size(pair)
     if proven:
-        sure += f"; {_proof(pair)}"
+        sure += f"; {_proof(pair, proven)}"
     if pair.inspect:
         return PairAnswer(what, sure, "have a look at it once, for that is much for rounding", True)
     return PairAnswer(what, sure, "nothing to do", True)
@@ -133,30 +138,42 @@ def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
 
 def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     since = "" if pair.first_significant_step is None else f" from step {pair.first_significant_step} on"
-    if since and pair.score is not None and pair.threshold is not None and pair.score <= pair.threshold:
-        # wrong by itself, which nobody has looked for in the other steps
-        since = f" (seen in step {pair.first_significant_step})"
     causes = [one for one in proven if one.significance == "beyond-rounding"] or list(proven)
+    size = _size(pair)
+    hidden = pair.score is not None and pair.threshold is not None and pair.score <= pair.threshold
+    by_itself = next((one for one in causes if one.is_wrong_by_itself), None)
+    if hidden and by_itself is not None:
+        # what the noise of a whole step hides was looked for in the step that was taken apart, and in no other
+        since = f" (seen in step {pair.first_significant_step}, the one that was taken apart)"
+        op = (by_itself.op or "").partition(".")[2] or by_itself.name
+        whole = (
+            f"{_times(pair.score or 0.0)} times its rounding, of {_times(pair.threshold or 0.0)} where a fault begins"
+        )
+        size = f"{op} {wrong_by_itself(by_itself, pair.a, pair.b)}; the drift of the whole step ({whole}) hides it"
     if not causes:
         why = f": {pair.unexplained}" if pair.unexplained else ""
         return PairAnswer(
             f"{pair.b} drifts from {pair.a} by more than rounding{since}: a fault, whose cause is not proven",
-            f"{_size(pair)}{why}",
+            f"{size}{why}",
             "look at the suspects (--suspects), or start with the step that is named",
             False,
         )
     share = _explained(pair)
     beside = len(causes) < len(proven)
-    which = f", which{' with what is rounding beside it' if beside else ''} explains {share}" if share else ""
+    which = f", which{' together with ordinary rounding' if beside else ''} explains {share}" if share else ""
     what = f"{_deeds(pair, causes)}: a proven fault{since}{which}"
     todo = "report it to whoever owns that kernel, with report.html"
     if causes[0].is_of_kernel and pair.closer_to_fp64 == pair.b:
         todo = f"it is {pair.a} that is wrong there: {todo}"
     elif causes[0].kind in (ARGUMENTS, STRUCTURE, SETUP):
-        todo = "mend it there, or report it with report.html"
+        place = PurePath(causes[0].source).name if causes[0].source else "there"
+        todo = (
+            f"look at {place}: mend it if the script itself makes that difference, "
+            f"else report it to whoever owns {pair.b}, with report.html"
+        )
     elif causes[0].swapped:
         todo += f", and train in the mode {pair.b},{causes[0].swapped} until it is mended"
-    return PairAnswer(what, f"{_size(pair)}; {_proof(pair)}", todo, False)
+    return PairAnswer(what, f"{size}; {_proof(pair, causes)}", todo, False)
 
 
 def _deeds(pair: PairFindings, causes: Sequence[Culprit]) -> str:
@@ -178,7 +195,8 @@ def _deed(one: Culprit, pair: PairFindings) -> str:
     if one.kind == SETUP:
         return f"draws other random numbers in {op}"
     if one.kind == ARGUMENTS:
-        return f"gives {op} other arguments ({', '.join(one.reasons[:2])})" if one.reasons else f"gives {op} others"
+        said = ", ".join(_AGAINST.sub(r"\1\3 instead of \2", reason) for reason in one.reasons[:2])
+        return f"gives {op} other arguments ({said})" if said else f"gives {op} other arguments"
     if one.kind == STRUCTURE:
         ours, theirs = (tuple(one.ops.get(side, ())) for side in ("a", "b"))
         if not theirs:
@@ -187,12 +205,11 @@ def _deed(one: Culprit, pair: PairFindings) -> str:
             return f"executes {op} besides"
         return f"executes {_ops(theirs)} in place of {_ops(ours)}"
     if one.kind == LAYOUT:
-        return f"computes {op} from another memory layout{_exactness(one, pair).replace(' otherwise', '')}"
+        return f"computes {op} from another memory layout{_exactness(one, pair).replace(' differently', '')}"
     if one.kind == KERNEL:
         exactness = _exactness(one, pair)
-        if exactness == " otherwise" and one.significance == "rounding":
-            return f"rounds {op} otherwise"
-        return f"computes {op}{exactness}"
+        verb = "rounds" if one.significance == "rounding" else "computes"
+        return f"{verb} {op}{exactness}"
     names = {
         PART: "differs in the part",
         MARK_STEP: "cuts its graphs elsewhere than the ops allow, at",
@@ -205,12 +222,12 @@ def _deed(one: Culprit, pair: PairFindings) -> str:
 def _exactness(one: Culprit, pair: PairFindings) -> str:
     errors = [one.error_ulp.get(side) for side in ("a", "b")]
     if errors[0] is None or errors[1] is None:
-        return " otherwise"
+        return " differently"
     if errors[1] > LESS_EXACT * errors[0]:
         return " less exactly"
     if errors[0] > LESS_EXACT * errors[1]:
         return f" more exactly than {pair.a}"
-    return " otherwise"
+    return " differently"
 
 
 def _ops(names: Sequence[str]) -> str:
@@ -242,16 +259,22 @@ def _size(pair: PairFindings) -> str:
     """How far it is, and what that is held against."""
     if pair.score is None or pair.threshold is None:
         return "no step was scored"
-    limit = f"a fault from {pair.threshold:.3g} times on"
+    limit = f"a fault begins at {_times(pair.threshold)} times"
     if pair.score == float("inf"):
         return f"a step's results differ as no rounding could make them ({limit})"
-    return f"a step's results are at most {pair.score:.3g} times as far apart as rounding alone moves them ({limit})"
+    return f"a step's results are up to {_times(pair.score)} times as far apart as rounding alone moves them ({limit})"
 
 
-def _proof(pair: PairFindings) -> str:
-    bits = f"; trained to the end without them, {pair.b} is {pair.a} bit for bit"
+def _times(multiple: float) -> str:
+    """Three significant digits, written out: 6,740,000 and not 6.74e+06."""
+    return f"{float(f'{multiple:.3g}'):,.0f}" if 1000 <= abs(multiple) < 1e12 else f"{multiple:.3g}"
+
+
+def _proof(pair: PairFindings, causes: Sequence[Culprit]) -> str:
+    it, they = ("this", "it") if len(causes) == 1 else ("these", "them")
+    bits = f"; trained to the end with {they} replaced, {pair.b} is {pair.a} bit for bit"
     same = bits if pair.without is not None and pair.without.identical else ""
-    return f"put into {pair.a} the drift comes, taken out of {pair.b} it goes{same}"
+    return f"forcing {it} into {pair.a} reproduces the drift, and removing {they} from {pair.b} removes the drift{same}"
 
 
 def _said(pair: PairFindings) -> str:

@@ -183,8 +183,8 @@ def _card(investigation: Path, one: Culprit, pair: PairFindings, kernels: Mappin
     if one.proof is not None:
         came, went = one.proof.swap_in, one.proof.swap_out
         proof = [
-            ProofRow(f"put into {pair.a}: the drift comes", came.score_before, came.score_after, came.holds),
-            ProofRow(f"taken out of {pair.b}: the drift goes", went.score_before, went.score_after, went.holds),
+            ProofRow(f"forced into {pair.a}: the drift appears", came.score_before, came.score_after, came.holds),
+            ProofRow(f"removed from {pair.b}: the drift goes", went.score_before, went.score_after, went.holds),
         ]
         if went.score_without_all is not None:
             gone = went.score_without_all < (went.score_before or 0.0)

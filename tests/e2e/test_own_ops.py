@@ -27,4 +27,4 @@ def test_an_op_of_the_scripts_own_is_executed_by_its_process_and_named(
     assert (culprit["op"], culprit["module"], culprit["kind"], culprit["status"]) == (OP, "3", "kernel", "culprit")
     assert culprit["proof"]["swap_in"]["holds"] and culprit["proof"]["swap_out"]["holds"]
     assert pair["explained"] == 1.0
-    assert "no key of a mode takes" in pair["without"]["text"]
+    assert "no setting of a mode replaces" in pair["without"]["text"]

@@ -131,7 +131,7 @@ def test_a_training_that_ends_farther_away_without_the_culprits_says_nothing_of_
     ("culprits", "said"),
     [
         ([{"kind": "setup", "op": None}], "there is no kernel to swap, the data themselves differ"),
-        ([{"kind": "arguments", "op": "aten.fill_"}, {"kind": "setup"}], "no key of a mode takes aten.fill_ out"),
+        ([{"kind": "arguments", "op": "aten.fill_"}, {"kind": "setup"}], "no setting of a mode replaces aten.fill_"),
     ],
 )
 def test_why_the_mode_is_not_trained_without_them(culprits: list[dict[str, Any]], said: str, tmp_path: Path) -> None:
