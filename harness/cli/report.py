@@ -20,7 +20,7 @@ EXAMPLES = """\b
 Examples:
   numdrift report                                   # the newest investigation
   numdrift report runs/train
-  numdrift report runs/train --html /tmp/train.html
+  numdrift report runs/train --html train.html
   numdrift report runs/train --markdown > issue.md
   numdrift report runs/train --json -
 

@@ -21,8 +21,8 @@ from ..output import console, table, write_json
 EXAMPLES = f"""\b
 Examples:
   numdrift bundle runs/train
-  numdrift bundle runs/train --redact --leave-out source
-  numdrift bundle runs/train --values --to train.zip
+  numdrift bundle runs/train --redact --leave-out source --to redacted.zip
+  numdrift bundle runs/train --values --to values.zip
   numdrift bundle runs/train --to s3://bucket/train.zip
 
 \b
