@@ -17,9 +17,10 @@ OF_A_SHELL = ("console", "bash")
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A fenced block of a page, with the number of its first line."""
+    """A fenced block of a page, with the heading that it stands under and the number of its first line."""
 
     page: str
+    section: str
     language: str
     line: int
     lines: tuple[str, ...]
@@ -60,13 +61,16 @@ class ShownCommand:
 
 def fences(path: Path) -> Iterator[Fence]:
     page, inside, first, lines = path.relative_to(ROOT).as_posix(), None, 0, list[str]()
+    section = ""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         mark = FENCE.match(line)
         if mark and inside is None:
             inside, first, lines = mark[1], number + 1, []
         elif mark and inside is not None:
-            yield Fence(page, inside, first, tuple(lines))
+            yield Fence(page, section, inside, first, tuple(lines))
             inside = None
+        elif inside is None:
+            section = line.removeprefix("## ") if line.startswith("## ") else section
         else:
             lines.append(line)
 
@@ -86,10 +90,12 @@ def shown_commands() -> list[ShownCommand]:
     return [one for path in PAGES for fence in fences(path) for one in commands_in(fence)]
 
 
-def commands_of(page: str) -> list[ShownCommand]:
-    found = [one for fence in fences(ROOT / page) for one in commands_in(fence)]
+def commands_at(place: str) -> list[ShownCommand]:
+    """Those of a page, or of one section of it: `docs/reference/commands.md#numdrift run`."""
+    page, _, section = place.partition("#")
+    found = [one for fence in fences(ROOT / page) if section in ("", fence.section) for one in commands_in(fence)]
     if not found:
-        raise LookupError(f"{page} shows no command")
+        raise LookupError(f"{place} shows no command")
     return found
 
 

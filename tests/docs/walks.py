@@ -1,0 +1,293 @@
+"""Which commands of the pages are executed together, with what in place of a user's files, and how each ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .shown import ROOT, blocks
+
+STAND_IN = "tests/docs/scripts/train.py"
+
+Files = Mapping[str, str | tuple[str, str, int]]
+"""The files of a folder, each with the file of the repository that it is a copy of, or the block of a page that it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Commands of pages, or of sections of them, that are executed in their order in one folder.
+
+    What is shown twice is executed once. A command ends with exit code 0, but for those of `codes`. What the pages take for
+    granted is executed `before`. The plug-in of docs/guide/add-a-backend.md is installed where the walk is `plugged`.
+    """
+
+    name: str
+    places: tuple[str, ...]
+    files: Files
+    before: tuple[str, ...] = ()
+    codes: Mapping[str, int | tuple[int, ...]] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    plugged: bool = False
+
+    def ends_with(self, text: str) -> tuple[int, ...]:
+        """The exit codes that a command may end with."""
+        code = self.codes.get(text, 0)
+        return code if isinstance(code, tuple) else (code,)
+
+    def lay_out(self, folder: Path) -> None:
+        for name, source in self.files.items():
+            text = (ROOT / source).read_text() if isinstance(source, str) else block(*source)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+
+
+def block(page: str, language: str, number: int) -> str:
+    return blocks(page, language)[number].text
+
+
+def at(folder: str, *names: str) -> dict[str, str]:
+    """Files of the repository at their own place."""
+    return {f"{folder}/{name}": f"{folder}/{name}" for name in names}
+
+
+def guide(*names: str) -> tuple[str, ...]:
+    return tuple(f"docs/guide/{name}.md" for name in names)
+
+
+def help_of(*commands: str) -> tuple[str, ...]:
+    return tuple(f"docs/reference/commands.md#{command}" for command in commands)
+
+
+TRAIN = {"train.py": STAND_IN}
+MODULE = {"package/train.py": STAND_IN}
+SAM = at("reproducers", "sam_tanh.py", "sam.py")
+RANKS = at("tests/e2e/scripts", "ranks.py")
+MLP: Files = {"mlp.py": ("docs/guide/partition.md", "python", 0)}
+MINE: Files = {"mine.c": ("docs/guide/own-kernel.md", "c", 0), "mine.py": ("docs/guide/own-kernel.md", "python", 0)}
+CHOOSE: Files = {"choose.py": ("docs/guide/snapshots.md", "python", 0)}
+
+A_DRIFT, UNDECIDED, WRONG_USAGE, A_LIMIT, NOBODY_ANSWERED = 1, 1, 2, 2, 130
+AS_THE_PROCESSOR_HAS_IT = (0, 1)
+"""Lazy mode is eager bit for bit where the library has one path for transposed views and for their copies."""
+
+OF_RANKS = {"OMP_NUM_THREADS": "1"}
+"""What each rank is given anyway: with it they are forked from a process that has the same."""
+
+PLANTED = '--mode cpu --mode "lazy,kernel.tanh_backward=bf16"'
+
+WALKS = (
+    Walk(
+        "readme",
+        ("README.md", "docs/architecture.md"),
+        {**TRAIN, **SAM},
+        codes={"numdrift compare": UNDECIDED},
+    ),
+    Walk("index", ("docs/index.md",), {**TRAIN, **SAM}),
+    Walk("run", guide("run"), {**TRAIN, "pkg/train.py": STAND_IN}),
+    Walk(
+        "adopt-your-script",
+        guide("adopt-your-script", "frameworks"),
+        {
+            "device_cuda_factories.py": "tests/habits/scripts/device_cuda_factories.py",
+            "finetune.py": STAND_IN,
+        },
+    ),
+    Walk(
+        "verdict",
+        guide("report", "verdict"),
+        {**TRAIN, **SAM},
+        codes={
+            'numdrift investigate reproducers/sam_tanh.py --mode cpu --mode "bad=cpu,kernel.tanh_backward=bf16" --name bad -- --epochs 30': A_DRIFT,
+        },
+    ),
+    Walk(
+        "investigate",
+        guide("investigate"),
+        {**SAM, "redrawn.py": "tests/e2e/scripts/redrawn.py"},
+        codes={
+            f"numdrift investigate reproducers/sam_tanh.py {PLANTED} -- --epochs 10": A_DRIFT,
+            'numdrift investigate redrawn.py --mode cpu --mode "lazy,mark_step=step"': A_DRIFT,
+        },
+    ),
+    Walk(
+        "several-processes",
+        guide("several-processes"),
+        RANKS,
+        codes={
+            'numdrift investigate tests/e2e/scripts/ranks.py --nproc 2 --mode cpu --mode "b=cpu,env.FAULT=1" --name inv -- --steps 3': A_DRIFT,
+            "numdrift compare runs/one/cpu runs/sharded/cpu --global-batch": UNDECIDED,
+        },
+        variables=OF_RANKS,
+    ),
+    Walk(
+        "bundle",
+        guide("bundle"),
+        SAM,
+        before=(f"numdrift investigate reproducers/sam_tanh.py {PLANTED} --name study -- --epochs 10",),
+        codes={f"numdrift investigate reproducers/sam_tanh.py {PLANTED} --name study -- --epochs 10": A_DRIFT},
+    ),
+    Walk(
+        "swap-a-kernel",
+        guide("swap-a-kernel"),
+        SAM,
+        codes={
+            "numdrift compare runs/tanh": UNDECIDED,
+            "numdrift compare runs/tanh/cpu_dec runs/tanh/lazy_dec": AS_THE_PROCESSOR_HAS_IT,
+            'numdrift run reproducers/sam_tanh.py --mode "b=cpu,kernel.gelu=fp64" --mode "c=cpu,kernel.tanh_backward@layers.9=fma" --name never -- --epochs 1': WRONG_USAGE,
+        },
+    ),
+    Walk("own-kernel", guide("own-kernel"), MINE),
+    Walk("read-the-graphs", guide("read-the-graphs"), SAM),
+    Walk(
+        "analyze",
+        guide("analyze"),
+        {
+            **TRAIN,
+            **at("reproducers", "analyze_supported.py", "analyze_unsupported.py"),
+            **at("tests/e2e/scripts", "support.py"),
+        },
+    ),
+    Walk(
+        "partition",
+        guide("partition"),
+        {**TRAIN, **SAM, **MLP},
+        codes={"numdrift partition mlp.py:SortedBetween --inference --max-subgraph-count 2": A_LIMIT},
+    ),
+    Walk("metrics", guide("metrics"), {**TRAIN, **at("tests/e2e/scripts", "two_layers.py")}),
+    Walk(
+        "op-by-op",
+        guide("op-by-op"),
+        {**TRAIN, "drop.py": "tests/e2e/scripts/redrawn.py", **at("tests/e2e/scripts", "two_layers.py")},
+    ),
+    Walk("profile", guide("profile"), {"train.py": "tests/e2e/scripts/named_blocks.py"}),
+    Walk("snapshots", guide("snapshots"), {**SAM, **CHOOSE, **at("tests/e2e/scripts", "snapshots.py")}),
+    Walk("export", guide("export"), TRAIN),
+    Walk(
+        "add-a-backend",
+        guide("add-a-backend"),
+        {"sorting.py": "tests/backend/sorting.py"},
+        codes={"numdrift investigate sorting.py --modes cpu,toy": A_DRIFT},
+        plugged=True,
+    ),
+    Walk(
+        "help of investigate",
+        help_of("numdrift", "numdrift investigate"),
+        {**TRAIN, **MODULE},
+        before=("numdrift run train.py --modes cpu,compile --suffix main --name train",),
+        variables=OF_RANKS,
+    ),
+    Walk("help of run", help_of("numdrift run"), {**TRAIN, **MODULE, **MINE}, variables=OF_RANKS),
+    Walk(
+        "help of what reads findings",
+        help_of(
+            "numdrift report",
+            "numdrift localize",
+            "numdrift bundle",
+            "numdrift bundle make",
+            "numdrift bundle show",
+            "numdrift bundle open",
+        ),
+        TRAIN,
+        before=("numdrift investigate train.py --modes cpu,compile",),
+    ),
+    Walk(
+        "help of what reads runs",
+        help_of(
+            "numdrift graph list",
+            "numdrift graph open",
+            "numdrift graph export",
+            "numdrift compare",
+            "numdrift plot",
+            "numdrift runs",
+            "numdrift runs export",
+        ),
+        {**SAM, **RANKS},
+        before=(
+            "numdrift run reproducers/sam_tanh.py --modes cpu,compile --metrics --name sam_tanh -- --epochs 5",
+            "numdrift investigate runs/sam_tanh --envelope 2 --localize none",
+            "numdrift run reproducers/sam_tanh.py --modes cpu --name changed --suffix before -- --epochs 2",
+            "numdrift run reproducers/sam_tanh.py --modes cpu --name changed --suffix after -- --epochs 2",
+            "numdrift run reproducers/sam_tanh.py --modes cpu,compile,lazy --graphs --name sam_tanh --suffix main -- --epochs 2",
+            "numdrift run tests/e2e/scripts/ranks.py --modes cpu --sketches --name one -- --wrap none",
+            "numdrift run tests/e2e/scripts/ranks.py --nproc 2 --modes cpu --name two -- --wrap fully",
+        ),
+        codes={
+            "numdrift compare runs/sam_tanh": UNDECIDED,
+            "numdrift compare runs/sam_tanh --suffix main": UNDECIDED,
+            "numdrift compare runs/sam_tanh/cpu_main runs/sam_tanh/compile_main --json -": UNDECIDED,
+            "numdrift compare runs/one/cpu runs/two/cpu --global-batch": UNDECIDED,
+            "numdrift runs rm sam_tanh --suffix main": NOBODY_ANSWERED,
+        },
+        variables=OF_RANKS,
+    ),
+    Walk("help of graph", help_of("numdrift graph", "numdrift graph diff"), TRAIN),
+    Walk("help of metrics", help_of("numdrift metrics"), TRAIN),
+    Walk("help of analyze", help_of("numdrift analyze"), {**TRAIN, **MODULE}),
+    Walk(
+        "help of partition",
+        help_of("numdrift partition"),
+        {**TRAIN, **MODULE, "model.py": MLP["mlp.py"], "package/model.py": MLP["mlp.py"]},
+    ),
+    Walk("help of profile", help_of("numdrift profile"), TRAIN),
+    Walk(
+        "help of snapshot",
+        help_of(
+            "numdrift snapshot",
+            "numdrift snapshot take",
+            "numdrift snapshot list",
+            "numdrift snapshot show",
+            "numdrift snapshot replay",
+        ),
+        {**TRAIN, **CHOOSE},
+    ),
+    Walk(
+        "help of kernels",
+        help_of(
+            "numdrift kernels",
+            "numdrift kernels list",
+            "numdrift kernels check",
+            "numdrift kernels sweep",
+            "numdrift kernels build",
+        ),
+        {**TRAIN, **MINE},
+        before=(),
+    ),
+    Walk("help of doctor", help_of("numdrift doctor"), {}),
+)
+
+SERVES = "serves a page until Ctrl-C"
+BUCKET = "writes to or reads from a bucket"
+PLACEHOLDER = "names a file that is any snapshot"
+ON_A_PAGE = "is executed for a guide, of another script, and takes long"
+NOT_EXECUTED = {
+    "pip install .": "changes the environment",
+    "bash run.sh": "tests/e2e/test_batches.py executes it",
+    "bash scripts/test": "is what runs this test",
+    "bash scripts/setup": "changes the environment",
+    "bash scripts/browser": "changes the environment",
+    "source .venv/bin/activate": "changes a shell",
+    "pip install tensorboard torch-tb-profiler": "changes the environment",
+    "tensorboard --logdir logs --load_fast=false": SERVES,
+    "numdrift view": SERVES,
+    "numdrift view runs --port 8765 --no-browser": SERVES,
+    "numdrift graph open runs/train --mode lazy --phase backward": SERVES,
+    "numdrift graph open runs/sam_tanh/compile_main": SERVES,
+    "numdrift graph open runs/sam_tanh --mode lazy --phase backward": SERVES,
+    "numdrift graph open runs/sam_tanh --mode compile --phase backward --post": SERVES,
+    "numdrift graph open runs/sam_tanh --mode compile --graph 0-backward-post --port 8080 --no-browser": SERVES,
+    'numdrift investigate reproducers/sam_tanh.py --mode cpu --mode "other=cpu,python=/opt/torch29/bin/python" -- --epochs 40': "another torch",
+    'numdrift investigate reproducers/sam_tanh.py --mode cpu --mode "other=compile,python=/opt/torch29/bin/python" -- --epochs 30': "another torch",
+    'numdrift analyze train.py --mode "cuda,dtype=bfloat16" --max-steps 1 --output reports/cuda.json': "a GPU",
+    "numdrift investigate train.py --modes cpu,compile --envelope 8 --seeds 12": ON_A_PAGE,
+    "numdrift investigate train.py --modes cpu,lazy --partition-bisect": ON_A_PAGE,
+    "numdrift bundle runs/train --to s3://bucket/train.zip": BUCKET,
+    "numdrift bundle open s3://bucket/train.zip --to train --replay": BUCKET,
+    "numdrift bundle show s3://bucket/train.zip --json -": BUCKET,
+    "numdrift bundle open s3://bucket/train.zip --replay --run-scripts": BUCKET,
+    "numdrift snapshot show SNAPSHOT --json -": PLACEHOLDER,
+    "numdrift snapshot replay SNAPSHOT": PLACEHOLDER,
+    "numdrift snapshot replay SNAPSHOT --mode cpu": PLACEHOLDER,
+    'numdrift snapshot replay SNAPSHOT --mode "compile,contract=fast" --json -': PLACEHOLDER,
+}
+"""Commands that no test of this folder executes, each with the reason."""
