@@ -22,7 +22,7 @@ EXAMPLES = """\b
 Examples:
   numdrift kernels sweep tanh
   numdrift kernels sweep gelu --dtype bfloat16 --hold approximate=tanh --plot gelu.png
-  numdrift kernels sweep tanh_backward --range -1:1 --kernel aten --kernel decomposed --json errors.json
+  numdrift kernels sweep tanh_backward --range 0.99:1 --kernel aten --kernel decomposed --json errors.json
 """
 
 
