@@ -9,6 +9,7 @@ from pathlib import Path
 from .shown import ROOT, blocks
 
 STAND_IN = "tests/docs/scripts/train.py"
+MODEL = "tests/docs/scripts/model.py"
 
 Files = Mapping[str, str | tuple[str, str, int]]
 """The files of a folder, each with the file of the repository that it is a copy of, or the block of a page that it is."""
@@ -227,7 +228,7 @@ WALKS = (
     Walk(
         "help of partition",
         help_of("numdrift partition"),
-        {**TRAIN, **MODULE, "model.py": MLP["mlp.py"], "package/model.py": MLP["mlp.py"]},
+        {**TRAIN, **MODULE, "model.py": MODEL, "package/model.py": MODEL},
     ),
     Walk("help of profile", help_of("numdrift profile"), TRAIN),
     Walk(
@@ -250,8 +251,8 @@ WALKS = (
             "numdrift kernels sweep",
             "numdrift kernels build",
         ),
-        {**TRAIN, **MINE},
-        before=(),
+        {"train.py": "tests/habits/scripts/compiled_module.py", **MINE},
+        before=("numdrift run train.py --modes cpu --trace-kernel native_layer_norm",),
     ),
     Walk("help of doctor", help_of("numdrift doctor"), {}),
 )
@@ -279,6 +280,7 @@ NOT_EXECUTED = {
     'numdrift investigate reproducers/sam_tanh.py --mode cpu --mode "other=cpu,python=/opt/torch29/bin/python" -- --epochs 40': "another torch",
     'numdrift investigate reproducers/sam_tanh.py --mode cpu --mode "other=compile,python=/opt/torch29/bin/python" -- --epochs 30': "another torch",
     'numdrift analyze train.py --mode "cuda,dtype=bfloat16" --max-steps 1 --output reports/cuda.json': "a GPU",
+    "numdrift kernels sweep tanh": "takes minutes: four thousand million numbers",
     "numdrift investigate train.py --modes cpu,compile --envelope 8 --seeds 12": ON_A_PAGE,
     "numdrift investigate train.py --modes cpu,lazy --partition-bisect": ON_A_PAGE,
     "numdrift bundle runs/train --to s3://bucket/train.zip": BUCKET,
