@@ -82,7 +82,7 @@ WALKS = (
         "readme",
         ("README.md", "docs/architecture.md"),
         {**TRAIN, **SAM},
-        codes={"numdrift compare": UNDECIDED},
+        codes={"numdrift compare": AS_THE_PROCESSOR_HAS_IT},
     ),
     Walk("index", ("docs/index.md",), {**TRAIN, **SAM}),
     Walk("run", guide("run"), {**TRAIN, "pkg/train.py": STAND_IN}),
