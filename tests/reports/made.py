@@ -39,8 +39,8 @@ class Case:
         with tempfile.TemporaryDirectory() as runs:
             asked = [*modes, "--graphs", "--name", self.name, "--out", runs, "--", *self.arguments]
             done = subprocess.run(
-                [sys.executable, "-m", "numdrift", "investigate", str(self.script), *asked],
-                cwd=folder,
+                [sys.executable, "-m", "numdrift", "investigate", str(self.script.relative_to(ROOT)), *asked],
+                cwd=ROOT,
                 env=os.environ | {"COLUMNS": "100"},
                 capture_output=True,
                 text=True,
@@ -58,10 +58,7 @@ CASES = (
         ROOT / "reproducers" / "sam_tanh.py",
         ("cpu", "compile"),
         0,
-        (
-            "compile", "tanh_backward", "sam_tanh.py:61", "it is rounding", "a fault begins at",
-            "nothing to do",
-        ),
+        ("compile", "sam_tanh.py:61", "it is rounding", "a fault begins at", "nothing to do"),
         ("--epochs", "40"),
     ),
     Case(
