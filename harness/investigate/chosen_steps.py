@@ -164,6 +164,14 @@ def within_control(
     last = count - 1 if len(reference.journal.steps) != len(run.journal.steps) else None
     wanted = {step for step in (sudden, None if sudden is None else sudden - 1, last) if step in able}
     found = {first, *wanted}
+    # Where optimizers take turns, each has a step of its own: on its tape is what it alone is given.
+    ended_by = {one.step: one.optimizer for one in reference.journal.steps}
+    for name in dict.fromkeys(ended_by.values()) if len(set(ended_by.values())) > 1 else ():
+        of_name = (step for step in able if ended_by[step] == name and not found & {step - 1, step, step + 1})
+        turn = next(of_name, None)
+        if turn is not None:
+            wanted.add(turn)
+            found.add(turn)
     for step in able:
         if not found & {step - 1, step, step + 1}:
             found.add(step)

@@ -35,6 +35,7 @@ class Step:
     gradients: Mapping[str, Sequence[float]] = field(default_factory=lambda: {"w": [0.1, 0.2]})
     generators: Mapping[str, str] = field(default_factory=lambda: {"torch": "t", "python": "p"})
     batches: Sequence[Sequence[Argument]] = ((X, Y),)
+    optimizer: int | None = None
 
 
 def digest(array: Array) -> Digest:
@@ -93,6 +94,7 @@ def record(
                 "losses": [one if math.isfinite(one) else str(one) for one in step.losses],
                 "seconds": 0.1,
                 "generators": dict(step.generators),
+                **({} if step.optimizer is None else {"optimizer": step.optimizer}),
                 "batches": [[list(argument) for argument in call] for call in step.batches],
             }
         )

@@ -18,11 +18,17 @@ from numdrift.harness.runs.recorded_run import RecordedRun
 X: Argument = ("float32", (4, 3), "aa")
 
 
-def training(folder: Path, gradients: Sequence[float], states: Iterable[int] = (), memory: str = "") -> RecordedRun:
+def training(
+    folder: Path, gradients: Sequence[float], states: Iterable[int] = (), memory: str = "", optimizers: int = 1
+) -> RecordedRun:
     """A run with this gradient in each step, which kept these states; a model is called with a batch and a memory, whose
-    hash is this letter and the step's number."""
+    hash is this letter and the step's number. Several optimizers take turns."""
     steps = [
-        Step(gradients={"w": [one, 0.0]}, batches=((X, ("float32", (4, 8), f"{memory}{step}")),))
+        Step(
+            gradients={"w": [one, 0.0]},
+            batches=((X, ("float32", (4, 8), f"{memory}{step}")),),
+            optimizer=step % optimizers if optimizers > 1 else None,
+        )
         for step, one in enumerate(gradients)
     ]
     run = record(folder, steps)
@@ -64,6 +70,17 @@ def test_where_the_pair_comes_apart_suddenly_both_steps_are_taken(tmp_path: Path
     b = training(tmp_path / "b", [1 + 1e-7] * 9 + [1.01] * 5, range(15))
     assert sudden_step(a, b) == 9
     assert within_control(a, b, 0, sudden_step(a, b), 64) == (0, 2, 4, 6, 8, 9, 11, 13)
+
+
+def test_optimizers_that_take_turns_have_a_step_each(tmp_path: Path) -> None:
+    a = training(tmp_path / "a", [1.0] * 12, range(13), optimizers=2)
+    b = training(tmp_path / "b", [1.1] * 12, range(13), optimizers=2)
+    # the second step comes apart suddenly: of every second from there on, each would be the second optimizer's
+    chosen = within_control(a, b, 0, 1, 64)
+    assert chosen == (0, 1, 4, 7, 9, 11)
+    assert within_control(a, b, 0, 1, 4) == (0, 1, 4, 7)
+    alone = training(tmp_path / "alone", [1.0] * 12, range(13)), training(tmp_path / "other", [1.1] * 12, range(13))
+    assert within_control(*alone, 0, 1, 64) == (0, 1, 3, 5, 7, 9, 11)
 
 
 def test_a_drift_that_grows_steadily_is_not_sudden(tmp_path: Path) -> None:
