@@ -7,11 +7,15 @@ in lazy mode. The text, and so the curve, depends on the Python version.
     python reproducers/char_gpt.py                                    # eager, 30 steps
     python reproducers/char_gpt.py --compile                          # torch.compile, inductor
     DEVICE=lazy python reproducers/char_gpt.py                        # lazy tensors, TorchScript backend
+    DEVICE=xla python reproducers/char_gpt.py                         # torch_xla, where it is installed
     python reproducers/char_gpt.py --steps 300 --save cpu.npz         # losses and final parameters
     numdrift run reproducers/char_gpt.py --modes cpu,compile,lazy
+    numdrift run reproducers/char_gpt.py --modes cpu,xla
 """
 
 import argparse
+import importlib
+import importlib.util
 import math
 import os
 import sysconfig
@@ -78,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse_arguments(argv)
     if args.device == "lazy":
         torch._lazy.ts_backend.init()
+    if args.device == "xla":
+        importlib.import_module("torch_xla")  # which makes the device known
     text, vocabulary = encoded_text()
     # Inductor adds up the gradient of an embedding by atomic operations, in another order every time.
     torch.use_deterministic_algorithms(True)
@@ -103,14 +109,16 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     known = ["cpu", "lazy", *([accelerator.type] if accelerator else [])]
+    if importlib.util.find_spec("torch_xla"):
+        known.append("xla")
     if args.steps < 1:
         parser.error(f"--steps must be at least 1, not {args.steps}")
     if not 0 <= args.lr < math.inf:
         parser.error(f"--lr must be at least 0, not {args.lr}")
     if args.device not in known:
         parser.error(f"--device must be one of {', '.join(known)}, not {args.device!r}")
-    if args.compile and args.device == "lazy":
-        parser.error("--compile cannot compile lazy tensors")
+    if args.compile and args.device in ("lazy", "xla"):
+        parser.error(f"--compile cannot compile {args.device} tensors")
     if args.save and not args.save.parent.is_dir():
         parser.error(f"--save: there is no folder {str(args.save.parent)!r}")
     return args
@@ -147,6 +155,8 @@ def mark_step(device: str) -> None:
     """End the lazy graph here and run it; nothing on other devices."""
     if device == "lazy":
         torch._lazy.mark_step()
+    if device == "xla":
+        importlib.import_module("torch_xla").sync()
 
 
 def save(path: Path, losses: list[float], model: nn.Module) -> None:

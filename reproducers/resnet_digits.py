@@ -5,11 +5,15 @@ Three residual blocks of 32, 64 and 128 channels on 8x8 images, minibatches of 1
     python reproducers/resnet_digits.py                               # eager, 30 steps
     python reproducers/resnet_digits.py --compile                     # torch.compile, inductor
     DEVICE=lazy python reproducers/resnet_digits.py                   # lazy tensors, TorchScript backend
+    DEVICE=xla python reproducers/resnet_digits.py                    # torch_xla, where it is installed
     python reproducers/resnet_digits.py --steps 300 --save cpu.npz    # losses and final parameters
     numdrift run reproducers/resnet_digits.py --modes cpu,compile,lazy
+    numdrift run reproducers/resnet_digits.py --modes cpu,xla
 """
 
 import argparse
+import importlib
+import importlib.util
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -64,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse_arguments(argv)
     if args.device == "lazy":
         torch._lazy.ts_backend.init()
+    if args.device == "xla":
+        importlib.import_module("torch_xla")  # which makes the device known
     images, labels = digits()
     torch.manual_seed(args.seed)
     model = ResNet().to(args.device)
@@ -88,14 +94,16 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     known = ["cpu", "lazy", *([accelerator.type] if accelerator else [])]
+    if importlib.util.find_spec("torch_xla"):
+        known.append("xla")
     if args.steps < 1:
         parser.error(f"--steps must be at least 1, not {args.steps}")
     if not 0 <= args.lr < math.inf:
         parser.error(f"--lr must be at least 0, not {args.lr}")
     if args.device not in known:
         parser.error(f"--device must be one of {', '.join(known)}, not {args.device!r}")
-    if args.compile and args.device == "lazy":
-        parser.error("--compile cannot compile lazy tensors")
+    if args.compile and args.device in ("lazy", "xla"):
+        parser.error(f"--compile cannot compile {args.device} tensors")
     if args.save and not args.save.parent.is_dir():
         parser.error(f"--save: there is no folder {str(args.save.parent)!r}")
     return args
@@ -138,6 +146,8 @@ def mark_step(device: str) -> None:
     """End the lazy graph here and run it; nothing on other devices."""
     if device == "lazy":
         torch._lazy.mark_step()
+    if device == "xla":
+        importlib.import_module("torch_xla").sync()
 
 
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:

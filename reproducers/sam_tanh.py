@@ -7,11 +7,15 @@ and g * (1 - y*y) in compiled mode.
     python reproducers/sam_tanh.py                                    # eager, 1000 epochs
     python reproducers/sam_tanh.py --compile                          # torch.compile, inductor
     DEVICE=lazy python reproducers/sam_tanh.py                        # lazy tensors, TorchScript backend
+    DEVICE=xla python reproducers/sam_tanh.py                         # torch_xla, where it is installed
     python reproducers/sam_tanh.py --epochs 30 --save cpu.npz         # losses and final parameters
     numdrift run reproducers/sam_tanh.py --modes cpu,compile,lazy
+    numdrift run reproducers/sam_tanh.py --modes cpu,xla
 """
 
 import argparse
+import importlib
+import importlib.util
 import math
 import os
 from collections.abc import Sequence
@@ -33,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse_arguments(argv)
     if args.device == "lazy":
         torch._lazy.ts_backend.init()
+    if args.device == "xla":
+        importlib.import_module("torch_xla")  # which makes the device known
     images, labels = digits()
     torch.tanh(torch.zeros(1))  # the first one must not race: pytorch/pytorch#188792
     torch.manual_seed(args.seed)
@@ -74,6 +80,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     known = ["cpu", "lazy", *([accelerator.type] if accelerator else [])]
+    if importlib.util.find_spec("torch_xla"):
+        known.append("xla")
     if args.epochs < 1:
         parser.error(f"--epochs must be at least 1, not {args.epochs}")
     if not 0 <= args.lr < math.inf:
@@ -82,8 +90,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--rho must be at least 0, not {args.rho}")
     if args.device not in known:
         parser.error(f"--device must be one of {', '.join(known)}, not {args.device!r}")
-    if args.compile and args.device == "lazy":
-        parser.error("--compile cannot compile lazy tensors")
+    if args.compile and args.device in ("lazy", "xla"):
+        parser.error(f"--compile cannot compile {args.device} tensors")
     if args.save and not args.save.parent.is_dir():
         parser.error(f"--save: there is no folder {str(args.save.parent)!r}")
     return args
@@ -123,6 +131,8 @@ def mark_step(device: str) -> None:
     """End the lazy graph here and run it; nothing on other devices."""
     if device == "lazy":
         torch._lazy.mark_step()
+    if device == "xla":
+        importlib.import_module("torch_xla").sync()
 
 
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:

@@ -119,8 +119,11 @@ def run(
         force=force,
         **options,
     )
+    teller = told(progress)
+    for text in plan.interpreters:
+        teller.say(text)
     with passive_threads():
-        result = execute(plan, told(progress))
+        result = execute(plan, teller)
     if result.interrupted:
         raise KeyboardInterrupt
     # read again from disk: a program gets what anybody else would

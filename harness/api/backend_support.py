@@ -11,6 +11,7 @@ from numdrift.kernels.registry import load_target
 from ..errors import AdoptionError, UsageError
 from ..launch.batch_plan import BatchPlan, asked_for
 from ..launch.supervise import Reporter
+from ..launch.xla_environment import in_their_interpreters
 from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec, parse_mode
 from ..records.partition_record import PartitionConfig, refuse_swaps
@@ -124,6 +125,7 @@ def partitioned(
     """
     refuse_swaps(spec)
     registry.entry(spec.base)
+    (spec,) = in_their_interpreters([spec]).modes
     require_mode(spec)
     if module is None and target is not None and is_factory(target):
         if check or max_steps is not None or max_seconds is not None or arguments:

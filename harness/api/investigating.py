@@ -183,6 +183,8 @@ def investigated(
             }
         ),
     )  # fmt: skip
+    for text in batch.interpreters:
+        progress.say(text)
     with passive_threads(), laboratory:
         return investigate_plan(batch, plan, laboratory), batch.investigation.path
 

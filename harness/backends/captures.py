@@ -31,7 +31,7 @@ class CaptureRequest:
 CAPTURES = {
     "compile": "compiled.compiled_and_eager:CompiledAndEager",
     "lazy": "lazy.capture:LazyCapture",
-    "xla": "",
+    "xla": "xla.capture:XlaCapture",
 }
 """By the base of the mode; every other one is eager."""
 

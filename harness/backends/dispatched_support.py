@@ -25,6 +25,9 @@ from .called_operators import KeptFailure, ScriptLines, configuration, instructi
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")
 """Ops that bring values to a device or from it, which says nothing of what the device can compute."""
 
+BOOKKEEPING = ("aten::_propagate_xla_data",)
+"""Ops that a backend calls for itself, of no training."""
+
 
 @dataclass(frozen=True, slots=True)
 class Added:
@@ -163,7 +166,7 @@ class _Observer:
         made = list(tensors_in(added.outputs))
         devices = {one.device.type for one in (*tensors_in(args), *made)}
         # A value that is read, or only moved from one device to another, says nothing of what the device can do.
-        if call.kernel.is_read or (len(devices) > 1 and name in COPIES):
+        if call.kernel.is_read or name in BOOKKEEPING or (len(devices) > 1 and name in COPIES):
             return
         if call.kernel.is_fallback or self._backend.fallbacks(name) > call.fallbacks:
             reason = "no kernel of the backend: executed on the CPU, which cuts the graph"

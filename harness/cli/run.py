@@ -101,6 +101,8 @@ def command(
         if code is None:
             return result.exit_code
         return 128 - code if code < 0 else code
+    for text in () if quiet else plan.interpreters:
+        console(stderr=True).print(text, soft_wrap=True)
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
     if json_path != "-":

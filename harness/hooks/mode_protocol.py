@@ -24,6 +24,10 @@ class ScriptFacts:
 
     names: frozenset[str]
 
+    def imports(self, package: str) -> bool:
+        """Whether the script imports a package, or a module of it."""
+        return any(name.partition(".")[0] == package for name in self.names)
+
 
 class Mode(Protocol):
     """One way to execute a reproducer, inside its process.

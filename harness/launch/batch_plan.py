@@ -24,6 +24,7 @@ from ..runs.run_layout import STATES, InvestigationFolder, check_name, choose_in
 from ..runs.step_outcomes import state_steps
 from .batch_kernels import check_kernels
 from .guest_process import check_interpreter
+from .xla_environment import in_their_interpreters
 
 WITHOUT_COLLECTIVES = ("lazy", "xla")
 """Bases whose tensors no process group of torch.distributed takes."""
@@ -40,7 +41,7 @@ class BatchPlan(RunRequest):
     `positions` are all modes of the batch that this plan is a part of (empty: its own). Of a plan of one mode,
     `experiment` is what it makes for an investigation, and `serve` the path of a unix socket; a laboratory gives one
     to a plan that is `held`. Each run has `nproc` processes, its ranks. With `pass_through` the one run has our
-    standard input."""
+    standard input. `interpreters` is what is to be said of those that the modes run in."""
 
     script: Path
     modes: Sequence[ModeSpec]
@@ -61,6 +62,7 @@ class BatchPlan(RunRequest):
     nproc: int = 1
     pass_through: bool = False
     experiment: Experiment | None = None
+    interpreters: Sequence[str] = ()
 
 
 def planned(
@@ -88,10 +90,12 @@ def planned(
             "would wait for it; end them after so many steps, as with --max-steps 20"
         )
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
+    found = in_their_interpreters(modes)
     plan = BatchPlan(
         script=reproducer.path,
         module=reproducer.module,
-        modes=modes,
+        modes=found.modes,
+        interpreters=found.said,
         investigation=choose_investigation(Path(out), reproducer.named_after, name, suffix),
         arguments=words,
         suffix=suffix,

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import UsageError
 from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
 from ..runs.run_layout import InvestigationFolder
 from .batch_plan import BatchPlan
 from .execute_batch import execute
 from .supervise import Reporter
+from .xla_environment import described, in_their_interpreters
 
 TRIAL = Path(__file__).with_name("doctor_trial.py")
 TIMEOUT_SECONDS = 180.0
@@ -47,15 +49,26 @@ class Examination:
 
 def examine(folder: Path, bases: Sequence[str], reporter: Reporter) -> Examination:
     """Try each base in a process of its own; the runs go into `folder`, which the caller removes."""
+    specs: list[ModeSpec] = []
+    where: dict[str, str] = {}
+    refused: dict[str, Finding] = {}
+    for base in bases:
+        try:
+            (spec,) = in_their_interpreters([ModeSpec(name=base, base=base)]).modes
+            where[base] = described(spec)
+            specs.append(spec)
+        except UsageError as error:
+            reason, _, remedy = str(error).removeprefix(f"mode {base!r}: ").partition("; ")
+            refused[base] = Finding(base, registry.entry(base).summary, False, 0.0, reason, remedy)
     plan = BatchPlan(
         script=TRIAL,
-        modes=[ModeSpec(name=base, base=base) for base in bases],
+        modes=specs,
         investigation=InvestigationFolder(folder / "doctor"),
         timeout=TIMEOUT_SECONDS,
         jobs=2,
     )
     manifests = [run.manifest for run in execute(plan, reporter).runs]
-    findings = []
+    findings = dict(refused)
     for manifest in manifests:
         works = manifest.status == "complete" and manifest.steps == 2
         said = manifest.message or f"{manifest.steps} of 2 steps were recorded"
@@ -64,12 +77,12 @@ def examine(folder: Path, bases: Sequence[str], reporter: Reporter) -> Examinati
         known = next((cure for word, cure in REMEDIES if word in said), remedy.removesuffix(")"))
         finding = Finding(
             mode=manifest.mode,
-            summary=registry.entry(manifest.mode).summary,
+            summary=registry.entry(manifest.mode).summary + (where[manifest.mode] and f", in {where[manifest.mode]}"),
             works=works,
             seconds=manifest.seconds,
             reason="" if works else reason,
             remedy="" if works else known or "run the mode on its own with numdrift run to see its whole output",
         )
-        findings.append(finding)
+        findings[finding.mode] = finding
     environments = [dict(manifest.environment) for manifest in manifests if manifest.environment]
-    return Examination(findings, environments[0] if environments else {})
+    return Examination([findings[base] for base in bases if base in findings], environments[0] if environments else {})

@@ -15,7 +15,7 @@ from ..errors import JournalError, NumdriftError, UsageError
 from ..graphs.run_graphs import RunGraphs
 from ..records import frames
 from ..records.adoption_facts import ADOPTION, DOUBT
-from ..records.graph_record import lazy_dump
+from ..records.graph_record import lazy_dump, xla_dump
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
 from ..records.run_files import OwnFolders
@@ -184,9 +184,15 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
         reads_input=plan.pass_through,
         held=plan.serve is not None and not rank,
         inherited=plan.inherited,
-        variables=lazy_dump(folder.path.absolute()) if plan.graphs and spec.base == "lazy" else {},
+        variables=_graph_variables(spec, folder.path.absolute()) if plan.graphs else {},
     )
     return PreparedRun(folder, manifest, config, launch)
+
+
+def _graph_variables(spec: ModeSpec, run: Path) -> dict[str, str]:
+    """What a mode has to be told before it is imported, so that its graphs can be captured."""
+    dump = {"lazy": lazy_dump, "xla": xla_dump}.get(spec.base)
+    return {} if dump is None else dump(run)
 
 
 def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:

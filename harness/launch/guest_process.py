@@ -85,9 +85,9 @@ def guest_command(config: Path, *, python: str = sys.executable, module: str = "
 EAGER = ("torch", "torch._dynamo")
 """What a training imports anyway, before its script or with its first optimizer."""
 
-IMPORTS = {"cpu": EAGER, "lazy": EAGER, "compile": (*EAGER, "torch._inductor.compile_fx")}
+IMPORTS = {"cpu": EAGER, "lazy": EAGER, "xla": EAGER, "compile": (*EAGER, "torch._inductor.compile_fx")}
 """By base, what a process may have imported already when it becomes a training. Other devices, and the modes of
-plug-ins, want a process of their own: drivers do not survive a fork."""
+plug-ins, want a process of their own: drivers do not survive a fork. torch_xla itself is imported after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,7 @@ def start(launch: Launch, processes: Processes | None = None) -> GuestProcess:
 
 OLDEST_PYTHON = (3, 10)
 OLDEST_TORCH = (2, 6)
+OLDEST_TORCH_XLA = (2, 9)
 
 PATIENCE = 60.0
 """Seconds until a program that was asked for its version is taken for no Python."""
@@ -180,15 +181,21 @@ if spec is not None and spec.origin:
         names = {}
         exec(file.read(), names)
     answer["torch"] = str(names["__version__"])
+if importlib.util.find_spec("torch_xla") is not None:
+    from importlib.metadata import version
+    answer["torch_xla"] = version("torch_xla")
 print(json.dumps(answer))
 """
-"""Asks without importing torch, which takes seconds. Any Python 3 understands it."""
+"""Asks without importing torch, which takes seconds. Any Python 3.8 understands it."""
 
 
-def check_interpreter(spec: ModeSpec) -> None:
-    """Ask the Python of a mode for its version and its torch's. Raises UsageError when one of them will not do."""
+def check_interpreter(spec: ModeSpec) -> dict[str, str]:
+    """Ask the Python of a mode for its torch, and its torch_xla; gives their versions, none for numdrift's own Python.
+
+    Raises UsageError when one of them will not do.
+    """
     if spec.python is None:
-        return
+        return {}
     python, wrong = interpreter(spec), ""
     try:
         done = subprocess.run(
@@ -214,12 +221,37 @@ def check_interpreter(spec: ModeSpec) -> None:
         elif "torch" not in found:
             wrong = f"has no torch; install one there: {python} -m pip install torch"
         # Of `2.13.0a0+git1234` the first two numbers count.
-        elif tuple(int(part) for part in re.findall(r"\d+", found["torch"])[:2]) < OLDEST_TORCH:
+        elif _numbers(found["torch"]) < OLDEST_TORCH:
             wrong = f"has torch {found['torch']}, numdrift needs {_dotted(OLDEST_TORCH)} or later"
+        elif spec.base == "xla":
+            wrong = _wrong_with_xla(found)
     except (ValueError, TypeError, KeyError):
         wrong = f"is no Python: {(done.stderr.strip().splitlines() or ['it printed no version'])[-1]}"
     if wrong:
         raise UsageError(f"mode {spec.name!r}: python={spec.python} {wrong}")
+    return {name: str(found[name]) for name in ("torch", "torch_xla") if name in found}
+
+
+XLA_REMEDY = "`bash scripts/xla` makes .venv-xla, which has what fits"
+
+
+def _wrong_with_xla(found: Mapping[str, Any]) -> str:
+    """What is wrong with an environment that mode `xla` is to run in; "" for nothing."""
+    if "torch_xla" not in found:
+        return f"has no torch_xla beside its torch {found['torch']}; {XLA_REMEDY}"
+    if _numbers(found["torch_xla"]) < OLDEST_TORCH_XLA:
+        return f"has torch_xla {found['torch_xla']}, numdrift needs {_dotted(OLDEST_TORCH_XLA)} or later; {XLA_REMEDY}"
+    if _numbers(found["torch_xla"]) != _numbers(found["torch"]):
+        return (
+            f"has torch_xla {found['torch_xla']} beside torch {found['torch']}, and it loads beside torch "
+            f"{found['torch_xla']} alone; {XLA_REMEDY}"
+        )
+    return ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Major and minor version."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -10,6 +10,8 @@ import random
 import sys
 import traceback
 import types
+import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,11 +53,13 @@ def run(config: RunConfig, shared: str = "") -> int:
     log.write("files", own=bool(config.files.folders) and not shared, why=shared)
     mode = registry.load(config.mode.base)(config.mode)
     os.environ.setdefault("DEVICE", mode.device)
+    variables = numeric_variables()  # as they were given: a backend that is started sets some of its own
     code = compile(Path(config.script).read_bytes(), config.script, "exec")
     facts = AdoptionFacts(log.write, strict=config.strict)
     try:
         swaps = swaps_of(config, log)
-        mode.prepare(ScriptFacts(names_in(code)), swaps)
+        script = ScriptFacts(names_in(code))
+        mode.prepare(script, swaps)
         parallel.install(mode.device, facts)
         # Generators that start from the operating system's entropy are seeded alike in every mode. What the script
         # seeds itself takes its own seeds.
@@ -71,8 +75,8 @@ def run(config: RunConfig, shared: str = "") -> int:
             shift_seeds(config.seed_shift)
         facts.note("generators", f"{', '.join(seeded)}: seed {seed} where the script sets none")
         recorder = Recorder(config, mode, log, facts)
-        recorder.adoption.redirect()
-        log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **fingerprint())
+        recorder.adoption.redirect(speaks_of_xla=script.imports("torch_xla"))
+        log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **fingerprint(variables))
     except NumdriftError as error:
         log.write("end", status=frames.REFUSED, steps=0, seconds=0.0, message=str(error), exit_code=error.exit_code)
         return error.exit_code
@@ -146,8 +150,16 @@ def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
     return swaps
 
 
-def fingerprint() -> dict[str, object]:
+def numeric_variables() -> dict[str, str]:
+    """The environment variables that may change numbers, as they are now."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)}
+
+
+def fingerprint(variables: Mapping[str, str]) -> dict[str, object]:
     """What may change a run's numbers: versions, threads, CPU capability and flags, as plain JSON values."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch 2.9 warns whoever asks for the precision, and means who sets it
+        precision = torch.get_float32_matmul_precision()
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -157,6 +169,6 @@ def fingerprint() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "cores": cores(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "matmul_precision": torch.get_float32_matmul_precision(),
-        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
+        "matmul_precision": precision,
+        "environment": dict(variables),
     }

@@ -20,7 +20,7 @@ from ..script.script_api import connection
 from ..tape.journal_writing import EventLog
 from ..torch_private.compiling import inductor_settings_kept
 from .recorder import Recorder
-from .script_process import fingerprint, swaps_of
+from .script_process import fingerprint, numeric_variables, swaps_of
 
 NEEDS_A_PROCESS = ("python", "timeout", "env", "dtype")
 """Keys of a mode that cannot be had, or cannot be taken back, in a process that runs already."""
@@ -67,7 +67,8 @@ class Session:
                 self._undo.callback(leave)
             mode.prepare(ScriptFacts(names), swaps)
             recorder = Recorder(config, mode, log, AdoptionFacts(log.write, strict=config.strict))
-            log.write("environment", seeded=[], digest=recorder.digest_implementation, **fingerprint())
+            facts = fingerprint(numeric_variables())
+            log.write("environment", seeded=[], digest=recorder.digest_implementation, **facts)
             recorder.start()
         except BaseException as error:
             with suppress(OSError):

@@ -176,6 +176,24 @@ def lazy_dump(run: Path) -> dict[str, str]:
     return {"LTC_SAVE_TENSORS_FILE": str(run / FOLDER / LAZY_DUMP), "LTC_SAVE_TENSORS_FMT": "text"}
 
 
+XLA_DUMP = "xla-graphs.txt"
+"""What torch_xla itself writes, while it runs; see `xla_ir`."""
+
+XLA_MODULES = "NUMDRIFT_XLA_MODULES"
+"""The variable that names the folder for the modules that XLA compiles: it has to know before its runtime starts."""
+
+
+def xla_dump(run: Path) -> dict[str, str]:
+    """The variables by which mode `xla` has XLA write what it compiles."""
+    return {XLA_MODULES: str(run / FOLDER / "xla-modules")}
+
+
+def xla_modules() -> Path | None:
+    """Where XLA writes the modules that it compiles in this process; None where nobody has asked for that."""
+    folder = os.environ.get(XLA_MODULES)
+    return None if not folder else Path(folder)
+
+
 class GraphFolder:
     """The writing side. `mode` is the name of the run's mode; `step` is set by whoever follows the training."""
 

@@ -155,7 +155,7 @@ BASES_OF_KEY: Mapping[str, tuple[str, ...]] = {
     "decompose": ("compile",),
     "inductor": ("compile",),
     "mark_step": ("lazy", "xla"),
-    "execute": ("lazy",),
+    "execute": ("lazy", "xla"),
 }
 
 

@@ -15,10 +15,11 @@ from ..torch_private.compile_work import compiled_regions, graph_breaks
 from ..torch_private.patches import Patches
 from .autocast import AutocastRedirection
 from .cuda import CudaStandIns
-from .devices import DeviceRedirection
+from .devices import ACCELERATORS, DeviceRedirection
 from .placement import Placement
 from .script_compiling import ScriptCompiles
 from .understood import ScriptNotes
+from .xla_stand_ins import XlaStandIns
 
 
 class ScriptAdoption:
@@ -36,11 +37,17 @@ class ScriptAdoption:
         self.compiles = ScriptCompiles(compiler, self._notes)
         self._patches = Patches("what the script is given")
 
-    def redirect(self) -> None:
-        """Have everything that the script sends to an accelerator arrive at the mode's device."""
-        devices = DeviceRedirection(self._mode.device, self._notes, self.placement.meet)
-        parts = (
+    def redirect(self, *, speaks_of_xla: bool = False) -> None:
+        """Have everything that the script sends to an accelerator arrive at the mode's device.
+
+        One that `speaks_of_xla` imports torch_xla, which stands for the mode's device like an accelerator.
+        """
+        elsewhere = speaks_of_xla and self._mode.device.partition(":")[0] != "xla"
+        kinds = (*ACCELERATORS, *(["xla"] if elsewhere else []))
+        devices = DeviceRedirection(self._mode.device, self._notes, self.placement.meet, kinds)
+        parts: tuple[Any, ...] = (
             devices,
+            *([XlaStandIns(self._mode.device, self._notes, self._cut)] if elsewhere else []),
             CudaStandIns(self._mode.device, self._notes),
             AutocastRedirection(self._mode.device, devices.kinds, self._notes),
         )
@@ -50,6 +57,11 @@ class ScriptAdoption:
                 self._patches.also(part.close)
             if self._compiles:
                 devices.redirect_traced()
+
+    def _cut(self) -> None:
+        mark_step = getattr(self._mode, "mark_step", None)
+        if mark_step is not None:
+            mark_step()
 
     def forget(self) -> None:
         """Say nothing any more: this is a fork of the recorded process."""

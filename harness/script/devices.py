@@ -7,7 +7,7 @@ Ops cost nothing more: torch is changed only where it asks which device is meant
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -45,10 +45,16 @@ class DeviceRedirection:
     """Redirects from `install` to `close`. `loaded` is called where a file's tensors stay on the CPU although
     the script meant them to be on the mode's device."""
 
-    def __init__(self, device: str, notes: ScriptNotes, loaded: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        device: str,
+        notes: ScriptNotes,
+        loaded: Callable[[], None] = lambda: None,
+        kinds: Sequence[str] = ACCELERATORS,
+    ) -> None:
         self.device = device
         self._kind = device.partition(":")[0]
-        self.kinds = tuple(kind for kind in ACCELERATORS if kind != self._kind)
+        self.kinds = tuple(kind for kind in kinds if kind != self._kind)
         self._notes = notes
         self._loaded = loaded
         self._patches = Patches("redirected devices")

@@ -22,13 +22,42 @@ from .presence import private, require
 DEVICE_NUMBERS = {"cpu": 0, "cuda": 1, "xla": 9, "xpu": 12, "mps": 13, "meta": 14, "hpu": 15, "lazy": 17}
 """`c10::DeviceType`: its numbers are part of torch's binary interface."""
 
-DISPATCH_KEYS = {"cuda": "CUDA", "xpu": "XPU", "mps": "MPS", "hpu": "HPU"}
+DISPATCH_KEYS = {"cuda": "CUDA", "xpu": "XPU", "mps": "MPS", "hpu": "HPU", "xla": "XLA"}
 
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 """`c10::impl::device_guard_impl_registry`: for each device type, who answers for it; null where nobody does."""
 
 NEVER_USED = 5
 """The number of IDEEP, for which no build of torch has anybody."""
+
+
+GET_DEVICE, ENTRIES = 2, 48
+"""Of the table of virtual functions of those who answer: the place of `getDevice`, the third since torch 1.0, and more
+entries than any has."""
+
+PICKY = ("xla",)
+"""Devices whose own answerers end the process when they are told that another device is the current one. The engine of
+autograd tells everybody who answers for anything, before each node."""
+
+_answerers: list[ctypes.Array[ctypes.c_void_p]] = []
+"""Those that were made here. They stay: a thread of autograd's may look at one at any time."""
+
+
+def _answerer(own: int | None, mute: int | None) -> int:
+    """Who gives the current device as `own` does, and otherwise does nothing, as the CPU's (`mute`) does."""
+
+    def table(address: int | None) -> ctypes.Array[ctypes.c_void_p]:
+        assert address is not None
+        functions = ctypes.c_void_p.from_address(address).value or 0
+        # Before the functions lie the offset and the type of what has them.
+        return (ctypes.c_void_p * ENTRIES).from_address(functions - 2 * ctypes.sizeof(ctypes.c_void_p))
+
+    made = (ctypes.c_void_p * ENTRIES)(*table(mute))
+    made[2 + GET_DEVICE] = table(own)[2 + GET_DEVICE]
+    functions = ctypes.addressof(made) + 2 * ctypes.sizeof(ctypes.c_void_p)
+    answerer = (ctypes.c_void_p * 1)(functions)
+    _answerers.extend((made, answerer))
+    return ctypes.addressof(answerer)
 
 
 _meant: dict[str, str] = {}
@@ -56,8 +85,11 @@ def answer_for(kinds: Sequence[str], device: str) -> Undo:
     if kind not in DEVICE_NUMBERS or not guards[DEVICE_NUMBERS[kind]]:
         raise NotAvailable("redirected devices", f"torch {torch.__version__} has nobody to answer for {kind}")
     before = {one: guards[DEVICE_NUMBERS[one]] for one in kinds}
+    answerer = guards[DEVICE_NUMBERS[kind]]
+    if kind in PICKY:
+        answerer = _answerer(answerer, guards[DEVICE_NUMBERS["cpu"]])
     for one in kinds:
-        guards[DEVICE_NUMBERS[one]] = guards[DEVICE_NUMBERS[kind]]
+        guards[DEVICE_NUMBERS[one]] = answerer
         _meant[one] = device
 
     def undo() -> None:

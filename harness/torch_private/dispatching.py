@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,11 +153,14 @@ class Overrides:
 
     def __init__(self) -> None:
         self._library: Any = torch.library.Library("aten", "IMPL")
+        # Without it torch refuses to replace a kernel that somebody else has registered from Python (2.7 on).
+        known = inspect.signature(self._library.impl).parameters
+        self._allowed = {"allow_override": True} if "allow_override" in known else {}
 
     def replace(self, overload: Any, key: str, kernel: Callable[..., Any]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            self._library.impl(overload, kernel, key)
+            self._library.impl(overload, kernel, key, **self._allowed)
 
     def close(self) -> None:
         self._library._destroy()

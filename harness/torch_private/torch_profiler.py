@@ -30,7 +30,7 @@ WITHIN = "_numdrift_kernel"
 def around_cuts(base: str, around: Callable[[], AbstractContextManager[object]]) -> Undo:
     """Have every call that cuts and executes the pending graph of lazy tensors happen within a context of
     `around`."""
-    module, names = ("torch_xla._XLAC", XLA_CUTS) if base == "xla" else ("torch._C._lazy", LAZY_CUTS)
+    module, names = ("_XLAC", XLA_CUTS) if base == "xla" else ("torch._C._lazy", LAZY_CUTS)
     holder = importlib.import_module(module)
 
     def within(cut: Callable[..., Any]) -> Callable[..., Any]:

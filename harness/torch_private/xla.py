@@ -1,32 +1,129 @@
-"""What numdrift asks of torch_xla beyond its public names."""
+"""What numdrift asks of torch_xla, most of it beyond its public names (written with torch_xla 2.9)."""
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from ..errors import UsageError
+from .patches import Undo, wrapped
 from .presence import private
 
-# torch_xla executes what is pending. Written after torch_xla 2.9 and not run on it.
+CORE = "_XLAC"
+"""torch_xla's native module."""
+
+PLATFORM = "PJRT_DEVICE"
+FLAGS = "XLA_FLAGS"
 
 
-def start_xla() -> None:
-    """Raises NotAvailable where torch_xla is not installed."""
-    private("torch_xla.core.xla_model", "xla_device")()
+def note_xla_locations() -> Undo:
+    """Have each new node note the innermost Python frame of its making; gives the undo."""
+    before, note = private(CORE, "_get_ir_debug")(), private(CORE, "_set_ir_debug")
+    note(True)
+    return lambda: note(before)
+
+
+def start_xla(modules: Path | None = None) -> None:
+    """Import torch_xla and start its runtime, on the CPU unless the environment names another platform. `modules` is a
+    folder for the text of what XLA compiles.
+
+    Raises NotAvailable where torch_xla cannot be imported, UsageError for a platform that is not here.
+    """
+    os.environ.setdefault(PLATFORM, "CPU")
+    if modules is not None:
+        flags = os.environ.get(FLAGS, "")
+        os.environ[FLAGS] = f"{flags} --xla_dump_to={modules} --xla_dump_hlo_as_text".strip()
+    handlers = list(logging.root.handlers)
+    device: Callable[[], Any] = private("torch_xla", "device")
+    # Its import sets up Python's logging; the script's own `basicConfig` would then do nothing.
+    for one in set(logging.root.handlers) - set(handlers):
+        logging.root.removeHandler(one)
+    try:
+        device()
+    except (RuntimeError, OSError, ImportError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0].split(". ")[0]
+        raise UsageError(
+            f"{PLATFORM}={os.environ[PLATFORM]} is no platform that torch_xla finds here ({said}); leave {PLATFORM} "
+            f"out, or give the mode env.{PLATFORM}=CPU"
+        ) from error
+
+
+def execute_pending() -> None:
+    """Compile and execute everything that is pending, and wait until it has its values.
+
+    This is torch_xla's own mark_step without the closures that a script has put off until its next one.
+    """
+    default = private(CORE, "_xla_get_default_device")()
+    private(CORE, "_xla_step_marker")(default, [], wait=True, reset_scope=True)
+
+
+def around_step_marker(around: Callable[[Callable[[], None]], None]) -> Undo:
+    """Have each order to execute all that is pending led through `around`, which is given what executes it: that of
+    `mark_step`, of `torch_xla.sync`, of `optimizer_step(barrier=True)`, of `torch_xla.step` and of data loaders.
+
+    Gives the undo. Raises NotAvailable.
+    """
+    core: Any = importlib.import_module(CORE)
+    private(CORE, "_xla_step_marker")
+
+    def wrapping(mark: Callable[..., None]) -> Callable[..., None]:
+        def marked(*args: Any, **kwargs: Any) -> None:
+            around(lambda: mark(*args, **kwargs))
+
+        return marked
+
+    return wrapped("the xla mode", core, "_xla_step_marker", wrapping)
 
 
 def sync_xla(tensors: Sequence[torch.Tensor]) -> None:
-    """Execute what is pending, in one graph; with it everything else that lives on the device and is
-    pending."""
+    """Execute what the given xla tensors need, and with it everything else that is pending.
+
+    For some tensors alone torch_xla would give the memory of a parameter to its new value, and what else is pending and
+    reads the old one fails ("buffer is deleted", 2.9).
+    """
     if any(one.device.type == "xla" for one in tensors):
-        private("torch_xla.core.xla_model", "mark_step")()
+        default = private(CORE, "_xla_get_default_device")()
+        private(CORE, "_xla_sync_live_tensors")(default, [], True)
+
+
+own_reads: list[Callable[[], AbstractContextManager[None]]] = []
+"""Contexts that are entered while numdrift reads values for itself."""
+
+
+def read_xla(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The values of tensors on the CPU, for numdrift itself."""
+    with ExitStack() as stack:
+        for one in own_reads:
+            stack.enter_context(one())
+        with torch.no_grad():  # detach() would make a graph of its own for each tensor
+            return [tensor.cpu() for tensor in tensors]
+
+
+def execute_xla_op_by_op(wanted: bool) -> None:
+    """Have torch_xla compile and execute each op by itself where it is called: its own eager mode."""
+    private(CORE, "_set_use_eager_mode")(wanted)
+
+
+@contextmanager
+def xla_generator_kept() -> Iterator[None]:
+    """The device's generator goes on as if nothing was executed in here: each execution seeds it anew, and
+    `torch.manual_seed` leaves it alone."""
+    device = private(CORE, "_xla_get_default_device")()
+    seed = private(CORE, "_xla_get_rng_seed")(device)
+    try:
+        yield
+    finally:
+        private(CORE, "_xla_set_rng_seed")(seed, device)
 
 
 # torch_xla asked what it makes of an op: counters of its fallbacks, and the HLO of pending tensors.
-#
-# Written after torch_xla 2.9 and not run on it: each name is looked for before it is used.
 
 XLA_KEY = "XLA"
 
@@ -53,4 +150,4 @@ def xla_hlo(tensors: Sequence[torch.Tensor]) -> str:
 
     Raises RuntimeError where an op cannot be lowered.
     """
-    return str(private("torch_xla._XLAC", "_get_xla_tensors_hlo")(list(tensors)))
+    return str(private(CORE, "_get_xla_tensors_hlo")(list(tensors)))

@@ -1,7 +1,7 @@
 """torch_xla (PJRT) as the bring-up tools ask it.
 
 Support: torch_xla's counters of fallbacks, and the HLO that each call adds to the pending graph. Work: its own metrics
-after each mark_step. Not tried on a device: torch_xla 2.9 names.
+at each moment of the training, by which a piece of work is put down to its step.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -19,8 +19,8 @@ from numdrift.kernels.expectation import tensors_in
 
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
-from ...records.backend_work import FROM_DEVICE, TO_DEVICE, OperatorCall, Work, WorkKind
-from ...torch_private.xla import XLA_KEY, start_xla, sync_xla, xla_counter, xla_hlo, xla_versions
+from ...records.backend_work import FROM_DEVICE, RECORDING, TO_DEVICE, OperatorCall, Work, WorkKind
+from ...torch_private.xla import XLA_KEY, own_reads, start_xla, sync_xla, xla_counter, xla_hlo, xla_versions
 from ..called_operators import KeptFailure, line_in
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 from ..eager.adapter import EagerAdapter
@@ -73,6 +73,8 @@ def hlo_instructions(text: str) -> list[str]:
             else:
                 taken.append(operand[: named.start()].strip(" %") or shapes.get(named[1], named[1]))
         attributes = re.sub(r", (metadata|sharding|frontend_attributes)=\{.*?\}", "", rest)
+        # A computation that is called has a number of its own in each graph.
+        attributes = re.sub(r"(to_apply|calls)=%?([A-Za-z_]\w*)(\.\d+)*", r"\1=\2", attributes)
         found.append(f"{shape} {op}({', '.join(taken)}){attributes}")
     return found
 
@@ -84,10 +86,22 @@ NANOSECONDS = 1e-9
 TIMES: Mapping[str, tuple[WorkKind, str]] = {
     "CompileTime": ("compile", "mark_step"),
     "ExecuteTime": ("execute", "mark_step"),
+    "EagerOpCompileTime": ("compile", "op"),
+    "EagerOpExecuteTime": ("execute", "op"),
     "TransferToDeviceTime": ("transfer", TO_DEVICE),
     "TransferFromDeviceTime": ("transfer", FROM_DEVICE),
 }
-"""torch_xla's metrics of times, in nanoseconds, and what they are here."""
+"""torch_xla's metrics of times, in nanoseconds, and what they are here; its "eager" ones are those of `execute=op`."""
+
+SIZES: Mapping[str, str] = {
+    "ExecuteTime": "TensorsGraphSize",
+    "TransferToDeviceTime": "OutboundData",
+    "TransferFromDeviceTime": "InboundData",
+}
+"""Its metrics of sizes, of which each has a sample for each sample of these times: nodes of a graph, bytes."""
+
+CACHED = {"CachedCompile": "mark_step"}
+"""Its counter of compilations that it had done before, ops included."""
 
 
 def xla_metrics() -> Any:
@@ -115,14 +129,16 @@ class XlaWork:
         self._script = script
         self._told = told
         self._metrics = xla_metrics()
-        self._taken = {name: self._samples(name)[0] for name in TIMES}
+        self._taken = {name: self._samples(name)[0] for name in (*TIMES, *SIZES.values())}
         self._counted = xla_counters()
         self._kept = KeptFailure()
 
     def __enter__(self) -> Callable[[], None]:
+        own_reads.append(self._reads)
         return self._tell
 
     def __exit__(self, *raised: object) -> None:
+        own_reads.remove(self._reads)
         with self._kept:
             self._take()
 
@@ -130,20 +146,40 @@ class XlaWork:
         self._kept.tell()
         self._take()
 
-    def _take(self) -> None:
+    @contextmanager
+    def _reads(self) -> Iterator[None]:
+        """numdrift reads values for itself: what that executes is recording, its transfers are nobody's."""
+        with self._kept:
+            self._take()
+        yield
+        with self._kept:
+            self._take(own=True)
+
+    def _take(self, *, own: bool = False) -> None:
         for name, (kind, what) in TIMES.items():
-            count, samples = self._samples(name)
-            new, self._taken[name] = count - self._taken[name], count
+            times = self._new(name)
+            sizes = self._new(SIZES[name]) if name in SIZES else []
+            if own and kind == "transfer":
+                continue
             cached = False if kind == "compile" else None
-            for nanoseconds in samples[len(samples) - min(new, len(samples)) :]:
-                self._told(Work(kind, what, nanoseconds * NANOSECONDS, None, cached, line_in(self._script)))
+            paired = len(sizes) == len(times)
+            for place, nanoseconds in enumerate(times):
+                size = int(sizes[place]) if paired else None
+                at = RECORDING if own else what
+                self._told(Work(kind, at, nanoseconds * NANOSECONDS, size, cached, line_in(self._script)))
         before, self._counted = self._counted, xla_counters()
         for name, value in self._counted.items():
             for _ in range(value - before.get(name, 0)):
-                if name == "CachedCompile":
-                    self._told(Work("compile", "mark_step", None, None, True))
+                if name in CACHED:
+                    self._told(Work("compile", RECORDING if own else CACHED[name], None, None, True))
                 elif name.startswith("aten::"):
                     self._told(Work("fallback", name))
+
+    def _new(self, name: str) -> list[float]:
+        """The samples of a metric that came since the last time."""
+        count, samples = self._samples(name)
+        new, self._taken[name] = count - self._taken[name], count
+        return samples[len(samples) - min(new, len(samples)) :]
 
     def _samples(self, name: str) -> tuple[int, list[float]]:
         """How many there were, and the newest of them (torch_xla keeps 1,024)."""

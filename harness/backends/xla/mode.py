@@ -1,72 +1,158 @@
-"""torch_xla (PJRT), usually in an interpreter of its own (`xla,python=/path/to/python`)."""
+"""torch_xla (PJRT), usually in an interpreter of its own (`xla,python=/path/to/python`), and the mark-step policies.
+
+A policy says where the pending graph is cut and executed:
+
+    auto    where the script itself says so by torch_xla's own words; if it never does, as `phase`
+    phase   after each backward and after each optimizer step, besides the script's own places
+    step    after each optimizer step only; the script's own places do nothing
+    off     nowhere; what a run records is then executed by one sync at the end of each step,
+            which executes whatever is pending
+
+With `execute=op` each op is a graph of its own, compiled and executed where it is called (torch_xla's eager mode).
+"""
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
 from numdrift.kernels.swaps.engine import Swaps
 
-from ...errors import NotAvailable
+from ...errors import UsageError
 from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import Moment, ScriptFacts
+from ...records.graph_record import xla_modules
 from ...records.mode_spec import ModeSpec
+from ...torch_private.patches import Patches
+from ...torch_private.xla import (
+    around_step_marker,
+    execute_pending,
+    execute_xla_op_by_op,
+    read_xla,
+    start_xla,
+    sync_xla,
+    xla_generator_kept,
+)
 from ..eager.mode import EagerMode
+
+PACKAGE = "torch_xla"
+
+CUTS = {"mark_step", "sync", "optimizer_step", "MpDeviceLoader", "ParallelLoader"}
+"""Names of torch_xla by which a script says where its graphs end."""
 
 
 class XlaMode:
-    """Executes on the device `xla`; a mark_step after each backward and optimizer step, or by policy."""
+    """Executes on the device `xla` and reads values only once a cut has produced them."""
 
     device = "xla"
 
     def __init__(self, spec: ModeSpec) -> None:
         self.policy = spec.mark_step or "auto"
         self.eager = EagerMode(spec)
-        self._model: Any = None
+        self._waiting: list[Callable[[], None]] = []
+        self._patches = Patches("the xla mode")
+        self._cutting: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self._cuts_itself = self._is_undecided = False
 
     def require_here(self) -> None:
         require_xla()
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         require_xla()
-        self._model = importlib.import_module("torch_xla.core.xla_model")
-        if self.eager.spec.seed is not None:
-            torch.manual_seed(self.eager.spec.seed)
+        start_xla(xla_modules())
+        spec = self.eager.spec
         self.eager.swaps = swaps
+        if spec.threads is not None:
+            torch.set_num_threads(spec.threads)
+        if spec.seed is not None:
+            torch.manual_seed(spec.seed)
         swaps.install(self.device)
+        if self.policy == "auto":
+            itself = script.imports(PACKAGE)
+            self.policy = "script" if itself and CUTS & script.names else "phase"
+            # `with torch_xla.step():` has a name that every training has: it cuts before its first backward.
+            self._is_undecided = itself and self.policy == "phase"
+        self._patches.also(around_step_marker(self._script_cuts))
+        if spec.execute == "op":
+            execute_xla_op_by_op(True)
+            self._patches.also(lambda: execute_xla_op_by_op(False))
 
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
-        places = {"auto": ("backward", "step"), "phase": ("backward", "step"), "step": ("step",)}
+        if moment == "backward" and self._waiting and self.policy == "script":
+            # The script has not cut since the last step after all: its values are read before they are replaced.
+            self._execute(execute_pending)
+        self._is_undecided = False
         self.eager.close(moment)
-        if moment in places.get(self.policy, ()):
-            self._model.mark_step()
         if settled is not None:
-            settled()
-
-    def mark_step(self) -> None:
-        """The script says that the graph may be cut here."""
-        if self.policy in ("auto", "phase"):
-            self._model.mark_step()
+            self._waiting.append(settled)
+        placed = {"phase": ("backward", "step"), "step": ("step",)}.get(self.policy, ())
+        if moment in placed:
+            self._execute(execute_pending)
+        elif moment == "end" or (moment == "step" and self.policy == "off"):
+            self._settle()
 
     def adapter(self) -> Adapter:
         return load_adapter("xla.adapter:XlaAdapter", self.eager.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [tensor.detach().cpu() for tensor in tensors]
+        if self.policy == "off":
+            sync_xla(tensors)
+        return read_xla(tensors)
+
+    def execute(self) -> None:
+        """Execute what is pending now, whatever the policy says: a state is read or put in place from outside."""
+        with xla_generator_kept():
+            self._execute(execute_pending)
+
+    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> None:
+        """Have `about_to_cut` called before each cut, the script's own included, and `cut` after it."""
+        self._cutting.append((about_to_cut, cut))
+
+    def mark_step(self) -> None:
+        """The script says by `numdrift.mark_step()` that the graph may be cut here."""
+        if self.policy in ("script", "phase"):
+            self._execute(execute_pending)
+
+    def leave(self) -> None:
+        """Give torch_xla's own orders back; its runtime cannot be stopped."""
+        self._patches.undo()
+
+    def _script_cuts(self, mark: Callable[[], None]) -> None:
+        """Somebody has ordered that all that is pending be executed: the script, or `execute` below."""
+        if self._is_undecided:
+            self.policy = "script"
+        if self._cuts_itself:
+            mark()
+        elif self.policy in ("script", "phase"):
+            self._execute(mark)
+
+    def _execute(self, mark: Callable[[], None]) -> None:
+        for about_to_cut, _ in self._cutting:
+            about_to_cut()
+        self._cuts_itself = True
+        try:
+            mark()
+        finally:
+            self._cuts_itself = False
+        for _, cut in self._cutting:
+            cut()
+        self._settle()
+
+    def _settle(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for settled in waiting:
+            settled()
 
 
 def require_xla() -> None:
-    """Raise NotAvailable where torch_xla is not installed."""
-    if importlib.util.find_spec("torch_xla") is None:
-        raise NotAvailable(
-            "mode 'xla'",
-            f"torch_xla is not installed beside torch {torch.__version__}",
-            "install torch_xla in an environment of its own and give the mode python=/path/to/its/python",
+    """Raise UsageError where torch_xla is not installed."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise UsageError(
+            f"mode 'xla': torch_xla is not installed beside torch {torch.__version__}; make an environment for it by "
+            "`bash scripts/xla`, or give the mode python=/path/to/its/python"
         )

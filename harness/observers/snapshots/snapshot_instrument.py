@@ -63,10 +63,10 @@ class SnapshotInstrument(Observer):
                 compiled = CompiledExecutions(self._camera, circumstances, ScriptNames(around.bound))
                 compiled.install()
                 self._follower = compiled
+            elif kind in WITHOUT_VALUES and kind != "lazy":
+                raise NotAvailable("a snapshot", ANOTHER_DEVICE.format(repr(config.mode.name), kind))
             elif isinstance(mode, CuttingMode):
                 self._follower = LazyCuts(self._camera, circumstances, mode, around.bound)
-            elif kind in WITHOUT_VALUES:
-                raise NotAvailable("a snapshot", ANOTHER_DEVICE.format(repr(config.mode.name), kind))
             else:
                 self._follower = EagerSegments(self._camera, circumstances, around.bound)
         except NotAvailable as error:

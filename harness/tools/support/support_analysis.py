@@ -16,6 +16,7 @@ from ...hooks.backend_adapter import adapter_for
 from ...launch.batch_plan import BatchPlan, Reproducer
 from ...launch.execute_batch import execute
 from ...launch.supervise import Reporter
+from ...launch.xla_environment import in_their_interpreters
 from ...records.codec import json_text
 from ...records.mode_spec import ModeSpec
 from ...records.support_record import CountedCall, read_support
@@ -153,10 +154,13 @@ def analysis_plan(
 ) -> BatchPlan:
     """The run of an analysis, ended by `limits`, fields of a run. Raises UsageError, and NotAvailable for what the mode
     does not have."""
+    found = in_their_interpreters([spec])
+    (spec,) = found.modes
     plan = BatchPlan(
         script=reproducer.path,
         module=reproducer.module,
         modes=[spec],
+        interpreters=found.said,
         investigation=choose_investigation(runs, Path(f"{reproducer.named_after.stem}-analysis"), None, ""),
         arguments=tuple(arguments),
         record="losses",

@@ -183,7 +183,7 @@ def test_a_driver_that_is_in_use_is_noticed() -> None:
 def test_where_nothing_is_shared_nothing_is_preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
     monkeypatch.setattr("numdrift.harness.launch.preloaded.PreloadedProcess", made.append)
-    specs = ["cpu", "one=cpu,threads=1", "cuda", "other=cuda", "xla"]
+    specs = ["cpu", "one=cpu,threads=1", "cuda", "other=cuda", "hpu"]
     guests = [guest_of(launch_of(tmp_path / str(place), "", spec)) for place, spec in enumerate(specs)]
     with PreloadedProcesses() as processes:
         processes.expect(guests)

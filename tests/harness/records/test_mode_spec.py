@@ -143,7 +143,7 @@ def test_name_and_base() -> None:
         ("lazy,fallback_random=on", "fallback_random", "belongs to compile, not to lazy"),
         ("compile,fallback_random=yes", "fallback_random=yes", "known: off, on"),
         ("lazy,decompose.tanh=off", "decompose.tanh", "belongs to compile, not to lazy"),
-        ("compile,execute=op", "execute", "key 'execute' belongs to lazy, not to compile"),
+        ("compile,execute=op", "execute", "key 'execute' belongs to lazy and xla, not to compile"),
         ("lazy,execute=ops", "execute=ops", "did you mean 'op'?"),
         ("cpu,mark_step=off", "mark_step", "key 'mark_step' belongs to lazy and xla, not to cpu"),
         ("cpu,seed=1,seed=1", "seed", "key 'seed' is given twice"),

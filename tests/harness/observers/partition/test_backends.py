@@ -12,7 +12,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from numdrift import PartitionConfig, partition
-from numdrift.harness.errors import NotAvailable, PartitionError, UsageError
+from numdrift.harness.errors import PartitionError, UsageError
 from numdrift.harness.observers.partition.partitioned_module import PartitionedModule, partitioned
 from numdrift.harness.records.mode_registry import registry
 from numdrift.harness.records.mode_spec import parse_mode
@@ -92,7 +92,7 @@ def test_the_lazy_core_has_a_sort_and_no_scatter(inputs: torch.Tensor) -> None:
 
 
 def test_xla_says_that_it_is_not_here(inputs: torch.Tensor) -> None:
-    with pytest.raises(NotAvailable, match=r"torch_xla is not installed .*python=/path/to/its/python"):
+    with pytest.raises(UsageError, match=r"torch_xla is not installed .*python=/path/to/its/python"):
         partition(MLP(), inputs, mode="xla")
 
 

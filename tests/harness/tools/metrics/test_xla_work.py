@@ -6,10 +6,12 @@ import sys
 from types import ModuleType
 
 import pytest
+import torch
 
 from numdrift.harness.backends.xla.adapter import XlaWork
 from numdrift.harness.errors import NotAvailable
-from numdrift.harness.records.backend_work import Work
+from numdrift.harness.records.backend_work import FROM_DEVICE, RECORDING, Work
+from numdrift.harness.torch_private.xla import read_xla
 
 
 class Metrics(ModuleType):
@@ -53,6 +55,41 @@ def test_only_what_is_new_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         ("fallback", "aten::sort", None, None),
         ("fallback", "aten::sort", None, None),
         ("compile", "mark_step", None, True),
+    ]
+
+
+def test_sizes_are_put_down_and_what_numdrift_reads_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    metrics = Metrics()
+    monkeypatch.setitem(sys.modules, "torch_xla.debug.metrics", metrics)
+    monkeypatch.setitem(sys.modules, "torch_xla.debug", ModuleType("torch_xla.debug"))
+    monkeypatch.setitem(sys.modules, "torch_xla", ModuleType("torch_xla"))
+    works: list[Work] = []
+    read = torch.zeros(1)
+
+    class Read:
+        def cpu(self) -> torch.Tensor:
+            metrics.samples["TransferFromDeviceTime"] = [1e3, 2e3]
+            metrics.samples["InboundData"] = [4.0, 64.0]
+            metrics.samples["ExecuteTime"] = [3e6, 5e6]
+            metrics.samples["TensorsGraphSize"] = [12.0, 7.0]
+            return read
+
+    with XlaWork(__file__, works.append) as tell:
+        # when the script has read a value, and then numdrift
+        metrics.samples = {
+            "TransferFromDeviceTime": [1e3],
+            "InboundData": [4.0],
+            "ExecuteTime": [3e6],
+            "TensorsGraphSize": [12.0],
+        }
+        assert read_xla([Read()]) == [read]  # type: ignore[list-item]
+        tell()
+    # then
+    assert [(one.kind, one.name, one.size) for one in works] == [
+        ("execute", "mark_step", 12),
+        ("transfer", FROM_DEVICE, 4),
+        ("execute", RECORDING, 7),
     ]
 
 

@@ -25,3 +25,6 @@ def test_instructions_read_as_in_the_founding_report() -> None:
     wanted = ["f32[4]{0} broadcast(f32[]), dimensions={}", "f32[4]{0} add(f32[4]{0}, f32[4]{0})"]
     assert hlo_instructions(WITH_SHAPES) == wanted
     assert hlo_instructions(WITHOUT_SHAPES) == wanted
+    # and what is called goes by its name, without the number that it has in this graph
+    reduced = "  %reduce.9 = f32[] reduce(f32[4]{0} %add.5, f32[] %c.1), dimensions={0}, to_apply=%AddComputation.30"
+    assert hlo_instructions(reduced) == ["f32[] reduce(f32[4]{0}, f32[]), dimensions={0}, to_apply=AddComputation"]

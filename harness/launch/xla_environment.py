@@ -1,0 +1,111 @@
+"""Where mode `xla` runs that names no interpreter: in .venv-xla, which lies beside, and the modes beside it, too.
+
+torch_xla loads beside the one torch that it was built for, so it has an environment of its own (`scripts/xla`). Modes
+that are held against each other run in one interpreter, unless they are told otherwise: two torch versions differ in
+more than the mode.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import UsageError
+from ..records.mode_spec import ModeSpec
+from .guest_process import PACKAGE, check_interpreter
+
+NAME = ".venv-xla"
+PYTHON = Path(NAME, "bin/python")
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreters:
+    """The modes with the interpreters that they run in, and what is to be said of these, a sentence each."""
+
+    modes: Sequence[ModeSpec]
+    said: Sequence[str] = ()
+
+
+def xla_python() -> Path | None:
+    """The Python of the .venv-xla that lies here, beside numdrift's own environment or beside its sources."""
+    for folder in (Path.cwd(), Path(sys.prefix).parent, PACKAGE.parents[1]):
+        if (folder / PYTHON).exists():
+            return folder / PYTHON
+    return None
+
+
+def is_xla_here() -> bool:
+    """Whether numdrift's own Python has torch_xla."""
+    return importlib.util.find_spec("torch_xla") is not None
+
+
+def in_their_interpreters(modes: Sequence[ModeSpec]) -> Interpreters:
+    """Give each mode `xla` that names no interpreter the one of .venv-xla, and the modes beside it that name none, too.
+
+    Raises UsageError where there is none, and for one that will not do.
+    """
+    asking = [spec for spec in modes if spec.base == "xla"]
+    if not asking or is_xla_here():
+        return Interpreters(modes)
+    if all(spec.python is not None for spec in asking):
+        return Interpreters(modes, _versions(modes, ()))
+    python = xla_python()
+    if python is None:
+        name = next(spec.name for spec in asking if spec.python is None)
+        raise UsageError(
+            f"mode {name!r}: torch_xla is not installed beside torch {importlib.metadata.version('torch')}, and no "
+            f"{NAME} lies here or beside numdrift's environment; make one by `bash scripts/xla`, or give the mode "
+            "python=/path/to/its/python"
+        )
+    moved = [replace(spec, python=str(python)) if spec.python is None else spec for spec in modes]
+    found = [spec.name for spec, before in zip(moved, modes, strict=True) if spec is not before]
+    return Interpreters(moved, _versions(moved, found))
+
+
+def _versions(modes: Sequence[ModeSpec], found: Sequence[str]) -> list[str]:
+    """Which interpreter runs which modes, and what it means where they have several versions of torch."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    versions: dict[str, list[str]] = {}
+    for spec in modes:
+        there = check_interpreter(spec) or {"torch": importlib.metadata.version("torch")}
+        told = _told(there)
+        groups.setdefault((spec.python or sys.executable, told), []).append(spec.name)
+        versions.setdefault(there["torch"], []).append(spec.name)
+    said = []
+    for (python, told), names in groups.items():
+        text = f"{_listed(names)} run{'s' if len(names) == 1 else ''} in {_shown(python)}: {told}"
+        own = importlib.metadata.version("torch")
+        if set(names) & set(found) and own not in versions:
+            text += f" (numdrift's own Python has torch {own}; python= in a mode says otherwise)"
+        said.append(text)
+    if len(versions) > 1:
+        told = " and ".join(f"{_listed(names)} torch {version}" for version, names in versions.items())
+        said.append(
+            f"{told}: what differs between them may be the version's, not the mode's; a reference in the same "
+            "interpreter tells the two apart"
+        )
+    return said
+
+
+def described(spec: ModeSpec) -> str:
+    """The interpreter of a mode and what is installed in it; "" for numdrift's own. Raises UsageError."""
+    return "" if spec.python is None else f"{_shown(spec.python)}: {_told(check_interpreter(spec))}"
+
+
+def _told(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _shown(python: str) -> str:
+    """A path from here where it lies below."""
+    path = Path(python)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else python

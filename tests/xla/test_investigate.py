@@ -1,0 +1,45 @@
+"""The verdict of cpu against `xla`: rounding where there is nothing else, and a fault of torch_xla's own where there is one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ..conftest import ROOT, Numdrift
+
+pytestmark = pytest.mark.slow
+
+
+def test_sam_on_a_tanh_mlp_differs_by_rounding_alone(numdrift: Numdrift, tmp_path: Path) -> None:
+    script = ROOT / "reproducers/sam_tanh.py"
+    done = numdrift("investigate", script, "--modes", "cpu,xla", "--quick", "--name", "t", "--", "--epochs", "4")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "runs/t/investigation.json").read_text())
+    (pair,) = found["pairs"]
+    assert (pair["verdict"], pair["first_differing_step"]) == ("rounding", 0)
+    assert pair["score"] < 4
+
+
+def test_the_variance_that_batch_normalization_keeps_is_found_to_be_another(numdrift: Numdrift, tmp_path: Path) -> None:
+    # torch_xla 2.9 keeps the biased variance of each batch, torch the unbiased one
+    script = ROOT / "tests/xla/scripts/normalized.py"
+    done = numdrift("investigate", script, "--modes", "cpu,xla", "--quick", "--name", "t")
+    assert done.returncode == 1, done.stderr
+    found = json.loads((tmp_path / "runs/t/investigation.json").read_text())
+    (pair,) = found["pairs"]
+    assert (pair["verdict"], pair["first_significant_step"]) == ("beyond-rounding", 0)
+    assert "buffer 1.running_var" in pair["text"][0]
+
+
+def test_a_training_that_draws_on_the_device_repeats_and_draws_otherwise_than_the_cpu(
+    numdrift: Numdrift, tmp_path: Path
+) -> None:
+    script = ROOT / "tests/xla/scripts/draws.py"
+    done = numdrift("investigate", script, "--modes", "cpu,xla", "--quick", "--name", "t")
+    assert done.returncode == 1, done.stderr
+    found = json.loads((tmp_path / "runs/t/investigation.json").read_text())
+    (pair,) = found["pairs"]
+    assert pair["verdict"] == "different-setup"
+    assert "the modes draw different random numbers in step 0" in pair["text"][0]
