@@ -259,6 +259,7 @@ WALKS = (
 
 SERVES = "serves a page until Ctrl-C"
 BUCKET = "writes to or reads from a bucket"
+XLA = "needs torch_xla; tests/xla runs the like of it where bash scripts/xla was run"
 PLACEHOLDER = "names a file that is any snapshot"
 ON_A_PAGE = "is executed for a guide, of another script, and takes long"
 NOT_EXECUTED = {
@@ -267,6 +268,7 @@ NOT_EXECUTED = {
     "bash scripts/test": "is what runs this test",
     "bash scripts/setup": "changes the environment",
     "bash scripts/browser": "changes the environment",
+    "bash scripts/xla": "changes the environment",
     "source .venv/bin/activate": "changes a shell",
     "pip install tensorboard torch-tb-profiler": "changes the environment",
     "tensorboard --logdir logs --load_fast=false": SERVES,
@@ -287,6 +289,16 @@ NOT_EXECUTED = {
     "numdrift bundle open s3://bucket/train.zip --to train --replay": BUCKET,
     "numdrift bundle show s3://bucket/train.zip --json -": BUCKET,
     "numdrift bundle open s3://bucket/train.zip --replay --run-scripts": BUCKET,
+    "numdrift doctor --modes cpu,compile,lazy,xla": XLA,
+    "numdrift run reproducers/sam_tanh.py --modes cpu,xla -- --epochs 4": XLA,
+    'numdrift run plain.py --mode xla --mode "op=xla,execute=op" --metrics': XLA,
+    "numdrift metrics plain": XLA,
+    "numdrift investigate reproducers/sam_tanh.py --modes cpu,xla -- --epochs 12": XLA,
+    "numdrift run reproducers/sam_tanh.py --modes cpu,xla --graphs -- --epochs 2": XLA,
+    "numdrift graph list sam_tanh --mode xla": XLA,
+    "numdrift graph diff runs/sam_tanh/cpu runs/sam_tanh/xla": XLA,
+    "numdrift analyze reproducers/analyze_unsupported.py --mode xla --output result.json --analyze-verbosity 1": XLA,
+    'numdrift run plain.py --mode xla --mode "mac=xla,kernel.tanh_backward=mac" --mode "fma=xla,kernel.tanh_backward=fma"': XLA,
     "numdrift snapshot show SNAPSHOT --json -": PLACEHOLDER,
     "numdrift snapshot replay SNAPSHOT": PLACEHOLDER,
     "numdrift snapshot replay SNAPSHOT --mode cpu": PLACEHOLDER,

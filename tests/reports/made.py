@@ -58,7 +58,7 @@ CASES = (
         ROOT / "reproducers" / "sam_tanh.py",
         ("cpu", "compile"),
         0,
-        ("compile", "sam_tanh.py:61", "it is rounding", "a fault begins at", "nothing to do"),
+        ("compile", "sam_tanh.py:67", "it is rounding", "a fault begins at", "nothing to do"),
         ("--epochs", "40"),
     ),
     Case(
