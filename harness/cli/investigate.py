@@ -28,6 +28,8 @@ from .shown_culprits import show_culprits
 
 WORST_SHOWN = 5
 
+Z_IS = "z: how far apart a step's results are, in multiples of how far rounding alone moves them"
+
 EXAMPLES = """\b
 Examples:
   numdrift investigate train.py -- --epochs 10
@@ -238,6 +240,8 @@ def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool
             pair.closer_to_fp64 or "-",
         )
     out.print(rows)
+    if any(pair.score for pair in found.pairs):
+        out.print(Z_IS, soft_wrap=True)
     for pair in found.pairs:
         show_pair(out, pair, verbose=verbose, suspects=suspects, frames=frames)
     if found.training_runs or found.reused:
