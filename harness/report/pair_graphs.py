@@ -60,14 +60,13 @@ def graphs_page(diff: Diff, a: RunGraphs, b: RunGraphs, pair: PairFindings | Non
 
 
 def investigated_pair(a: RecordedRun, b: RecordedRun) -> PairFindings | None:
-    """What an investigation beside two runs found of them, in whichever order. Raises JournalError where that cannot be
-    read."""
+    """What an investigation beside two runs found of them, in whichever order; None where nobody knows."""
     path = a.path.parent / INVESTIGATION
-    if b.path.parent != a.path.parent or not path.exists():
+    if b.path.parent != a.path.parent:
         return None
     try:
         found = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, Unreadable, RecursionError) as error:
-        raise JournalError(path, f"cannot be read: {error}") from error
+    except (OSError, ValueError, Unreadable, RecursionError):
+        return None  # a colour is missing; that the file is damaged is told where its culprits are read
     modes = {a.manifest.mode, b.manifest.mode}
     return next((pair for pair in found.pairs if {pair.a, pair.b} == modes), None)
