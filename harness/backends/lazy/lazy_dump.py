@@ -23,14 +23,15 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...records.graph_record import Cut, Value
 from ...tape.origin import CALLED_FROM
 from ...torch_private.lazy import lazy_counters
+from ..dumped_ir import BEGIN, NODES, DumpedNode, Frame, frames_in, nodes_in
 
 DTYPES = {
     "Byte": "uint8",
@@ -47,52 +48,12 @@ DTYPES = {
     "Bool": "bool",
     "BFloat16": "bfloat16",
 }
-BEGIN, END = "[ScheduleSyncTensorsGraph]\n", "## END_GRAPH\n"
+END = "## END_GRAPH\n"
 
 LIST = "tensor_list"
 """What the core makes of a list of tensors: a node without a value."""
 
-_FRAME = re.compile(r"^  (.*?) \((.*):(\d+)\)$")
-_NODE = re.compile(r"^  %(\d+) = \[(.*?)\] ([\w]+)::([\w.]+)\(([^()]*)\)(.*)$")
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
-_OPERAND = re.compile(r"%(\d+)(?:\.(\d+))?")
-_TAG = re.compile(r", (\w+)=")
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One Python frame."""
-
-    function: str
-    file: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class DumpedNode:
-    """One node; an operand is a node's number and which of its outputs. `root` is the highest of the graph's
-    outputs that it is, `location` the Python frame that it was made from, as `function@file:line`."""
-
-    number: int
-    domain: str
-    op: str
-    outputs: tuple[Value, ...]
-    operands: tuple[tuple[int, int], ...]
-    tags: Mapping[str, str]
-
-    @property
-    def location(self) -> str:
-        return self.tags.get("location", "")
-
-    @property
-    def root(self) -> int | None:
-        found = self.tags.get("ROOT")
-        return None if found is None else int(found)
-
-    @property
-    def is_given(self) -> bool:
-        """Whether this is a value that the graph is given, not an op."""
-        return self.op in ("device_data", "Constant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,36 +111,26 @@ class DumpFile:
 
 def parse(text: str) -> DumpedGraph:
     """One entry of the dump."""
-    head, _, body = text.partition("## BEGIN_GRAPH\n")
-    frames: list[Frame] = []
+    head, _, body = text.partition(NODES)
     hashes: list[str] = []
     for line in head.splitlines():
-        frame = _FRAME.match(line)
-        if frame is not None:
-            frames.append(Frame(frame[1], frame[2], int(frame[3])))
-        elif line.startswith("Hashes: ("):
+        if line.startswith("Hashes: ("):
             hashes = [one.strip() for one in line[9:].rstrip(")").split(",")]
     nodes: list[DumpedNode] = []
     lists: dict[int, tuple[tuple[int, int], ...]] = {}
-    for line in body.partition(END)[0].splitlines():
-        match = _NODE.match(line)
-        if match is None:
-            continue
-        number, shapes, domain, op, operands, rest = match.groups()
-        given = [(int(one), int(which or 0)) for one, which in _OPERAND.findall(operands)]
+    for node in nodes_in(body.partition(END)[0], _values):
         # What takes a list takes what is in it instead: a list comes before all that take it.
-        taken = tuple(one for each in given for one in lists.get(each[0], (each,)))
-        if op == LIST:
-            lists[int(number)] = taken
-            continue
-        outputs = tuple(
-            Value(DTYPES.get(dtype, dtype.lower()), tuple(int(size) for size in sizes.split(",") if size))
-            for dtype, sizes in _SHAPE.findall(shapes)
-        )
-        pieces = _TAG.split(rest)
-        tags = dict(zip(pieces[1::2], pieces[2::2], strict=True))
-        nodes.append(DumpedNode(int(number), domain, op, outputs, taken, tags))
-    return DumpedGraph(frames, hashes, nodes)
+        taken = tuple(one for each in node.operands for one in lists.get(each[0], (each,)))
+        if node.op == LIST:
+            lists[node.number] = taken
+        else:
+            nodes.append(replace(node, operands=taken))
+    return DumpedGraph(frames_in(head), hashes, nodes)
+
+
+def _values(shapes: str) -> Iterator[Value]:
+    for dtype, sizes in _SHAPE.findall(shapes):
+        yield Value(DTYPES.get(dtype, dtype.lower()), tuple(int(size) for size in sizes.split(",") if size))
 
 
 # Why a lazy graph was executed where it was, and what the lazy core has counted meanwhile.

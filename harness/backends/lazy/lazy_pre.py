@@ -10,8 +10,9 @@ from typing import Any
 
 from ...records.graph_record import PHASES, Graph, Node, phase_of
 from ...tape.origin import CALLED_FROM
+from ..dumped_ir import DumpedNode
 from .lazy_calls import KnownValues, LazyCall, Operand
-from .lazy_dump import DumpedGraph, DumpedNode
+from .lazy_dump import DumpedGraph
 
 Output = tuple[int, int]
 """A value of a dumped graph: the number of its node, and which of the node's outputs it is."""

@@ -28,34 +28,13 @@ from pathlib import Path
 import torch
 
 from ...records.graph_record import Cut, Graph, Node, Value, phase_of
+from ..dumped_ir import BEGIN, NODES, DumpedNode, Frame, frames_in, nodes_in
 from .hlo_module import values_in
 
-BEGIN = "[ScheduleSyncTensorsGraph]\n"
-GIVEN = ("device_data", "Constant")
 TECHNICAL = ("location", "xla_shape", "ROOT", "num_outputs", "scope", "device", "dynamic_dims")
 
 SYNC_FUNCTIONS = ("mark_step", "sync", "optimizer_step", "execute_pending")
 """Python functions by which all that is pending is executed; anything else that executes a graph reads a value."""
-
-_FRAME = re.compile(r"^  (.*?) \((.*):(\d+)\)$")
-_NODE = re.compile(r"^  %(\d+) = (\(.*?\)|\S+) (\w+)::([\w.]+)\(([^()]*)\)(.*)$")
-_OPERAND = re.compile(r"%(\d+)(?:\.(\d+))?")
-_TAG = re.compile(r", (\w+)=")
-
-
-@dataclass(frozen=True, slots=True)
-class IrNode:
-    """One node; an operand is a node's number and which of its outputs. `location` is the Python frame that it was made
-    in, `function@file:line`, "" for one that autograd's own thread has made."""
-
-    number: int
-    domain: str
-    op: str
-    outputs: tuple[Value, ...]
-    operands: tuple[tuple[int, int], ...]
-    location: str
-    root: int | None
-    tags: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +42,10 @@ class ExecutedIr:
     """One executed graph: its Python frames, innermost first, how many values it gives, and the hash that torch_xla
     knows it by."""
 
-    frames: Sequence[tuple[str, str, int]]
+    frames: Sequence[Frame]
     roots: int
     hash: str
-    nodes: Sequence[IrNode]
+    nodes: Sequence[DumpedNode]
 
 
 def executed_in(text: str) -> list[ExecutedIr]:
@@ -75,31 +54,11 @@ def executed_in(text: str) -> list[ExecutedIr]:
 
 
 def _read(text: str) -> ExecutedIr:
-    head, _, body = text.partition("## BEGIN_GRAPH\n")
-    frames = [(found[1], found[2], int(found[3])) for line in head.splitlines() if (found := _FRAME.match(line))]
-    nodes = []
-    for line in body.splitlines():
-        found = _NODE.match(line)
-        if found is None:
-            continue
-        number, shape, domain, op, operands, rest = found.groups()
-        pieces = _TAG.split(rest)
-        tags = dict(zip(pieces[1::2], pieces[2::2], strict=True))
-        nodes.append(
-            IrNode(
-                number=int(number),
-                domain=domain,
-                op=op,
-                outputs=tuple(values_in(shape)),
-                operands=tuple((int(one), int(which or 0)) for one, which in _OPERAND.findall(operands)),
-                location=tags.get("location", ""),
-                root=int(tags["ROOT"]) if "ROOT" in tags else None,
-                tags={name: value for name, value in tags.items() if name not in TECHNICAL},
-            )
-        )
+    head, _, body = text.partition(NODES)
     found_hash = re.search(r"^Graph Hash: (\w+)", body, re.MULTILINE)
     roots = next((line.count(",") + 1 for line in head.splitlines() if line.startswith("Root Hashes: (")), 0)
-    return ExecutedIr(frames, roots, found_hash[1] if found_hash else "", nodes)
+    nodes = list(nodes_in(body, values_in))
+    return ExecutedIr(frames_in(head), roots, found_hash[1] if found_hash else "", nodes)
 
 
 def pre_graph(executed: ExecutedIr, script: str, step: int, *, updates: bool = False) -> Graph:
@@ -112,15 +71,14 @@ def pre_graph(executed: ExecutedIr, script: str, step: int, *, updates: bool = F
     inputs: list[str] = []
     roots: dict[int, str] = {}
     for one in executed.nodes:
-        given = one.op in GIVEN
-        base = f"data_{one.number}" if given else f"{one.op.replace('.', '_')}_{one.number}"
+        base = f"data_{one.number}" if one.is_given else f"{one.op.replace('.', '_')}_{one.number}"
         outputs = one.outputs or (Value(),)
         made = [base if not which else f"{base}_{which}" for which in range(len(outputs))]
         for which, (name, value) in enumerate(zip(made, outputs, strict=True)):
             names[one.number, which], values[name] = name, value
         if one.root is not None:
             roots[one.root] = made[0]
-        if given:
+        if one.is_given:
             binding = "constant" if one.op == "Constant" else f"input {len(inputs)}"
             values[base] = Value(outputs[0].dtype, outputs[0].shape, binding)
             inputs.append(base)
@@ -135,7 +93,7 @@ def pre_graph(executed: ExecutedIr, script: str, step: int, *, updates: bool = F
                 stack=one.location,
                 inputs=tuple(names[operand] for operand in one.operands if operand in names),
                 outputs=tuple(made),
-                attributes=dict(one.tags),
+                attributes={name: value for name, value in one.tags.items() if name not in TECHNICAL},
             )
         )
     if updates and all(node.phase != "backward" for node in nodes):
@@ -170,7 +128,8 @@ def _source(location: str, script: str) -> str:
 
 def cut_of(executed: ExecutedIr, script: str) -> Cut:
     """Why a graph was executed where it was."""
-    stack = "\n".join(f'  File "{file}", line {line}, in {function}' for function, file, line in executed.frames[::-1])
-    source = next((f"{file}:{line}" for _, file, line in executed.frames if file == script), "")
-    marked = any(function in SYNC_FUNCTIONS for function, _, _ in executed.frames)
+    frames = executed.frames
+    stack = "\n".join(f'  File "{one.file}", line {one.line}, in {one.function}' for one in frames[::-1])
+    source = next((f"{one.file}:{one.line}" for one in frames if one.file == script), "")
+    marked = any(one.function in SYNC_FUNCTIONS for one in frames)
     return Cut("mark_step" if marked else "read", "", source, stack)

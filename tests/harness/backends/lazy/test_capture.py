@@ -14,7 +14,8 @@ import pytest
 from tests.harness.records.test_graph_record import run_at
 from tests.processes.forked import python
 
-from numdrift.harness.backends.lazy.lazy_dump import BEGIN, parse
+from numdrift.harness.backends.dumped_ir import BEGIN
+from numdrift.harness.backends.lazy.lazy_dump import parse
 from numdrift.harness.graphs.run_graphs import GraphExecution, RunGraphs
 from numdrift.harness.records.graph_record import LAZY_DUMP, Graph, Node, lazy_dump
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from numdrift.harness.backends.lazy.lazy_dump import Frame, parse
+from numdrift.harness.backends.dumped_ir import Frame
+from numdrift.harness.backends.lazy.lazy_dump import parse
 from numdrift.harness.backends.lazy.lazy_executed import read_torchscript
 from numdrift.harness.records.graph_record import Value
 
