@@ -94,11 +94,12 @@ def module_rows(pair: PairFindings) -> list[ModuleRow]:
 
 
 def module_drift(pair: PairFindings) -> dict[str, tuple[float, int]]:
-    """By module the worst z of its own parameters, gradients and states, those of its parts left out, and its level."""
+    """By module the worst z of its own parameters, gradients and states, and its level: those of its parts left out,
+    and modules that do not drift."""
     worst: dict[str, float] = {}
     for step in pair.steps:
         for one in step.tensors:
-            if not one.name.startswith("loss"):
+            if one.score and not one.name.startswith("loss"):
                 module = module_of(one.name)
                 worst[module] = max(worst.get(module, 0.0), one.score)
     return {module: (score, level_of(score, pair.threshold)) for module, score in worst.items()}

@@ -14,11 +14,12 @@ from click.testing import CliRunner
 import numdrift
 from numdrift.harness.cli.report import command
 from numdrift.harness.errors import JournalError, UsageError
+from numdrift.harness.records.findings import TensorScore
 from numdrift.harness.report import pair_graphs
 from numdrift.harness.report.markdown import markdown_of
 from numdrift.harness.report.report_page import page_of
 from numdrift.harness.report.rows import report_of
-from numdrift.harness.report.where import heat_map, level_of, module_of, module_rows
+from numdrift.harness.report.where import heat_map, level_of, module_drift, module_of, module_rows
 from numdrift.harness.tools.bundle.bundle_contents import DRAWN
 
 from .outcomes import CODE, FAULT, SCRIPT, cause, made
@@ -59,6 +60,12 @@ def test_the_page_is_the_same_again_and_small(fault: Path) -> None:
     assert "<h2>Causes and proofs</h2>" in page and "proven fault from step 6 on" in page
     assert not re.search(r'(src|href)="(?!#)', page) and "url(" not in page
     assert DRAWN in page.encode()  # by which a bundle without data knows it
+
+
+def test_a_module_that_does_not_drift_has_no_colour() -> None:
+    still = TensorScore("gradient 0 layers.7.weight", 0.0)
+    pair = replace(FAULT, steps=[replace(one, tensors=(*one.tensors, still)) for one in FAULT.steps])
+    assert module_drift(pair) == {"layers.1": (1.5, 2), "layers.3": (2.33, 2), "layers.10": (0.2, 1)}
 
 
 def test_graphs_stand_side_by_side_with_the_culprit_ringed(with_graphs: Path) -> None:
