@@ -1,5 +1,5 @@
-"""What torch's lazy core and torch_xla write of the graphs that they execute, in one form: Python frames, and nodes. How
-a shape is written is each one's own.
+"""What torch's lazy core and torch_xla write of the graphs that they execute, in one form: Python frames, and nodes.
+How a shape is written is each one's own.
 
   <module> (train.py:32)
   %2 = [Float[], Float[]] aten::nll_loss_forward(%1, %0.1), num_outputs=2, reduction=1, ROOT=1
