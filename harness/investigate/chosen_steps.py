@@ -18,6 +18,7 @@ from ..drift.run_comparison import RunComparison
 from ..drift.setup_difference import compared_arguments
 from ..drift.wholes import entries_of
 from ..errors import UsageError
+from ..records.mode_spec import WITHOUT_VALUES
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps
 from ..search import evenly
@@ -132,7 +133,7 @@ def choose(
         f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {reference.path.parent}"
     )
     apart = [step for step in sudden.values() if step is not None]
-    eager = spec_of(reference).base not in ("compile", "lazy")
+    eager = spec_of(reference).base not in ("compile", *WITHOUT_VALUES)
     taped = taped_steps(steps, [*firsts, *apart])
     # A tape takes about half of what its state and outcome take. Of a mode that compiles reading its values takes long,
     # lazy tensors have none.

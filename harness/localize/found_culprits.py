@@ -261,9 +261,10 @@ def _score(drift: Drift | None) -> float | None:
 # tanh_backward of lazy,kernel.tanh_backward=bf16                                   "bf16", as the mode names it
 # mul, sub, mul of compile, in place of tanh_backward                               "decomposed"
 # sum of compile, with other bits than torch's kernel gives on the same inputs      "inductor"
+# sum of xla, with other bits than torch's kernel                                   "xla"
 # sum of a plug-in's mode                                                           None: nobody here knows
 
-ATEN, DECOMPOSED = "aten", "decomposed"
+ATEN, DECOMPOSED, XLA = "aten", "decomposed", "xla"
 
 GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
 """What torch says of ops for which Inductor generates code itself; others it may leave to a library, or to aten."""
@@ -299,7 +300,10 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], found: Found, *,
 
 def _plain(mode: ModeSpec, number: int, node: FlowNode, found: Found, checked: bool) -> str | None:
     """The name of a kernel that the mode does not swap, in the modes whose kernels are torch's; lazy graphs are
-    executed by aten's, unless they are fused."""
+    executed by aten's, unless they are fused, and those of xla by what XLA makes of each op."""
+    if mode.base == "xla":
+        # An op that torch_xla falls back for, and one on the CPU, give the bits of aten.
+        return (XLA if number in found.special else ATEN) if checked and number not in found.unknown else None
     compiled = node.call.compiled if mode.base == "compile" else None
     if compiled is not None and compiled.origin.split(".")[1] != node.call.name:
         return DECOMPOSED

@@ -171,6 +171,15 @@ class TapeRecording(Observer):
                 if measured:
                     self._write(StepNoise(step, reason=str(error)))
                 return
+            kernels = getattr(recorder, "kernels", None)
+            if kernels is not None:
+                # Its ops, one by one, are not what was executed: who asks for their kernels asks the process.
+                self._keep(tape)
+                STEPS[step] = kernels(tape)
+                replays, edge = self._config.noise_replays, self._config.edge_replays
+                if measured and replays:
+                    self._write(measure_noise(tape, replays, edge, compiled=True))
+                return
             if not measured:  # who asks for its noise has the process measure it
                 self._keep(tape)
                 return

@@ -123,6 +123,30 @@ def xla_generator_kept() -> Iterator[None]:
         private(CORE, "_xla_set_rng_seed")(seed, device)
 
 
+# The values of xla tensors: an op makes a new one, and what is written in place gets one.
+
+
+def xla_value_number(tensor: torch.Tensor) -> int:
+    """torch_xla's number of the value that an xla tensor has now, the same for all that share it; never used again."""
+    number: int = private(CORE, "_xla_get_tensor_id")(tensor)
+    return number
+
+
+def xla_value_held(tensor: torch.Tensor) -> torch.Tensor:
+    """The value that an xla tensor has now, whatever is written to the tensor later."""
+    if not torch._is_functional_tensor(tensor):
+        return tensor.detach()
+    private("torch", "_sync")(tensor)
+    held: torch.Tensor = private("torch", "_from_functional_tensor")(tensor)
+    return held
+
+
+def is_xla_pending(tensor: torch.Tensor) -> bool:
+    """Whether the value of an xla tensor is still to be computed."""
+    (pending,) = private(CORE, "_check_tensor_need_materialization")([tensor])
+    return bool(pending)
+
+
 # torch_xla asked what it makes of an op: counters of its fallbacks, and the HLO of pending tensors.
 
 XLA_KEY = "XLA"

@@ -14,7 +14,7 @@ from ...records.mode_spec import ModeSpec
 from ...tape.call_log import CallValues
 from ...tape.laid_out import LaidOut
 from ...tape.replay import Computation, is_same, set_apart
-from ...tape.step_kernels import executed_apart
+from ...tape.step_kernels import StepKernels, executed_apart
 from ...tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped
 from ...torch_private.dispatching import registered_operation, without_dispatch_modes
 from ...torch_private.operators import written_names
@@ -273,5 +273,5 @@ class RecordedKernels:
         return recompiled_as(spec, tape, self.captured)
 
 
-STEPS: dict[int, RecordedKernels] = {}
-"""By step; filled when a taped step of a compiling mode has ended."""
+STEPS: dict[int, StepKernels] = {}
+"""By step; filled when a taped step has ended of a mode that compiles, whatever it compiles."""

@@ -13,8 +13,10 @@ With `execute=op` each op is a graph of its own, compiled and executed where it 
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -25,7 +27,7 @@ from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import Moment, ScriptFacts
 from ...records.graph_record import xla_modules
 from ...records.mode_spec import ModeSpec
-from ...torch_private.patches import Patches
+from ...torch_private.patches import Patches, Undo
 from ...torch_private.xla import (
     around_step_marker,
     execute_pending,
@@ -109,9 +111,16 @@ class XlaMode:
         with xla_generator_kept():
             self._execute(execute_pending)
 
-    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> None:
-        """Have `about_to_cut` called before each cut, the script's own included, and `cut` after it."""
-        self._cutting.append((about_to_cut, cut))
+    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> Undo:
+        """Have `about_to_cut` called before each cut, the script's own included, and `cut` after it; gives the undo."""
+        told = (about_to_cut, cut)
+        self._cutting.append(told)
+        return lambda: self._cutting.remove(told)
+
+    def step_recorder(self, step: int, script: str) -> Any:
+        """What records a step with what torch_xla makes of it (see `taped_step`)."""
+        recording = importlib.import_module("numdrift.harness.backends.xla.taped_step")
+        return recording.XlaStepRecorder(step, script, self.observe_cuts)
 
     def mark_step(self) -> None:
         """The script says by `numdrift.mark_step()` that the graph may be cut here."""

@@ -146,7 +146,9 @@ class Run:
 
     @property
     def kernels(self) -> RecordedKernels:
-        return STEPS[1]
+        found = STEPS[1]
+        assert isinstance(found, RecordedKernels)
+        return found
 
     @property
     def noise(self) -> Mapping[str, Any]:

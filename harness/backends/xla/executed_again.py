@@ -1,0 +1,165 @@
+"""A step of torch_xla executed once more, to read what its ops gave.
+
+What an op of a graph gives is nowhere once XLA has compiled the graph: it is computed within a fusion and let go. So
+the ops are given to torch_xla again, cut where they were, and some of their values are held, which makes them outputs
+of the graph. That may change what XLA fuses, and so the results. They count only where what the step is compared by
+has the bits that it had; values that change it are looked for by halving, and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...tape.replay import is_same
+from ...tape.tape import Call, View, leaves, mapped
+from ...torch_private.dispatching import bare_execution
+from ...torch_private.xla import execute_pending, read_xla, xla_generator_kept
+
+ValueNumber = int
+"""torch_xla's number of a value."""
+
+UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::nll_loss2d_forward": (1,)}
+"""Results of which torch_xla (2.9) gives no value that counts, by their place: as the sum of the weights it gives 1,
+which its backward does not read."""
+
+MOST_EXECUTIONS = 16
+"""So often one step is executed again to find which values can be read; finding one that cannot takes about seven."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An argument: the value of this number."""
+
+    number: ValueNumber
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExecutedOp:
+    """An op that torch_xla was given. Its arguments have a `Given` for each tensor of the device; `outputs` are the
+    numbers of its flat results, None for what is no tensor of the device. It is the call `position` of the tape. What
+    was `drawn` is not drawn again. `unread` are results, by their place, of which torch_xla gives no value that counts,
+    with the one that they have on the CPU."""
+
+    operation: Any
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    outputs: tuple[ValueNumber | None, ...] = ()
+    position: int = -1
+    drawn: Sequence[torch.Tensor] | None = None
+    unread: Mapping[int, torch.Tensor] = field(default_factory=dict)
+
+    def given(self) -> list[ValueNumber]:
+        """The numbers of the values that it takes, in their order."""
+        return [one.number for one in leaves((*self.arguments, *self.keywords.values())) if isinstance(one, Given)]
+
+    def number_of(self, view: View, call: Call) -> ValueNumber | None:
+        """The number of the value that is this view among what the call takes."""
+        ours = leaves((*self.arguments, *self.keywords.values()))
+        theirs = leaves((*call.arguments, *(call.keywords[name] for name in self.keywords)))
+        pairs = zip(ours, theirs, strict=True)
+        return next((one.number for one, other in pairs if other == view and isinstance(one, Given)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All that was pending was executed here, and the values `alive` were held by somebody."""
+
+    alive: frozenset[ValueNumber]
+
+
+@dataclass(slots=True, eq=False)
+class Program:
+    """A step: the values from before it, its ops and cuts, and its results by their names, with what they were."""
+
+    inputs: dict[ValueNumber, torch.Tensor] = field(default_factory=dict)
+    ops: list[ExecutedOp | Cut] = field(default_factory=list)
+    results: dict[str, tuple[ValueNumber, torch.Tensor]] = field(default_factory=dict)
+
+    def position_of(self) -> dict[ValueNumber, tuple[int, int]]:
+        """By the values that the ops gave, the position of the call, and which of its flat results it is."""
+        return {
+            number: (one.position, at)
+            for one in self.ops
+            if isinstance(one, ExecutedOp)
+            for at, number in enumerate(one.outputs)
+            if number is not None
+        }
+
+
+def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[ValueNumber, torch.Tensor] | None:
+    """The values `wanted`, on the CPU, and those that the inputs have at the end; None where the step gives other
+    results with these values held than it gave. Raises what torch_xla raises."""
+    held = {*wanted, *(number for number, _ in program.results.values())}
+    last = {number: at for at, one in enumerate(program.ops) if isinstance(one, ExecutedOp) for number in one.given()}
+    values: dict[ValueNumber, torch.Tensor] = {}
+
+    def value(argument: Any) -> Any:
+        return values[argument.number] if isinstance(argument, Given) else argument
+
+    with xla_generator_kept(), torch.no_grad(), bare_execution():
+        for number, content in program.inputs.items():
+            values[number] = content.to("xla")
+        for at, one in enumerate(program.ops):
+            if isinstance(one, Cut):
+                kept = held | one.alive | {number for number, place in last.items() if place > at} | {*program.inputs}
+                values = {number: tensor for number, tensor in values.items() if number in kept}
+                execute_pending()
+                continue
+            if one.drawn is not None:
+                made: Sequence[Any] = [drawn.to("xla") for drawn in one.drawn]
+            else:
+                named = {name: mapped(value, each) for name, each in one.keywords.items()}
+                outputs = one.operation(*mapped(value, one.arguments), **named)
+                made = [] if outputs is None else list(leaves(outputs))
+                del outputs, named
+            pairs = zip(one.outputs, made, strict=True)
+            values |= {number: tensor for number, tensor in pairs if number is not None}
+            del made, pairs  # what is held here would be an output of the graph
+        execute_pending()
+        read = held | {*program.inputs}
+        numbers = [number for number in values if number in read]
+        found = dict(zip(numbers, read_xla([values[number] for number in numbers]), strict=True))
+    same = all(number in found and is_same(found[number], real) for number, real in program.results.values())
+    return found if same else None
+
+
+@dataclass(slots=True, eq=False)
+class ReadValues:
+    """What is known of the values of a step: `found` by their numbers, `left_out` those that cannot be read, as the
+    step gives other results then. `repeats` says that executed as it was it gives its own."""
+
+    found: dict[ValueNumber, torch.Tensor] = field(default_factory=dict)
+    left_out: set[ValueNumber] = field(default_factory=set)
+    repeats: bool = True
+
+
+def read_values(program: Program, wanted: Sequence[ValueNumber]) -> ReadValues:
+    """Read as many of these values as can be. Raises what torch_xla raises.
+
+    Of [a b c d] with c to blame [a b] is read, then [c] fails and is left out, then [d] is read.
+    """
+    known, left = ReadValues(), MOST_EXECUTIONS
+    waiting = [list(wanted)]
+    while waiting and left:
+        numbers, left = waiting.pop(), left - 1
+        found = executed_again(program, numbers)
+        if found is not None:
+            known.found |= found
+            continue
+        if len(numbers) == len(wanted):
+            # Without any value held it gives other results, too: no value is to blame, so none is looked for.
+            left -= 1
+            bare = executed_again(program, ())
+            if bare is None:
+                known.repeats, waiting = False, []
+                break
+            known.found |= bare
+        if len(numbers) > 1:
+            half = len(numbers) // 2
+            waiting += [numbers[half:], numbers[:half]]
+    known.left_out = {*wanted} - known.found.keys()
+    return known

@@ -1,0 +1,116 @@
+"""The kernels of a taped step of mode `xla`: what its ops gave in their graphs, and each op compiled by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...records.mode_spec import ModeSpec
+from ...tape.call_log import CallValues
+from ...tape.ensemble import in_words
+from ...tape.laid_out import LaidOut
+from ...tape.replay import Computation, executions
+from ...tape.step_kernels import executed_apart
+from ...tape.tape import NotReplayable, Tape, leaves, mapped
+from ...torch_private.dispatching import bare_execution
+from ...torch_private.xla import execute_pending, read_xla, xla_generator_kept
+from .executed_again import ExecutedOp, Program, read_values
+
+
+class XlaKernels:
+    """Those of one step. `notes` say which of its values are unknown, and why."""
+
+    def __init__(self, tape: Tape, program: Program, values: CallValues) -> None:
+        self.notes: Sequence[str] = ()
+        self._values = values
+        self._ops = {one.position: one for one in program.ops if isinstance(one, ExecutedOp)}
+        computing = {one.position: one for one in executions(tape)}
+        self._read(tape, program, computing)
+
+    def _read(self, tape: Tape, program: Program, computing: Mapping[int, Computation]) -> None:
+        """Have the step executed once more, and note what its calls gave."""
+        fresh: dict[int, list[int | None]] = {}
+        for position, one in computing.items():
+            op = self._ops.get(position)
+            if op is not None and op.drawn is None:
+                fresh[position] = [number for number, new in zip(op.outputs, one.call.fresh, strict=True) if new]
+        wanted = [number for numbers in fresh.values() for number in numbers if number is not None]
+        try:
+            known = read_values(program, wanted)
+        except Exception as error:  # noqa: BLE001, a compiler may raise anything
+            self.notes = (f"what its ops gave in XLA's graphs cannot be read: {in_words(error)}",)
+            return
+        # What an op writes past every name (the running statistics of batch normalization) is what is there at the end,
+        # of the last one that writes it.
+        last = {view.slot: position for position, one in computing.items() for view in one.written_views()}
+        for position, one in computing.items():
+            op = self._ops.get(position)
+            if op is None:
+                continue  # on the CPU, and noted already
+            if op.drawn is not None:
+                self._values.set(position, op.drawn, keep=True)
+                continue
+            found = {number: known.found.get(number) for number in fresh[position] if number is not None}
+            found |= {number: op.unread[at] for at, number in enumerate(op.outputs) if number and at in op.unread}
+            given = [None if number is None else found[number] for number in fresh[position]]
+            for view in one.written_views():
+                number = op.number_of(view, one.call)
+                is_last = last[view.slot] == position
+                given.append(known.found.get(number) if number is not None and is_last else None)
+            self._values.set(position, given, keep=True)
+        if not known.repeats:
+            self.notes = ("executed once more the step does not give its own bits again",)
+        elif known.left_out:
+            said = f"what {len(known.left_out)} of its {len(wanted)} values were is unknown: reading them"
+            self.notes = (f"{said} changes what XLA makes of the graph",)
+
+    def digests(self) -> list[list[str | None]]:
+        return self._values.digests
+
+    def prepare(self, positions: Sequence[int]) -> None:
+        """Nothing is to be made ready: each op is compiled when it is first executed."""
+
+    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """An op as a graph of its own; what was on the CPU, and what draws, by torch's own kernels."""
+        op = self._ops.get(one.position)
+        if op is None or op.drawn is not None or one.call.name == "_to_copy":
+            return executed_apart(one, arguments, keywords)
+        there: list[tuple[torch.Tensor, torch.Tensor]] = []
+        recorded = iter(list(leaves((*op.arguments, *op.keywords.values()))))
+
+        def moved(value: Any) -> Any:
+            """The argument where it was: on the device, or on the CPU."""
+            was = next(recorded)
+            if not isinstance(value, torch.Tensor):
+                return was if isinstance(was, torch.device) else value
+            if isinstance(was, torch.Tensor):
+                return value
+            there.append((value, value.to("xla")))
+            return there[-1][1]
+
+        with xla_generator_kept(), torch.no_grad(), bare_execution():
+            given = mapped(moved, arguments)
+            named = {name: mapped(moved, keywords[name]) for name in op.keywords}
+            outputs = op.operation(*given, **named)
+            made = [] if outputs is None else list(leaves(outputs))
+            execute_pending()
+            written = {id(tensor) for tensor in one.written(arguments, keywords)}
+            for mine, theirs in there:
+                if id(mine) in written:
+                    mine.copy_(read_xla([theirs])[0])
+            results = [read_xla([each])[0] if isinstance(each, torch.Tensor) else each for each in made]
+        if op.unread:
+            ours = executed_apart(one, arguments, keywords)
+            results = [ours[at] if at in op.unread else each for at, each in enumerate(results)]
+        return results
+
+    def called(self, position: int) -> list[LaidOut] | None:
+        return None
+
+    def value(self, position: int) -> list[torch.Tensor] | None:
+        return self._values.value(position)
+
+    def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
+        raise NotReplayable("a step of torch_xla is not compiled anew in another mode")
