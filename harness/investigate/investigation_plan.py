@@ -13,20 +13,24 @@ from ..records.run_request import LEVELS
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
+OWN_DRAWS = {"compile": "compiled", "xla": "xla"}
+"""Modes that have a generator of their own, and what they are called in sentences."""
+
 DEFAULT_STATE_BUDGET = 1 << 30
 """Bytes of states and outcomes that the reference keeps, and again each mode that is started from them."""
 
 
 def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[ModeSpec]:
-    """The modes of an investigation, of which compiled graphs draw eager's random numbers unless they say otherwise.
+    """The modes of an investigation, which draw eager's random numbers unless they say otherwise.
 
     Raises UsageError for one mode alone, unless it is to be held against itself in another number of processes.
     """
     if len(specs) < 2 and not alone:
         raise UsageError(f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone")
-    # Inductor's own generator draws other numbers than eager's, which would be a difference of the set-up.
+    # The generators of Inductor and of torch_xla draw other numbers than eager's, which would be a difference of the
+    # set-up.
     return [
-        replace(spec, fallback_random="on") if spec.base == "compile" and spec.fallback_random is None else spec
+        replace(spec, fallback_random="on") if spec.base in OWN_DRAWS and spec.fallback_random is None else spec
         for spec in specs
     ]
 

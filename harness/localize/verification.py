@@ -181,8 +181,7 @@ class CheckedKernels:
         # Not even its own process gives these bits alone: they depend on its neighbours.
         values = self._calls.value(node)
         if values is None:
-            self.found.unknown.add(number)
-            return executed(node.execution, arguments, keywords)
+            return self._unchecked(number, node, arguments, keywords)
         self.found.in_context.add(number)
         apart = [] if written else _apart(node, arguments, keywords, values, alone)
         if apart:

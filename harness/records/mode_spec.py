@@ -151,7 +151,7 @@ BASES_OF_KEY: Mapping[str, tuple[str, ...]] = {
     "backend": ("compile",),
     "contract": ("compile",),
     "emulate_casts": ("compile",),
-    "fallback_random": ("compile",),
+    "fallback_random": ("compile", "xla"),
     "decompose": ("compile",),
     "inductor": ("compile",),
     "mark_step": ("lazy", "xla"),

@@ -27,7 +27,7 @@ UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::
 which its backward does not read."""
 
 MOST_EXECUTIONS = 16
-"""So often one step is executed again to find which values can be read; finding one that cannot takes about seven."""
+"""So often one step is executed again to find which values can be read, each time compiled anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,37 +129,42 @@ def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[Va
 
 @dataclass(slots=True, eq=False)
 class ReadValues:
-    """What is known of the values of a step: `found` by their numbers, `left_out` those that cannot be read, as the
-    step gives other results then. `repeats` says that executed as it was it gives its own."""
+    """What is known of the values of a step: `found` by their numbers. `repeats` says that executed once more as it was
+    the step gives its own results."""
 
     found: dict[ValueNumber, torch.Tensor] = field(default_factory=dict)
-    left_out: set[ValueNumber] = field(default_factory=set)
     repeats: bool = True
 
 
-def read_values(program: Program, wanted: Sequence[ValueNumber]) -> ReadValues:
-    """Read as many of these values as can be. Raises what torch_xla raises.
+def read_values(program: Program, wanted: Mapping[ValueNumber, str], unreadable: set[str]) -> ReadValues:
+    """Read as many of these values as can be; `wanted` says of each by what op it is made. What one op of a name gives
+    is mostly as readable as what another gives, so the values of a name are read together. `unreadable` are names that
+    were found to change the results in an earlier step; those of this one are added. Raises what torch_xla raises.
 
-    Of [a b c d] with c to blame [a b] is read, then [c] fails and is left out, then [d] is read.
+    Of the names [a b c d] with c to blame [a b c d] and [] are tried, then [a b] is read, [c d] and [c] fail, and [d]
+    is read.
     """
     known, left = ReadValues(), MOST_EXECUTIONS
-    waiting = [list(wanted)]
+    waiting = [sorted({*wanted.values()} - unreadable)]
+    whole = waiting[0]
     while waiting and left:
-        numbers, left = waiting.pop(), left - 1
-        found = executed_again(program, numbers)
+        names, left = waiting.pop(), left - 1
+        found = executed_again(program, [number for number, name in wanted.items() if name in names])
         if found is not None:
             known.found |= found
             continue
-        if len(numbers) == len(wanted):
+        if names is whole:
             # Without any value held it gives other results, too: no value is to blame, so none is looked for.
             left -= 1
             bare = executed_again(program, ())
             if bare is None:
-                known.repeats, waiting = False, []
-                break
+                known.repeats = False
+                return known
             known.found |= bare
-        if len(numbers) > 1:
-            half = len(numbers) // 2
-            waiting += [numbers[half:], numbers[:half]]
-    known.left_out = {*wanted} - known.found.keys()
+        half = len(names) // 2
+        if half:
+            waiting += [names[half:], names[:half]]
+        else:
+            unreadable.update(names)
+    unreadable.update(name for names in waiting for name in names)
     return known

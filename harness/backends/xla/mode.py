@@ -8,6 +8,9 @@ A policy says where the pending graph is cut and executed:
     off     nowhere; what a run records is then executed by one sync at the end of each step,
             which executes whatever is pending
 
+With `fallback_random=on` random numbers are those of eager mode, drawn on the CPU and brought to the device; else the
+device draws its own.
+
 With `execute=op` each op is a graph of its own, compiled and executed where it is called (torch_xla's eager mode).
 """
 
@@ -57,6 +60,7 @@ class XlaMode:
         self._patches = Patches("the xla mode")
         self._cutting: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self._cuts_itself = self._is_undecided = False
+        self._unreadable: set[str] = set()
 
     def require_here(self) -> None:
         require_xla()
@@ -77,6 +81,9 @@ class XlaMode:
             # `with torch_xla.step():` has a name that every training has: it cuts before its first backward.
             self._is_undecided = itself and self.policy == "phase"
         self._patches.also(around_step_marker(self._script_cuts))
+        if spec.fallback_random == "on":
+            draws = importlib.import_module("numdrift.harness.backends.xla.eager_draws")
+            self._patches.also(draws.draw_by_eager())
         if spec.execute == "op":
             execute_xla_op_by_op(True)
             self._patches.also(lambda: execute_xla_op_by_op(False))
@@ -120,7 +127,7 @@ class XlaMode:
     def step_recorder(self, step: int, script: str) -> Any:
         """What records a step with what torch_xla makes of it (see `taped_step`)."""
         recording = importlib.import_module("numdrift.harness.backends.xla.taped_step")
-        return recording.XlaStepRecorder(step, script, self.observe_cuts)
+        return recording.XlaStepRecorder(step, script, self.observe_cuts, self._unreadable)
 
     def mark_step(self) -> None:
         """The script says by `numdrift.mark_step()` that the graph may be cut here."""

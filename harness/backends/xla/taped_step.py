@@ -64,14 +64,18 @@ class BegunOp:
 
 class XlaStepRecorder:
     """Records from `start` to `stop`, as `tape.tape_recorder` does where ops have values. Whatever cannot be taken ends
-    the tape, with the `reason`, and not the training. `observe_cuts` has a function called after each cut."""
+    the tape, with the `reason`, and not the training. `observe_cuts` has a function called after each cut; `unreadable`
+    is what is known of all steps of a run (see `read_values`)."""
 
     unroller = None
 
-    def __init__(self, step: int, script: str, observe_cuts: Callable[..., Callable[[], None]]) -> None:
+    def __init__(
+        self, step: int, script: str, observe_cuts: Callable[..., Callable[[], None]], unreadable: set[str]
+    ) -> None:
         self.reason: str | None = None
         self._step = step
         self._observe_cuts = observe_cuts
+        self._unreadable = unreadable
         self._log = CallLog(CallValues())
         self._program = Program()
         self._frames = StepFrames(script)
@@ -184,7 +188,7 @@ class XlaStepRecorder:
         """The kernels of the step that `tape` gave: what its ops gave is read by executing it once more."""
         values = self._log.values
         assert values is not None
-        return XlaKernels(tape, self._program, values)
+        return XlaKernels(tape, self._program, values, self._unreadable)
 
     def _as_it_is(self, name: str, tensor: torch.Tensor) -> Watched:
         view = self._log.table.view(tensor.detach(), is_input=True)

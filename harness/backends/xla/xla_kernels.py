@@ -22,23 +22,29 @@ from .executed_again import ExecutedOp, Program, read_values
 class XlaKernels:
     """Those of one step. `notes` say which of its values are unknown, and why."""
 
-    def __init__(self, tape: Tape, program: Program, values: CallValues) -> None:
+    def __init__(self, tape: Tape, program: Program, values: CallValues, unreadable: set[str]) -> None:
+        """`unreadable` are names of ops whose values cannot be read; those that are found here are added."""
         self.notes: Sequence[str] = ()
         self._values = values
         self._ops = {one.position: one for one in program.ops if isinstance(one, ExecutedOp)}
         computing = {one.position: one for one in executions(tape)}
-        self._read(tape, program, computing)
+        self._read(program, computing, unreadable)
 
-    def _read(self, tape: Tape, program: Program, computing: Mapping[int, Computation]) -> None:
+    def _read(self, program: Program, computing: Mapping[int, Computation], unreadable: set[str]) -> None:
         """Have the step executed once more, and note what its calls gave."""
         fresh: dict[int, list[int | None]] = {}
         for position, one in computing.items():
             op = self._ops.get(position)
             if op is not None and op.drawn is None:
                 fresh[position] = [number for number, new in zip(op.outputs, one.call.fresh, strict=True) if new]
-        wanted = [number for numbers in fresh.values() for number in numbers if number is not None]
+        wanted = {
+            number: computing[position].call.name
+            for position, numbers in fresh.items()
+            for number in numbers
+            if number is not None
+        }
         try:
-            known = read_values(program, wanted)
+            known = read_values(program, wanted, unreadable)
         except Exception as error:  # noqa: BLE001, a compiler may raise anything
             self.notes = (f"what its ops gave in XLA's graphs cannot be read: {in_words(error)}",)
             return
@@ -62,8 +68,10 @@ class XlaKernels:
             self._values.set(position, given, keep=True)
         if not known.repeats:
             self.notes = ("executed once more the step does not give its own bits again",)
-        elif known.left_out:
-            said = f"what {len(known.left_out)} of its {len(wanted)} values were is unknown: reading them"
+        elif wanted.keys() - known.found.keys():
+            left = [number for number in wanted if number not in known.found]
+            names = ", ".join(dict.fromkeys(wanted[number] for number in left))
+            said = f"what {len(left)} of its {len(wanted)} values were ({names}) is unknown: reading them"
             self.notes = (f"{said} changes what XLA makes of the graph",)
 
     def digests(self) -> list[list[str | None]]:
