@@ -43,8 +43,9 @@ ALIASES = {
     "_low_memory_max_pool_with_offsets": "max_pool2d_with_indices",
     "_unsafe_index": "index",
     "_unsafe_masked_index": "index",
+    "norm": "linalg_vector_norm",
 }
-"""Names under which compilers know ops that eager mode calls otherwise."""
+"""Names under which compilers, and devices with kernels of other ops, know what eager mode calls otherwise."""
 
 STATES = ("parameter ", "buffer ", "state ")
 """How the names of what a step starts from begin."""

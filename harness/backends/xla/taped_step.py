@@ -99,7 +99,7 @@ class XlaStepRecorder:
             self._places.close,
             lambda: mode.__exit__(None, None, None),
             lambda: own_reads.remove(self._reads),
-            self._observe_cuts(lambda: None, lambda: self._look(self._cut)),
+            self._observe_cuts(lambda: None, lambda: None if self._is_over else self._look(self._cut)),
         ]
         self._open = True
 
@@ -124,6 +124,7 @@ class XlaStepRecorder:
 
     def over(self) -> None:
         """The step has ended; what it has left pending is still to be executed."""
+        self._look(self._cut)
         self._is_over = True
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
@@ -224,8 +225,9 @@ class XlaStepRecorder:
                 arguments[0].view(arguments[1])
             except RuntimeError:  # its memory lies otherwise: there is no such view of it
                 ours = torch.ops.aten.reshape.default
-        # Below autograd nothing requires a gradient; whether a node was made for the op tells enough.
-        place = self._places.here(grad=grad, differentiable=True)
+        # Below autograd nothing requires a gradient: whether a node was made for the op has to tell. One is also made
+        # for a loss that is detached after the backward.
+        place = self._places.here(grad=grad, differentiable=view_behind(operation) is None)
         taken = self._log.take(ours, arguments, keywords, place, grad=False)
         return BegunOp(executed, ours, arguments, keywords, taken)
 
