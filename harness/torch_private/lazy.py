@@ -16,7 +16,7 @@ import torch
 
 from ..errors import NotAvailable
 from .dispatching import Overrides
-from .operators import arguments_of
+from .operators import arguments_of, aten_overload
 from .patches import Patches, Undo
 from .presence import private
 
@@ -223,10 +223,7 @@ def lazy_kernels() -> dict[Any, Callable[..., Any]]:
     keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), LAZY_KEY))
     found: dict[Any, Callable[..., Any]] = {}
     for full in names:
-        space, _, rest = full.partition("::")
-        name, _, overload = rest.partition(".")
-        packet = getattr(torch.ops.aten, name, None) if space == "aten" else None
-        operation = getattr(packet, overload or "default", None)
+        operation = aten_overload(full)
         if operation is not None:
             found[operation] = functools.partial(find(operation, LAZY_KEY).call_boxed, keys)
     return found

@@ -240,15 +240,20 @@ def device_kernels(key: str) -> Iterator[DeviceKernel]:
         kind = dispatched_to(name, key)
         if kind not in (OWN, FALLBACK):
             continue
-        _, _, rest = name.partition("::")
-        packet, _, overload = rest.partition(".")
-        operation = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+        operation = aten_overload(name)
         if operation is not None:
             tensors = tuple(one.kind in ("Tensor", "Optional[Tensor]") for one in arguments_of(operation))
             returns = [str(one.type) for one in schema_of(operation).returns]
             is_read = bool(returns) and not any("Tensor" in one for one in returns)
             call = functools.partial(find(operation, key).call_boxed, keys)
             yield DeviceKernel(operation, name, call, kind == FALLBACK, is_read, tensors)
+
+
+def aten_overload(name: str) -> Any | None:
+    """The overload of a full name (`aten::add.Tensor`), None for one of another namespace."""
+    space, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None) if space == "aten" else None
 
 
 def dispatched_to(name: str, key: str) -> str:

@@ -11,6 +11,7 @@ import torch
 from ...records.graph_record import Graph, Node, Value
 from ...torch_private.graph_kernels import GraphKernel, Lowered
 from ...torch_private.graph_stages import parts_of_op
+from ..kernel_place import kernel_place
 from .fx_graph import GraphParts
 
 _VIEWS = """view reshape _unsafe_view _reshape_alias permute t transpose expand squeeze unsqueeze slice select
@@ -115,35 +116,19 @@ def _node(kernel: GraphKernel, body: tuple[Node, ...], covered: Sequence[Node], 
         domain, op = "aten", "_".join(names[1:])
     elif not kernel.code and len(names) > 1:
         domain, op, overload = names[0], names[1], "" if names[2:] in ([], ["default"]) else "_".join(names[2:])
-    place = next((one for one in reversed(covered) if one.source), None)
     same = [one for one in body if one.op == op and not kernel.code]
     alone = same[0] if len(same) == 1 else None
     name = kernel.name if kernel.code else f"{op}_{kernel.buffers[0] if kernel.buffers else 'call'}"
     while name in taken:
         name = f"{name}_{kernel.buffers[0] if kernel.buffers else 'again'}"
     taken.add(name)
-    # The innermost module that all of these are in, None where none is known
-    paths = (one.module for one in covered)
-    known = [one.split(".") if one else [] for one in paths if one is not None]
-    if not known:
-        common_path = None
-    else:
-        common = []
-        for parts in zip(*known, strict=False):
-            if len(set(parts)) > 1:
-                break
-            common.append(parts[0])
-        common_path = ".".join(common)
-    return Node(
+    return replace(
+        kernel_place(covered),
         name=name,
         op=op,
         domain=domain,
         overload="" if kernel.code else overload if alone is None else alone.overload,
         phase=phase,
-        module=common_path,
-        source="" if place is None else place.source,
-        stack="" if place is None else place.stack,
-        sequence=covered[0].sequence if len({one.sequence for one in covered}) == 1 else None,
         inputs=kernel.inputs,
         outputs=kernel.buffers,
         attributes={} if alone is None else alone.attributes,

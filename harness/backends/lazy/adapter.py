@@ -38,9 +38,9 @@ from ...torch_private.patches import Patches
 from ..called_operators import HARNESS, KeptFailure, line_in, shape_text
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 from ..eager.adapter import EagerAdapter
-from .lazy_calls import named_frame
+from ..followed_calls import named_frame
+from ..followed_graph import TECHNICAL
 from .lazy_dump import ITEM, parse
-from .lazy_pre import TECHNICAL
 
 ADOPTION = {
     str(Path(HARNESS, "script", f"{name}.py"))
@@ -64,7 +64,7 @@ def observe_lazy(script: str, told: Callable[[OperatorCall], None]) -> AbstractC
 
 
 def _added(once: KernelCall, args: Sequence[Any]) -> Added:
-    """Run a call from a frame by whose name the nodes that it makes are known again (see `lazy_calls`)."""
+    """Run a call from a frame by whose name the nodes that it makes are known again (see `followed_calls`)."""
     mark = str(next(_numbers))
     before = set_lazy_source_locations(True)
     try:

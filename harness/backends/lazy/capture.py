@@ -14,9 +14,9 @@ import torch
 
 from ...hooks.mode_protocol import Moment
 from ...records.graph_record import LAZY_DUMP
-from ...torch_private.lazy import set_profiled_runs
+from ...torch_private.lazy import lazy_tensor_id, set_profiled_runs
 from ..captures import CaptureRequest
-from .lazy_calls import KnownValues
+from ..followed_calls import KnownValues
 from .lazy_dump import Counted, DumpFile
 from .lazy_executed import ExecutedGraphs
 from .lazy_following import Following
@@ -33,7 +33,7 @@ class LazyCapture:
         self._request = request
         self._folder = request.folder
         self._dump = DumpFile(request.folder.path / LAZY_DUMP)
-        self._known = KnownValues()
+        self._known = KnownValues(number_of)
         self._executed = ExecutedGraphs(request.folder, self._known, request.steps)
         self._following: Following | None = None
         self._counted: Counted | None = None
@@ -136,6 +136,11 @@ class LazyCapture:
                 self._folder.step = step
                 self._folder.counters(tally)
         self._folder.step = before
+
+
+def number_of(tensor: torch.Tensor) -> int | None:
+    """The lazy core's number of a tensor, None for a tensor of another device."""
+    return lazy_tensor_id(tensor) if tensor.device.type == "lazy" else None
 
 
 def _remove(dump: DumpFile, process: int) -> None:

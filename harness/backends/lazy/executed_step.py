@@ -53,10 +53,11 @@ from ...torch_private.lazy import (
 from ...torch_private.lazy_syncs import EXECUTIONS, around_lazy_syncs
 from ...torch_private.lazy_work import functional_tensors
 from ...torch_private.operators import DeviceKernel, device_kernels
+from ..call_places import CallPlaces
 from ..called_operators import is_called_by_harness
 from ..dispatched_support import as_tensor
-from .lazy_calls import named_frame
-from .lazy_following import COPIES, LazyPlaces
+from ..followed_calls import named_frame
+from .lazy_following import COPIES
 from .pending_graph import KernelCalled, PendingGraph
 from .taped_values import TapedValues
 from .torchscript_tape import executed_graph
@@ -105,7 +106,7 @@ class LazyStepRecorder:
     def start(self) -> None:
         self._settings = current_settings()
         modules = ModulePaths()
-        self._places = LazyPlaces(self._script, modules)
+        self._places = CallPlaces(self._script, modules)
         had_locations = set_lazy_source_locations(True)
         overrides = Overrides()
         self._undo = [modules.close, lambda: set_lazy_source_locations(had_locations), overrides.close]

@@ -11,9 +11,9 @@ from typing import Any
 from ...records.graph_record import Cut, Graph, GraphFolder, Node, Value, phase_of
 from ...torch_private.lazy import last_torchscript_graph, torchscript_schema
 from ..called_operators import plain
-from .lazy_calls import KnownValues
+from ..followed_calls import KnownValues
+from ..followed_graph import FollowedGraph, Output, by_position, is_foreign, phase_order
 from .lazy_dump import DumpedGraph
-from .lazy_pre import LazyPreGraph, Output, is_foreign, phase_order
 
 # TorchScript's optimised graph as plain data: constants folded into attributes, lists into the nodes they go to.
 
@@ -173,7 +173,7 @@ def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
     return alignment
 
 
-def post_graph(script: ScriptGraph, pre: Graph, built: LazyPreGraph, alignment: Alignment) -> Graph:
+def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment: Alignment) -> Graph:
     """The optimised graph as a graph of the record; places, shapes and bindings are those of the IR."""
     before = {node.name: node for node in pre.nodes}
     nodes: list[Node] = []
@@ -257,7 +257,7 @@ class ExecutedGraphs:
         One that goes on into steps that are not wanted is taken if `is_awaited`, and filed under the last that is.
         Gives the step of its latest op, None for one whose ops are none of those followed.
         """
-        if is_foreign(dump, self._known):
+        if is_foreign(dump.nodes, self._known):
             return None
         # TorchScript tells its last graph only: None where that cannot be the one of this execution
         script: ScriptGraph | None = None
@@ -266,7 +266,7 @@ class ExecutedGraphs:
                 found = read_torchscript(last_torchscript_graph())
                 script = found if len(found.outputs) == len(dump.hashes) else None
         alignment = align(script, dump)
-        built = LazyPreGraph(dump, self._known, alignment.outputs)
+        built = FollowedGraph(dump.nodes, self._known, alignment.outputs, by_position)
         met = {call.step for call in built.calls} or {step}
         wanted = [one for one in met if one in self._steps]
         if not wanted or not (is_awaited or max(met) in self._steps):

@@ -5,92 +5,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import CodeType
 from typing import Any
 
-import torch
+from numdrift.kernels.swaps.sites import ModulePaths
 
-from numdrift.kernels.expectation import tensors_in
-from numdrift.kernels.swaps.sites import MARK, ModulePaths
-
-from ...records.graph_record import Node
-from ...tape.origin import script_line
-from ...torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
-from ...torch_private.lazy import set_lazy_source_locations, settle_view
+from ...torch_private.lazy import LAZY_KEY, lazy_kernels, set_lazy_source_locations, settle_view
+from ..call_places import CallPlaces
 from ..called_operators import HARNESS, KeptFailure
 from ..captures import CaptureRequest
-from .lazy_calls import Arguments, KnownValues, LazyCall, LazyKernels, number_of
+from ..followed_calls import Arguments, FollowedCall, FollowedKernels, KnownValues
 from .lazy_dump import Counted, DumpFile, Reasons
 from .lazy_executed import ExecutedGraphs
-
-# Where a kernel call comes from: phase, module, line of the script and autograd sequence number.
-
-HIDDEN = (str(Path(torch.__file__).parent), HARNESS, "<frozen")
-"""Files whose frames a stack is shown without: torch's own, and the harness's."""
-
-
-class LazyPlaces:
-    """Follows the training; `phase` is set by whoever is told of its moments."""
-
-    def __init__(self, script: str, modules: ModulePaths) -> None:
-        self.phase = "forward"
-        self._script = script
-        self._modules = modules
-        self._forward: dict[int, Node] = {}
-        self._newest = next_sequence_number() - 1
-        self._is_taken = True
-        self._lines: dict[tuple[CodeType, int], str] = {}
-
-    def here(self, operation: Any, attributes: dict[str, Any]) -> Node:
-        """The op that is about to be called here, without a name, inputs and outputs."""
-        running = current_autograd_node()
-        grad = torch.is_grad_enabled()
-        if self.phase == "optimizer" and running is None and grad:
-            self.phase = "forward"
-        _, op, overload = str(operation).split(".")
-        number: int | None = None
-        source = script_line(self._script) or ""
-        if running is None:
-            # The number of the autograd node that was made for this op, None where none was made. Views that the core
-            # brings up to date before the op come with it: they leave the number to the op that follows.
-            module, newest = self._modules.current, next_sequence_number() - 1
-            if newest != self._newest:
-                self._newest, self._is_taken = newest, False
-            if grad and not self._is_taken:
-                number, self._is_taken = newest, not op.endswith("_copy")
-        else:
-            module, number = running.metadata.get(MARK), sequence_number(running)
-            if number is not None and number in self._forward:
-                before = self._forward[number]
-                module, source = before.module if module is None else module, before.source
-        # The user's frames, outermost first
-        lines: list[str] = []
-        frame: Any = sys._getframe(1)
-        while frame is not None:
-            code = frame.f_code
-            if not code.co_filename.startswith(HIDDEN):
-                key = (code, frame.f_lineno)
-                if key not in self._lines:
-                    self._lines[key] = f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}'
-                lines.append(self._lines[key])
-            frame = frame.f_back
-        node = Node(
-            name="",
-            op=op,
-            domain=operation.namespace,
-            overload="" if overload == "default" else overload,
-            phase=self.phase if running is None else "backward",
-            module=module,
-            source=source,
-            stack="\n".join(reversed(lines)),
-            sequence=number,
-            attributes=attributes,
-        )
-        if running is None and number is not None:
-            self._forward[number] = node
-        return node
-
 
 COPIES = ("_to_copy", "_copy_from", "_copy_from_and_resize")
 """Kernels that may bring a value to the CPU, and so execute a graph."""
@@ -126,10 +51,10 @@ class Following:
         self._viewed = ""
         self._has_taken = False
         self._is_polling = False
-        self.places = LazyPlaces(request.script, self._modules)
+        self.places = CallPlaces(request.script, self._modules)
         self._had_locations = set_lazy_source_locations(True)
         dump.begin()
-        self._kernels = LazyKernels(self._before, self._after)
+        self._kernels = FollowedKernels(lazy_kernels(), LAZY_KEY, self._before, self._after)
 
     def close(self) -> None:
         """Take every hook out; not to be called from within a kernel."""
@@ -187,7 +112,7 @@ class Following:
                 self.is_over = self.is_over or (self.is_pending and step not in self._steps)
         self._is_polling = False
 
-    def _before(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LazyCall | None:
+    def _before(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FollowedCall | None:
         if self.is_over or self.kept.error is not None or self._is_polling:
             return None
         call = None
@@ -195,12 +120,12 @@ class Following:
             self.poll()
             if self.is_over:
                 return None
-            arguments = Arguments.of(operation, args, kwargs)
+            arguments = Arguments.of(self._known.number_of, operation, args, kwargs)
             number = len(self._known.calls)
-            # Frame 0 is this method and 1 the kernel's stand-in of `LazyKernels`; a call more or less on the way here
-            # changes the number.
+            # Frame 0 is this method and 1 the kernel's stand-in of `FollowedKernels`; a call more or less on the way
+            # here changes the number.
             caller = sys._getframe(2)
-            call = LazyCall(
+            call = FollowedCall(
                 number,
                 self.step,
                 self.places.here(operation, arguments.attributes),
@@ -215,12 +140,12 @@ class Following:
             self._within.append(number)
         return call if self.kept.error is None else None
 
-    def _after(self, call: LazyCall, outputs: Any) -> None:
+    def _after(self, call: FollowedCall, outputs: Any) -> None:
         if self.kept.error is not None:
             return
         with self.kept:
             self._within.pop()
-            call.made = [number for one in tensors_in(outputs) if (number := number_of(one)) is not None]
+            call.made = self._known.numbers_in(outputs)
             self._known.made(call)
             for operand in call.operands if self._viewed else ():
                 if operand.tensor is not None:

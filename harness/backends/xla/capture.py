@@ -1,7 +1,8 @@
 """The graphs of mode `xla`: the IR of each that torch_xla executes, and the HLO that XLA has made of it.
 
-torch_xla itself writes the IR when it executes a graph, XLA the HLO when it compiles one. Both are read afterwards, so
-nothing of the training is touched.
+torch_xla itself writes the IR when it executes a graph, XLA the HLO when it compiles one. What they do not know is
+added by following torch_xla's kernels: which op of which module and line made each node, and which tensor each value
+is.
 """
 
 from __future__ import annotations
@@ -9,35 +10,42 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from ...hooks.mode_protocol import Moment
-from ...records.graph_record import XLA_DUMP, Graph, xla_modules
+from ...records.graph_record import XLA_DUMP, xla_modules
 from ...torch_private.patches import Undo
-from ...torch_private.xla import note_xla_locations
+from ...torch_private.xla import note_xla_locations, xla_tensor_id
 from ..captures import CaptureRequest
-from .hlo_module import post_graph, read_hlo
-from .xla_ir import ExecutedIr, cut_of, executed_in, pre_graph
+from ..followed_calls import FollowedCall, KnownValues
+from .xla_calls import XlaCalls
+from .xla_graphs import XlaGraphs
+from .xla_ir import cut_of, executed_in
 
-OPTIMIZED = ".cpu_after_optimizations.txt"
+PATIENCE = 20_000
+"""Kernel calls after which no more is waited for an execution: a call that is remembered takes about a kilobyte."""
 
 
 class XlaCapture:
-    """Reads what was executed in the request's `steps` as soon as it was."""
+    """Captures the graphs that hold ops of the request's `steps`.
+
+    After the last of these steps the capture goes on until what is pending was executed: a script may put its
+    mark_step behind its optimizer's step. A failure in the middle of an op is raised at the next moment.
+    """
 
     def __init__(self, request: CaptureRequest) -> None:
         self._request = request
         self._folder = request.folder
         self._dump = request.folder.path / XLA_DUMP
         self._modules = xla_modules()
-        self._names: dict[str, str] = {}
-        self._compiled: dict[str, Path | None] = {}
-        self._taken: set[Path] = set()
+        self._known = KnownValues(xla_tensor_id)
+        self._executed = XlaGraphs(request.folder, self._known, request.steps, self._modules)
+        self._following: XlaCalls | None = None
+        self._written: Path | None = None
         self._read = 0
-        self._updates = False
+        self._has_model = self._has_backward = self._has_taken = False
         self._undo: Undo = lambda: None
 
     def install(self) -> None:
@@ -45,23 +53,49 @@ class XlaCapture:
         os.environ["XLA_SAVE_TENSORS_FILE"] = str(self._dump)
         os.environ["XLA_SAVE_TENSORS_FMT"] = "text"
         self._undo = note_xla_locations()
+        self._begin()
 
     def adopted(self, module: torch.nn.Module) -> None:
-        pass
+        self._has_model = True
+        following = self._current()
+        if following is not None:
+            following.is_setup = False
+            self._name()
 
     def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
-        self._take(self._folder.step)
+        following = self._current()
+        self._take()
+        self._has_backward = True
+        if following is not None:
+            self._name()
+            many = len(losses) > 1
+            self._known.name({f"loss {at}" if many else "loss": loss for at, loss in enumerate(losses)})
+            following.places.phase = "backward"
+
+    def about_to_cut(self) -> None:
+        """A graph is about to be executed by order: what tensors are called now is what its outputs are called."""
+        if self._current() is not None:
+            self._take()
+            self._name()
 
     def closing(self, moment: Moment) -> None:
-        pass
+        self.about_to_cut()
+        if self._following is not None and moment == "backward":
+            self._following.places.phase = "optimizer"
+            self._end_if_done()
 
     def reached(self, moment: Moment) -> None:
-        """What was executed since belongs to the step that was under way: at its end the next has begun."""
-        self._take(self._folder.step - (moment == "step"))
-        self._updates = moment == "backward"
+        following = self._current()
+        self._take()
+        if following is not None:
+            self._name()
+        if moment == "step":
+            self._begin()
 
     def remove(self) -> None:
-        self._take(self._folder.step)
+        if self._following is None or self._following.kept.error is None:
+            self._take()
+        self._end()
         self._undo()
         for name in ("XLA_SAVE_TENSORS_FILE", "XLA_SAVE_TENSORS_FMT"):
             os.environ.pop(name, None)
@@ -70,58 +104,67 @@ class XlaCapture:
         if self._modules is not None:
             shutil.rmtree(self._modules, ignore_errors=True)
 
-    def _take(self, step: int) -> None:
-        before, self._folder.step = self._folder.step, step
-        try:
-            for executed in self._executed():
-                graph = pre_graph(executed, self._request.script, step, updates=self._updates)
-                if not graph.nodes:  # a value that was there is read, or copied
-                    continue
-                if executed.hash not in self._compiled:  # also of a step that is not wanted: modules count
-                    self._compiled[executed.hash] = self._module_of(executed, graph)
-                if step in self._request.steps:
-                    self._write(executed, graph)
-        finally:
-            self._folder.step = before
+    def _current(self) -> XlaCalls | None:
+        """What follows torch_xla now. Raises what has failed since."""
+        if self._following is not None:
+            self._following.kept.tell()
+        return self._following
 
-    def _executed(self) -> list[ExecutedIr]:
-        written = next(iter(self._dump.parent.glob(f"{XLA_DUMP}.*")), None)
-        if written is None:
-            return []
-        with written.open("rb") as file:
+    def _begin(self) -> None:
+        """A step begins."""
+        step = self._folder.step
+        is_wanted = step in self._request.steps
+        if not is_wanted:
+            self._end_if_done()
+        if self._following is None and is_wanted:
+            self._following = XlaCalls(self._known, self._request, self._take)
+            self._following.is_setup = not self._has_model
+        if is_wanted:
+            self._has_taken = False
+        if self._following is not None:
+            self._following.enter(step, is_wanted=is_wanted)
+            self._name()
+
+    def _end_if_done(self) -> None:
+        """Wait no more in the second step that is not wanted, or after its backward in the first."""
+        following = self._following
+        if following is not None and following.is_pending and (self._has_taken or following.count > PATIENCE):
+            self._end()
+
+    def _end(self) -> None:
+        following, self._following = self._following, None
+        if following is None:
+            return
+        following.close()
+        if not self._executed.has_any:
+            self._folder.unavailable("pre", "torch_xla executed nothing in the steps whose graphs are wanted")
+
+    def _name(self) -> None:
+        # Before its model was met a parameter has the name of its place in the optimizer, and a value keeps its first.
+        if self._has_model or self._has_backward:
+            self._known.name(self._request.named_tensors())
+
+    def _take(self, during: FollowedCall | None = None) -> None:
+        """Take the graphs that were executed since the last time, by this call if there is one."""
+        if self._written is None:
+            self._written = next(iter(self._dump.parent.glob(f"{XLA_DUMP}.*")), None)
+        if self._written is None or self._written.stat().st_size <= self._read:
+            return
+        with self._written.open("rb") as file:
             file.seek(self._read)
             data = file.read()
         self._read += len(data)
-        return executed_in(data.decode("utf-8", "replace"))
-
-    def _write(self, executed: ExecutedIr, graph: Graph) -> None:
-        cut = cut_of(executed, self._request.script)
-        name = self._names.get(executed.hash)
-        if name is None:
-            name = self._names[executed.hash] = self._folder.reserve(graph.phase)
-            pre = replace(graph, name=f"{name}-pre", cut=cut)
-            self._folder.write(pre)
-            module = self._compiled[executed.hash]
-            if module is None:
-                self._folder.unavailable("post", f"XLA has written nothing of {pre.name}")
-            else:
-                post = post_graph(read_hlo(module.read_text(encoding="utf-8")), pre)
-                self._folder.write(replace(post, name=f"{name}-post", hash=pre.hash, pre=pre.name))
-        self._folder.executed(name, executed.hash, cut)
-
-    def _module_of(self, executed: ExecutedIr, graph: Graph) -> Path | None:
-        """What XLA has compiled for a graph that is executed for the first time: modules are numbered as they are
-        compiled. One that gives another number of values is of something that torch_xla executed unseen."""
-        if self._modules is None:
-            return None
-        given = sum(graph.values[name].binding != "constant" for name in graph.inputs)
-        for path in sorted(self._modules.glob(f"module_*{OPTIMIZED}")):
-            if path in self._taken:
+        around: list[FollowedCall] = []
+        while during is not None:
+            around.append(during)
+            during = None if during.parent is None else self._known.calls[during.parent]
+        if self._following is not None:
+            self._name()
+        for executed in executed_in(data.decode("utf-8", "replace")):
+            if all(node.is_given for node in executed.nodes):  # a value that was there is read, or copied
                 continue
-            layout = path.read_text(encoding="utf-8").partition("\n")[0].partition("entry_computation_layout={")[2]
-            inputs, _, outputs = layout.partition(")->")
-            # One value may stand at several places of the IR, and is a parameter once.
-            if inputs.count("[") <= given and outputs.count("[") == executed.roots:
-                self._taken.add(path)
-                return path
-        return None
+            self._executed.compiled(executed)
+            if self._following is not None:
+                cut = cut_of(executed, self._request.script, around)
+                step = self._executed.take(executed, cut, self._following.step, is_awaited=not self._has_taken)
+                self._has_taken = self._has_taken or step is not None

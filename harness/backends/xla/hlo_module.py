@@ -1,13 +1,14 @@
-"""An HLO module's text as data, and as a graph of the record: what XLA executes, each fusion with the ops in it."""
+"""An HLO module's text as data."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ...records.graph_record import PHASES, Graph, Node, Value
+from ...records.graph_record import Value
+from ...tape.origin import CALLED_FROM
+from ..followed_calls import call_on
 
 DTYPES = {
     "pred": "bool",
@@ -27,10 +28,6 @@ DTYPES = {
     "c128": "complex128",
 }
 
-GIVEN = ("parameter", "constant")
-PASSED = ("tuple", "get-tuple-element")
-"""Opcodes that compute nothing: a value from outside, and one that is handed on."""
-
 _HEAD = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\) -> .* \{$")
 _LINE = re.compile(r"^\s+(ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$")
 _SHAPE = re.compile(r"\b([a-z]+\d*)\[([\d,<=]*)\]")
@@ -40,13 +37,15 @@ CALLING = ("fusion", "call")
 """Opcodes whose computation is what they compute; with `call` XLA shares a fusion out among threads."""
 
 _OP = re.compile(r'op_type="(\w+?)__(\w+)"')
+_LINE_OF_CALL = re.compile(rf'source_file="{CALLED_FROM}" source_line=(\d+)')
 _METADATA = re.compile(r", metadata=\{.*?\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction. `made_of` is the op of torch that it was lowered from (`aten.addmm`), "" where that is not
-    known; `calls` the computation of a fusion."""
+    """One instruction. `made_of` is the op of torch or of torch_xla that it was lowered from (`aten.addmm`), "" where
+    that is not known, and `call` the number of the kernel call in which that was made; `calls` is the computation of a
+    fusion."""
 
     name: str
     opcode: str
@@ -54,6 +53,7 @@ class Instruction:
     operands: tuple[str, ...]
     attributes: str
     made_of: str
+    call: int | None
     calls: str
     is_root: bool
     text: str
@@ -92,14 +92,16 @@ def read_hlo(text: str) -> HloModule:
 
 def _instruction(root: str | None, name: str, shape: str, opcode: str, rest: str, text: str) -> Instruction:
     operands, attributes = _arguments(rest)
-    of, called = _OP.search(attributes), _CALLED.search(attributes)
+    of, called, line = _OP.search(attributes), _CALLED.search(attributes), _LINE_OF_CALL.search(attributes)
+    is_op = of is not None and of[1] in ("aten", "prims", "xla") and of[2] != "device_data"
     return Instruction(
         name=name,
         opcode=opcode,
         shapes=tuple(values_in(shape)),
         operands=tuple(_OPERAND.findall(operands)),
         attributes=_METADATA.sub("", attributes).lstrip(", "),
-        made_of="" if of is None or of[1] not in ("aten", "prims") else f"{of[1]}.{of[2]}",
+        made_of=f"{of[1]}.{of[2]}" if of is not None and is_op else "",
+        call=None if line is None else call_on(int(line[1])),
         calls="" if called is None or opcode not in CALLING else called[1],
         is_root=bool(root),
         text=_METADATA.sub("", text),
@@ -120,96 +122,3 @@ def values_in(shape: str) -> Iterator[Value]:
     """The values of a shape, which may be a tuple's."""
     for dtype, sizes in _SHAPE.findall(shape):
         yield Value(DTYPES.get(dtype, dtype), tuple(int(re.sub(r"\D", "", size)) for size in sizes.split(",") if size))
-
-
-def post_graph(module: HloModule, pre: Graph) -> Graph:
-    """What XLA has made of a graph: its entry computation, each fusion a node whose `body` is what it computes.
-
-    `covers` are the nodes of `pre` that a node was lowered from, as far as the op, or the op with the shape of its
-    result, tells them apart.
-    """
-    known: dict[tuple[str, tuple[int | str, ...] | None], list[str]] = defaultdict(list)
-    for node in pre.nodes:
-        for shape in (None, pre.values[node.outputs[0]].shape):
-            known[f"{node.domain}.{node.op}", shape].append(node.name)
-
-    def covered(instructions: Sequence[Instruction]) -> tuple[str, ...]:
-        found: dict[str, None] = {}
-        for one in instructions:
-            shape = one.shapes[0].shape if one.shapes else None
-            for names in (known[one.made_of, None], known[one.made_of, shape]):
-                if len(names) == 1:
-                    found[names[0]] = None
-        return tuple(found)
-
-    entry = module.computations.get(module.entry, ())
-    same = {one.name: one.operands[0] for one in entry if one.opcode == "get-tuple-element" and one.operands}
-
-    def named(name: str) -> str:
-        return named(same[name]) if name in same else name
-
-    phases = {node.name: node.phase for node in pre.nodes}
-
-    def phase_in(instructions: Sequence[Instruction]) -> str:
-        """The latest phase of what the instructions were lowered from, as far as an op is of one phase alone."""
-        found = {phases[name] for name in covered(instructions)}
-        for one in instructions:
-            possible = {phases[name] for name in known[one.made_of, None]}
-            found |= possible if len(possible) == 1 else set()
-        return max(found, key=lambda phase: PHASES.index(phase) if phase in PHASES else -1, default="")
-
-    constants = {one.name for one in entry if one.opcode == "constant"}
-    nodes: list[Node] = []
-    values: dict[str, Value] = {}
-    for one in entry:
-        values[one.name] = one.shapes[0] if one.shapes else Value()
-        if one.opcode in (*GIVEN, *PASSED):
-            continue
-        inside = [inner for inner in module.fused(one) if inner.opcode not in (*GIVEN, *PASSED)]
-        covers = covered([one, *inside])
-        body = tuple(
-            Node(
-                name=inner.name,
-                op=inner.opcode,
-                domain="hlo",
-                inputs=inner.operands,
-                outputs=(inner.name,),
-                attributes={"hlo": inner.attributes} if inner.attributes else {},
-                original=inner.made_of,
-            )
-            for inner in inside
-        )
-        nodes.append(
-            Node(
-                name=one.name,
-                op=one.opcode,
-                domain="hlo",
-                phase=phase_in([one, *inside]),
-                inputs=tuple(named(name) for name in one.operands if name not in constants),
-                outputs=(one.name,),
-                attributes={"hlo": one.attributes} if one.attributes else {},
-                original=one.made_of,
-                covers=covers,
-                body=body,
-                code="\n".join((one.text, *(f"  {inner.text}" for inner in module.fused(one)))) if body else "",
-            )
-        )
-    root = next((one for one in reversed(entry) if one.is_root), None)
-    outputs: tuple[str, ...] = ()
-    if root is not None:
-        outputs = tuple(named(name) for name in root.operands) if root.opcode == "tuple" else (root.name,)
-    inputs = tuple(one.name for one in entry if one.opcode == "parameter")
-    used = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(inputs) | set(outputs)
-    for place, name in enumerate(inputs):
-        values[name] = replace(values[name], binding=f"input {place}")
-    return Graph(
-        name="",
-        mode="",
-        stage="post",
-        phase=pre.phase,
-        step=pre.step,
-        nodes=tuple(nodes),
-        values={name: value for name, value in values.items() if name in used},
-        inputs=inputs,
-        outputs=tuple(dict.fromkeys(outputs)),
-    )

@@ -8,14 +8,14 @@ from __future__ import annotations
 from functools import cache
 
 # Namespaces in which an op is torch's own; one of another namespace is somebody's custom op.
-NEUTRAL_DOMAINS = frozenset({"", "aten", "prims", "ts", "lazy", "lazy_tensors", "torch", "python"})
+NEUTRAL_DOMAINS = frozenset({"", "aten", "prims", "ts", "lazy", "lazy_tensors", "xla", "torch", "python"})
 
 SPELLINGS = {
     "permute": "t transpose transpose_int swapaxes movedim numpy_T mT permute",
     "view": "view reshape _unsafe_view _reshape_alias flatten unflatten view_of view_as collapse_view split_dim",
     "expand": "expand expand_as broadcast_to broadcast_in_dim",
     "squeeze": "squeeze unsqueeze",
-    "slice": "slice narrow select split split_with_sizes chunk unbind diagonal slice_in_dim",
+    "slice": "slice narrow select split split_with_sizes chunk unbind diagonal slice_in_dim generic_slice",
     "detach": "detach alias lift_fresh lift view_as_real resolve_conj resolve_neg conj_physical",
     "clone": "clone contiguous",
     "full": (

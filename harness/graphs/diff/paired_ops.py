@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...records.graph_record import Node, Value
 from .difference_record import MINOR_ROLES, Cast, GraphPlace, OpCount, phase_place
-from .op_kinds import kind_of, role_of, spelled
+from .op_kinds import kind_of, kind_of_name, role_of, spelled
 from .step_pairing import Executed
 
 NAMED = ("parameter", "buffer", "gradient", "loss")
@@ -87,7 +87,7 @@ class _PairReading:
                     call=self._calls,
                     place=GraphPlace(graph.name, node.name),
                     node=node,
-                    kind=kind_of(node.domain, node.op),
+                    kind=_kind(node),
                     phase=phase,
                     turn=max([executed.turn, *turns]),
                     group=(self._instances, node.group) if node.group else None,
@@ -129,6 +129,12 @@ def ops_of(step: Sequence[Executed]) -> list[Op]:
     for executed in step:
         reading.read(executed)
     return reading.ops
+
+
+def _kind(node: Node) -> str:
+    """What the op is called in every mode; one that a backend has another name for (torch_xla `matmul` where `bmm` was
+    called) is what was called."""
+    return kind_of_name(node.original) if node.original and not node.group else kind_of(node.domain, node.op)
 
 
 def _is_name(binding: str) -> bool:

@@ -111,8 +111,8 @@ def wholes_of(ops: Sequence[Op], present: Collection[str]) -> Callable[[Op], str
     kind_of_group: dict[GroupId, str | None] = {}
     for op in ops:
         if op.group is not None and op.group not in kind_of_group:
-            kind = kind_of_name(op.node.original) if op.node.original else None
-            seen_whole = kind is not None and kind in present and not passes_through(kind)
+            kind = kind_of_name(op.node.original) if op.node.original else op.kind  # the op itself, which does not say
+            seen_whole = kind in present and not passes_through(kind)
             kind_of_group[op.group] = kind if seen_whole else None
     return lambda op: None if op.group is None else kind_of_group[op.group]
 

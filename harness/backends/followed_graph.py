@@ -1,73 +1,109 @@
-"""The IR of an executed lazy graph as a graph of the record."""
+"""The IR of an executed lazy graph as a graph of the record: what was dumped, and the calls that made its nodes."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...records.graph_record import PHASES, Graph, Node, phase_of
-from ...tape.origin import CALLED_FROM
-from ..dumped_ir import DumpedNode
-from .lazy_calls import KnownValues, LazyCall, Operand
-from .lazy_dump import DumpedGraph
+from ..records.graph_record import PHASES, Graph, Node, phase_of
+from ..tape.origin import CALLED_FROM
+from .dumped_ir import DumpedNode
+from .followed_calls import FollowedCall, KnownValues, Operand
 
 Output = tuple[int, int]
 """A value of a dumped graph: the number of its node, and which of the node's outputs it is."""
 
-TECHNICAL = ("location", "device", "ROOT", "NodeType", "num_outputs", "Python Stacktrace")
+TECHNICAL = (
+    "location", "device", "ROOT", "NodeType", "num_outputs", "Python Stacktrace", "xla_shape", "scope", "dynamic_dims",
+)  # fmt: skip
 _MARK = re.compile(rf"^(\d+)@{CALLED_FROM}:")
 _INTEGER = re.compile(r"^-?\d+$")
 _FLOAT = re.compile(r"^-?\d+(\.\d*)?(e[+-]?\d+)?$")
 
 
-class LazyPreGraph:
+@dataclass(frozen=True, slots=True)
+class MadeNodes:
+    """The nodes of a graph by their numbers, the calls that made them, and the node of each call (by its number) that
+    is the call's own op, else its last one."""
+
+    nodes: Mapping[int, DumpedNode]
+    calls: Mapping[int, FollowedCall]
+    main: Mapping[int, int]
+
+    @classmethod
+    def of(cls, dumped: Sequence[DumpedNode], known: KnownValues) -> MadeNodes:
+        calls = {node.number: call for node in dumped if (call := call_of(node, known)) is not None}
+        nodes = {node.number: node for node in dumped}
+        main: dict[int, int] = {}
+        for at, call in calls.items():
+            before, own = main.get(call.number), call.place.op
+            if not nodes[at].is_given and (before is None or nodes[before].op != own or nodes[at].op == own):
+                main[call.number] = at
+        return cls(nodes, calls, main)
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """What the values of a graph are to the calls: `names` are what a node's operands are called, none where they are
+    not those of its call; `given` what the calls that take a given value were called with; `numbers` the lazy core's
+    numbers of the values that the calls returned."""
+
+    names: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    given: dict[int, Operand] = field(default_factory=dict)
+    numbers: dict[Output, int] = field(default_factory=dict)
+
+
+def by_position(made: MadeNodes) -> Identified:
+    """Where nodes take what their call was given, in its order."""
+    found = Identified()
+    for at in made.main.values():
+        node, call = made.nodes[at], made.calls[at]
+        tensors = tuple(one for one in call.operands if one.tensor is not None)
+        fitting = (operands for operands in (call.operands, tensors) if len(operands) == len(node.operands))
+        operands = next(fitting, ())
+        found.names[at] = tuple(one.name for one in operands)
+        for (taken, _), operand in zip(node.operands, operands, strict=False):
+            if made.nodes[taken].is_given:
+                found.given.setdefault(taken, operand)
+        found.numbers.update({(at, which): value for which, value in enumerate(call.made)})
+    return found
+
+
+class FollowedGraph:
     """One dumped graph and the calls that made its nodes. `outputs` are the values that it was executed for,
     None where it cannot be told which one it is."""
 
-    def __init__(self, dump: DumpedGraph, known: KnownValues, outputs: Sequence[Output | None]) -> None:
-        self._dump = dump
+    def __init__(
+        self,
+        dumped: Sequence[DumpedNode],
+        known: KnownValues,
+        outputs: Sequence[Output | None],
+        identify: Callable[[MadeNodes], Identified],
+    ) -> None:
+        self._dumped = dumped
         self._known = known
         self._outputs = outputs
-        self._nodes = {node.number: node for node in dump.nodes}
-        self._calls = {node.number: call for node in dump.nodes if (call := call_of(node, known)) is not None}
-        made = [(node, self._calls[node.number]) for node in dump.nodes if node.number in self._calls]
-        made = [(node, call) for node, call in made if not node.is_given]
-        self._counts = Counter(call.number for _, call in made)
-        # The node that gives a call's result, by the number of the call: the last of the call's own op, else the last
-        self._main: dict[int, int] = {}
-        for node, call in made:
-            before = self._main.get(call.number)
-            if before is None or self._nodes[before].op != call.place.op or node.op == call.place.op:
-                self._main[call.number] = node.number
-        # What its call's schema calls the operands of a node, empty where they are not those of the call
-        self._operands: dict[int, tuple[Operand, ...]] = dict.fromkeys(self._nodes, ())
-        for node, call in made:
-            if self._main[call.number] == node.number:
-                tensors = tuple(one for one in call.operands if one.tensor is not None)
-                fitting = (found for found in (call.operands, tensors) if len(found) == len(node.operands))
-                self._operands[node.number] = next(fitting, ())
-        # The given values by their nodes: what the kernels that took them were called with
-        self._given: dict[int, Operand] = {}
-        for node in dump.nodes:
-            for (taken, _), operand in zip(node.operands, self._operands[node.number], strict=False):
-                if self._nodes[taken].is_given:
-                    self._given.setdefault(taken, operand)
+        self._nodes = {node.number: node for node in dumped}
+        made = MadeNodes.of(dumped, known)
+        self._calls, self._main = made.calls, made.main
+        self._counts = Counter(call.number for at, call in made.calls.items() if not made.nodes[at].is_given)
+        self._identified = identify(made)
         for output in outputs:
-            number = None if output is None else self._number_of(output)
+            number = None if output is None else self._identified.numbers.get(output)
             if output is not None and number is not None:
                 self._known.executed.setdefault(number, self.value_name(output))
 
     @property
-    def calls(self) -> Sequence[LazyCall]:
+    def calls(self) -> Sequence[FollowedCall]:
         """The calls that made the nodes, first to last."""
         found = {call.number: call for call in self._calls.values()}
         return [found[number] for number in sorted(found)]
 
     def node_name(self, number: int) -> str:
-        return f"{self._nodes[number].op}_{number}"
+        return f"{self._nodes[number].op.replace('.', '_')}_{number}"
 
     def value_name(self, value: Output) -> str:
         number, which = value
@@ -81,7 +117,7 @@ class LazyPreGraph:
         is_training = any(not call.is_setup for call in self.calls)
         phases: dict[int, str] = {}
         nodes = []
-        for dumped in self._dump.nodes:
+        for dumped in self._dumped:
             if dumped.is_given:
                 continue
             call = self._calls.get(dumped.number)
@@ -92,10 +128,10 @@ class LazyPreGraph:
                 phase = "" if call.is_setup and not is_training else call.place.phase
             phases[dumped.number] = phase
             nodes.append(replace(self._node(dumped, call), phase=phase))
-        given = [node for node in self._dump.nodes if node.is_given]
+        given = [node for node in self._dumped if node.is_given]
         values = {
             self.value_name((node.number, which)): value
-            for node in self._dump.nodes
+            for node in self._dumped
             for which, value in enumerate(node.outputs)
         }
         numbers = iter(range(len(given)))
@@ -106,16 +142,16 @@ class LazyPreGraph:
         for output in self._outputs:
             if output is not None and not self._nodes[output[0]].is_given:
                 name = self.value_name(output)
-                number = self._number_of(output)
+                number = self._identified.numbers.get(output)
                 output_binding = "" if number is None else self._known.binding(number)
                 values[name] = replace(values[name], binding=output_binding)
         outputs = [self.value_name(output) for output in self._outputs if output is not None]
         notes = []
-        unknown = sum(not node.is_given and node.number not in self._calls for node in self._dump.nodes)
+        unknown = sum(not node.is_given and node.number not in self._calls for node in self._dumped)
         if unknown:
             notes.append(f"{unknown} nodes were made before this step: their places are not known")
-        if len(outputs) < len(self._dump.hashes):
-            notes.append(f"{len(self._dump.hashes) - len(outputs)} outputs cannot be told from the dump")
+        if len(outputs) < len(self._outputs):
+            notes.append(f"{len(self._outputs) - len(outputs)} outputs cannot be told from the dump")
         return Graph(
             name="",
             mode="",
@@ -129,7 +165,7 @@ class LazyPreGraph:
             notes=tuple(notes),
         )
 
-    def _node(self, dumped: DumpedNode, call: LazyCall | None) -> Node:
+    def _node(self, dumped: DumpedNode, call: FollowedCall | None) -> Node:
         place = Node("", "") if call is None else call.place
         is_main = call is not None and self._main.get(call.number) == dumped.number
         is_op = is_main and place.op == dumped.op
@@ -140,17 +176,20 @@ class LazyPreGraph:
         outer, group, original = call, "", ""
         while outer is not None and outer.parent is not None:
             outer = self._known.calls[outer.parent]
-        if call is not None and outer is not None and (outer is not call or self._counts[call.number] > 1):
-            group = f"{outer.place.op}_call_{outer.number}"
-            original = "" if outer is call and is_main else outer.place.full_op
+        if call is not None and outer is not None:
+            is_whole = outer is call and self._counts[call.number] == 1
+            group = "" if is_whole else f"{outer.place.op}_call_{outer.number}"
+            original = "" if outer is call and is_op else outer.place.full_op
+        sequence = outer.place.sequence if place.sequence is None and outer is not None else place.sequence
         return replace(
             place,
+            sequence=sequence,
             name=self.node_name(dumped.number),
             op=dumped.op.replace(".", "_"),
             domain={"lazy_tensors": "lazy"}.get(dumped.domain, dumped.domain),
             overload=place.overload if is_op else "",
             inputs=tuple(self.value_name(operand) for operand in dumped.operands),
-            input_names=tuple(one.name for one in self._operands[dumped.number]),
+            input_names=self._identified.names.get(dumped.number, ()),
             outputs=tuple(self.value_name((dumped.number, which)) for which in range(len(dumped.outputs))),
             attributes=place.attributes if is_op else attributes,
             original=original,
@@ -159,7 +198,7 @@ class LazyPreGraph:
 
     def _given_binding(self, node: DumpedNode) -> str:
         """What a given value is to the script, "" for an input of its own."""
-        operand, own = self._given.get(node.number), self._calls.get(node.number)
+        operand, own = self._identified.given.get(node.number), self._calls.get(node.number)
         if node.op == "Constant":
             return "constant"
         if operand is None:  # of what it is taken for nothing is known: a number that a known call has brought is fixed
@@ -170,26 +209,19 @@ class LazyPreGraph:
         bound = self._known.binding(operand.tensor) or (f"saved {saved}" if saved else "")
         # A kernel that is called with a number may have made a tensor of it.
         if not bound and own is not None and self._known.makers.get(operand.tensor) is own:
-            return "constant" if any(one.tensor is None for one in own.operands) else ""
+            return "constant" if any(one.is_number for one in own.operands) else ""
         return bound
 
-    def _number_of(self, output: Output) -> int | None:
-        """The lazy core's number of an output of a call, None where it is not known."""
-        call = self._calls.get(output[0])
-        if call is None or self._main.get(call.number) != output[0] or len(call.made) <= output[1]:
-            return None
-        return call.made[output[1]]
 
-
-def call_of(node: DumpedNode, known: KnownValues) -> LazyCall | None:
+def call_of(node: DumpedNode, known: KnownValues) -> FollowedCall | None:
     """The call that made a node, None where nobody followed then."""
     mark = _MARK.match(node.location)
     return None if mark is None else known.calls.get(int(mark[1]))
 
 
-def is_foreign(dump: DumpedGraph, known: KnownValues) -> bool:
+def is_foreign(dumped: Sequence[DumpedNode], known: KnownValues) -> bool:
     """Whether a graph has ops and all of them are from before anybody followed, or only read values."""
-    calls = [call_of(node, known) for node in dump.nodes if not node.is_given]
+    calls = [call_of(node, known) for node in dumped if not node.is_given]
     return bool(calls) and all(call is None or call.is_reading for call in calls)
 
 

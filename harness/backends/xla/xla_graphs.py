@@ -1,0 +1,119 @@
+"""Writes the graphs that torch_xla executes into the run's folder, before and after XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...records.graph_record import Cut, GraphFolder, Value
+from ..followed_calls import KnownValues
+from ..followed_graph import FollowedGraph, MadeNodes, Output, is_foreign
+from .hlo_graph import post_graph
+from .hlo_module import read_hlo, values_in
+from .xla_ir import ExecutedIr
+from .xla_values import by_value, outputs_of, returned
+
+OPTIMIZED = ".cpu_after_optimizations.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What XLA has made of a graph: the module's text, None where it has written none, what is known of its outputs,
+    and the op of each of the graph's nodes with the number of the call that had made it, None where nobody followed
+    then."""
+
+    module: Path | None
+    outputs: Sequence[Value]
+    calls: Sequence[tuple[str, int | None]]
+
+
+class XlaGraphs:
+    """Writes the graphs that hold ops of the steps in `steps`, under the step of their latest op. `modules` is where
+    XLA writes what it compiles."""
+
+    def __init__(self, folder: GraphFolder, known: KnownValues, steps: Container[int], modules: Path | None) -> None:
+        self._folder = folder
+        self._known = known
+        self._steps = steps
+        self._modules = modules
+        self._names: dict[str, str] = {}
+        self._compiled: dict[str, Compiled] = {}
+        self._taken: set[Path] = set()
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self._names)
+
+    def compiled(self, executed: ExecutedIr) -> None:
+        """Find what XLA has compiled for a graph that is executed for the first time: modules are numbered as they are
+        compiled, so this is told of every graph that has ops. A module that takes or gives another number of values is
+        of something that torch_xla executed unseen."""
+        if executed.hash in self._compiled:
+            return
+        marks = MadeNodes.of(executed.nodes, self._known).calls
+        module, outputs = self._module_of(executed)
+        calls = [(one.op, marks[one.number].number if one.number in marks else None) for one in executed.nodes]
+        self._compiled[executed.hash] = Compiled(module, outputs, calls)
+
+    def take(self, executed: ExecutedIr, cut: Cut, step: int, *, is_awaited: bool) -> int | None:
+        """Take one execution; `step` is the one to file it under if it has no op.
+
+        One that goes on into steps that are not wanted is taken if `is_awaited`, and filed under the last that is.
+        Gives the step of its latest op, None for one whose ops are none of those followed.
+        """
+        if is_foreign(executed.nodes, self._known):
+            return None
+        made = MadeNodes.of(executed.nodes, self._known)
+        compiled = self._compiled.get(executed.hash)
+        shapes = compiled.outputs if compiled is not None else ()
+        outputs = outputs_of(executed, returned(made), shapes)
+        built = FollowedGraph(executed.nodes, self._known, outputs, by_value)
+        met = {call.step for at, call in made.calls.items() if not made.nodes[at].is_given} or {step}
+        wanted = [one for one in met if one in self._steps]
+        if not wanted or not (is_awaited or max(met) in self._steps):
+            return max(met)
+        self._folder.step, before = max(wanted), self._folder.step
+        try:
+            name = self._names.get(executed.hash)
+            if name is None:
+                name = self._names[executed.hash] = self._write(executed, built, outputs, cut)
+            self._folder.executed(name, executed.hash, cut)
+        finally:
+            self._folder.step = before
+        return max(met)
+
+    def _write(self, executed: ExecutedIr, built: FollowedGraph, outputs: Sequence[Output | None], cut: Cut) -> str:
+        pre = replace(built.graph(self._folder.step), hash=executed.hash, cut=cut)
+        name = self._folder.reserve(pre.phase)
+        pre = replace(pre, name=f"{name}-pre")
+        self._folder.write(pre)
+        compiled = self._compiled.get(executed.hash)
+        if compiled is None or compiled.module is None:
+            self._folder.unavailable("post", f"XLA has written nothing of {pre.name}")
+            return name
+        calls: dict[str, int] = {}
+        if [node.op for node in executed.nodes] == [op for op, _ in compiled.calls]:  # else a number stands otherwise
+            for node, (_, call) in zip(executed.nodes, compiled.calls, strict=True):
+                if call is not None:
+                    calls[built.value_name((node.number, 0))] = call
+        given = [built.value_name((node.number, 0)) for node in executed.nodes if node.op == "device_data"]
+        named = [None if one is None else built.value_name(one) for one in outputs]
+        post = post_graph(read_hlo(compiled.module.read_text(encoding="utf-8")), pre, calls, given, named)
+        self._folder.write(replace(post, name=f"{name}-post", hash=pre.hash, pre=pre.name))
+        return name
+
+    def _module_of(self, executed: ExecutedIr) -> tuple[Path | None, Sequence[Value]]:
+        if self._modules is None:
+            return None, ()
+        given = sum(node.op == "device_data" for node in executed.nodes)
+        for path in sorted(self._modules.glob(f"module_*{OPTIMIZED}")):
+            if path in self._taken:
+                continue
+            layout = path.read_text(encoding="utf-8").partition("\n")[0].partition("entry_computation_layout={")[2]
+            inputs, _, outputs = layout.partition(")->")
+            # One value may stand at several places of the IR, and is a parameter once.
+            if inputs.count("[") <= given and outputs.count("[") == len(executed.roots):
+                self._taken.add(path)
+                return path, tuple(values_in(outputs))
+        return None, ()
