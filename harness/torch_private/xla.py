@@ -113,6 +113,21 @@ def execute_xla_op_by_op(wanted: bool) -> None:
     private(CORE, "_set_use_eager_mode")(wanted)
 
 
+def is_xla_op_by_op() -> bool:
+    return bool(private(CORE, "_get_use_eager_mode")())
+
+
+@contextmanager
+def xla_op_by_op(wanted: bool) -> Iterator[None]:
+    """Have torch_xla compile and execute each op by itself in here, or not."""
+    before = is_xla_op_by_op()
+    execute_xla_op_by_op(wanted)
+    try:
+        yield
+    finally:
+        execute_xla_op_by_op(before)
+
+
 @contextmanager
 def xla_generator_kept() -> Iterator[None]:
     """The device's generator goes on as if nothing was executed in here: each execution seeds it anew, and

@@ -15,7 +15,7 @@ from ...tape.replay import Computation, executions
 from ...tape.step_kernels import executed_apart
 from ...tape.tape import NotReplayable, Tape, leaves, mapped
 from ...torch_private.dispatching import bare_execution
-from ...torch_private.xla import execute_pending, read_xla, xla_generator_kept
+from ...torch_private.xla import execute_pending, is_xla_op_by_op, read_xla, xla_generator_kept, xla_op_by_op
 from .executed_again import ExecutedOp, Program, read_values
 
 
@@ -26,6 +26,7 @@ class XlaKernels:
         """`unreadable` are names of ops whose values cannot be read; those that are found here are added."""
         self.notes: Sequence[str] = ()
         self._values = values
+        self._op_by_op = is_xla_op_by_op()  # which the mode takes back when the script has ended
         self._ops = {one.position: one for one in program.ops if isinstance(one, ExecutedOp)}
         computing = {one.position: one for one in executions(tape)}
         self._read(program, computing, unreadable)
@@ -95,10 +96,10 @@ class XlaKernels:
                 return was if isinstance(was, torch.device) else value
             if isinstance(was, torch.Tensor):
                 return value
-            there.append((value, value.to("xla")))
+            there.append((value, _on_xla(value)))
             return there[-1][1]
 
-        with xla_generator_kept(), torch.no_grad(), bare_execution():
+        with xla_op_by_op(self._op_by_op), xla_generator_kept(), torch.no_grad(), bare_execution():
             given = mapped(moved, arguments)
             named = {name: mapped(moved, keywords[name]) for name in op.keywords}
             outputs = op.operation(*given, **named)
@@ -122,3 +123,13 @@ class XlaKernels:
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
         raise NotReplayable("a step of torch_xla is not compiled anew in another mode")
+
+
+def _on_xla(value: torch.Tensor) -> torch.Tensor:
+    """A tensor on the device. One whose dimensions lie in another order is turned there, as it is in the graph: XLA has
+    other code for the product with a transposed matrix."""
+    order = sorted(range(value.dim()), key=lambda at: -value.stride(at))
+    turned = value.permute(order)
+    if value.is_contiguous() or not turned.is_contiguous():
+        return value.to("xla")
+    return turned.to("xla").permute([order.index(at) for at in range(value.dim())])
