@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import logging
 import os
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
-from .operators import OWN, aten_overload, device_kernels, dispatched_to
 from .patches import Undo, wrapped
 from .presence import private
 
@@ -140,30 +138,6 @@ def xla_generator_kept() -> Iterator[None]:
         private(CORE, "_xla_set_rng_seed")(seed, device)
 
 
-# The values of xla tensors: an op makes a new one, and what is written in place gets one.
-
-
-def xla_value_number(tensor: torch.Tensor) -> int:
-    """torch_xla's number of the value that an xla tensor has now, the same for all that share it; never used again."""
-    number: int = private(CORE, "_xla_get_tensor_id")(tensor)
-    return number
-
-
-def xla_value_held(tensor: torch.Tensor) -> torch.Tensor:
-    """The value that an xla tensor has now, whatever is written to the tensor later."""
-    if not torch._is_functional_tensor(tensor):
-        return tensor.detach()
-    private("torch", "_sync")(tensor)
-    held: torch.Tensor = private("torch", "_from_functional_tensor")(tensor)
-    return held
-
-
-def is_xla_pending(tensor: torch.Tensor) -> bool:
-    """Whether the value of an xla tensor is still to be computed."""
-    (pending,) = private(CORE, "_check_tensor_need_materialization")([tensor])
-    return bool(pending)
-
-
 # torch_xla asked what it makes of an op: counters of its fallbacks, and the HLO of pending tensors.
 
 XLA_KEY = "XLA"
@@ -192,34 +166,3 @@ def xla_hlo(tensors: Sequence[torch.Tensor]) -> str:
     Raises RuntimeError where an op cannot be lowered.
     """
     return str(private(CORE, "_get_xla_tensors_hlo")(list(tensors)))
-
-
-# Kernels and values, as whoever follows the calls of a training asks for them.
-
-
-def xla_kernels() -> dict[Any, Callable[..., Any]]:
-    """Each aten overload that torch_xla is given, with what executes it now, whatever replaces it afterwards."""
-    return {kernel.operation: kernel.call for kernel in device_kernels(XLA_KEY)}
-
-
-XLA_AUTOGRAD_KEY = "AutogradXLA"
-
-
-def xla_composites() -> dict[Any, Callable[..., Any]]:
-    """Each aten overload that torch_xla makes of others above autograd where torch has one kernel with one derivative
-    (`native_layer_norm`), with what executes it now."""
-    find = private("torch.library", "get_kernel")
-    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), XLA_AUTOGRAD_KEY))
-    found: dict[Any, Callable[..., Any]] = {}
-    for name in private("torch._C", "_dispatch_get_registrations_for_dispatch_key")(XLA_AUTOGRAD_KEY):
-        operation = aten_overload(name)
-        kinds = (dispatched_to(name, XLA_AUTOGRAD_KEY), dispatched_to(name, "AutogradCPU"))
-        if operation is not None and kinds == (OWN, "[autograd kernel]"):
-            found[operation] = functools.partial(find(operation, XLA_AUTOGRAD_KEY).call_boxed, keys)
-    return found
-
-
-def xla_tensor_id(tensor: torch.Tensor) -> int | None:
-    """What torch_xla knows the value of a tensor by, the same for what shares its memory; None for a tensor of another
-    device. What is written in place has another number then, and no number is used again."""
-    return int(private(CORE, "_xla_get_tensor_id")(tensor)) if tensor.device.type == "xla" else None

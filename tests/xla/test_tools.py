@@ -56,10 +56,8 @@ def test_a_kernel_is_swapped_and_xla_contracts_what_is_written_with_two_rounding
     assert digests["mac"] != digests["xla"] == digests["decomposed"]
 
 
-def test_a_profile_has_the_cuts_and_snapshots_are_refused_with_the_reason(numdrift: Numdrift, tmp_path: Path) -> None:
+def test_a_profile_has_the_cuts(numdrift: Numdrift, tmp_path: Path) -> None:
     script = ROOT / "tests/xla/scripts/plain.py"
     done = numdrift("profile", script, "--modes", "xla", "--name", "p")
     assert done.returncode == 0, done.stderr
     assert "mark_step" in (tmp_path / "runs/p/xla/profile/trace.json").read_text()
-    done = numdrift("snapshot", "take", script, "--modes", "xla", "--name", "s")
-    assert "what is executed on xla is seen by nobody in this process" in done.stderr

@@ -17,7 +17,8 @@ import torch
 from ...hooks.mode_protocol import Moment
 from ...records.graph_record import XLA_DUMP, xla_modules
 from ...torch_private.patches import Undo
-from ...torch_private.xla import note_xla_locations, xla_tensor_id
+from ...torch_private.xla import note_xla_locations
+from ...torch_private.xla_values import xla_value_id
 from ..captures import CaptureRequest
 from ..followed_calls import FollowedCall, KnownValues
 from .xla_calls import XlaCalls
@@ -40,7 +41,7 @@ class XlaCapture:
         self._folder = request.folder
         self._dump = request.folder.path / XLA_DUMP
         self._modules = xla_modules()
-        self._known = KnownValues(xla_tensor_id)
+        self._known = KnownValues(lambda one: xla_value_id(one) if one.device.type == "xla" else None)
         self._executed = XlaGraphs(request.folder, self._known, request.steps, self._modules)
         self._following: XlaCalls | None = None
         self._written: Path | None = None

@@ -102,8 +102,12 @@ class XlaMode:
         placed = {"phase": ("backward", "step"), "step": ("step",)}.get(self.policy, ())
         if moment in placed:
             self._execute(execute_pending)
-        elif moment == "end" or (moment == "step" and self.policy == "off"):
+        elif moment == "end" or self._has_values(moment):
             self._settle()
+
+    def _has_values(self, moment: Moment) -> bool:
+        """Whether a closed piece can be read although nothing was cut."""
+        return self.eager.spec.execute == "op" or (moment == "step" and self.policy == "off")
 
     def adapter(self) -> Adapter:
         return load_adapter("xla.adapter:XlaAdapter", self.eager.spec)

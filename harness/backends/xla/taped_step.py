@@ -35,7 +35,8 @@ from ...torch_private.dispatching import (
     without_function_modes,
 )
 from ...torch_private.operators import view_behind
-from ...torch_private.xla import is_xla_pending, own_reads, read_xla, xla_value_held, xla_value_number
+from ...torch_private.xla import own_reads, read_xla
+from ...torch_private.xla_values import as_torch_xla_gives, is_pending, xla_value_held, xla_value_id
 from .executed_again import UNREAD, Cut, ExecutedOp, Given, Program, ValueNumber
 from .xla_kernels import XlaKernels
 
@@ -115,7 +116,7 @@ class XlaStepRecorder:
 
         def look() -> None:
             for name, tensor in values.items():
-                if tensor.device.type == "xla" and not is_xla_pending(tensor):
+                if tensor.device.type == "xla" and not is_pending(tensor):
                     twin = self._twin(tensor)
                     # of which the view is used alone
                     self._starts.append(Watched(0, name, self._log.table.view(twin, is_input=True), twin))
@@ -145,7 +146,7 @@ class XlaStepRecorder:
             for name, tensor in tensors.items():
                 if tensor.device.type != "xla":
                     self._given.append(self._as_it_is(name, tensor))
-                elif xla_value_number(tensor) in self._twins or not is_xla_pending(tensor):
+                elif xla_value_id(tensor) in self._twins or not is_pending(tensor):
                     self._given.append(self._as_it_is(name, self._twin(tensor)))
 
         self._look(look)
@@ -169,9 +170,9 @@ class XlaStepRecorder:
         watched = list(self._seen)
         with _apart():
             for name, tensor in self._watched:
-                if is_xla_pending(tensor):
+                if is_pending(tensor):
                     raise NotReplayable(f"{name} was not executed when the step had ended")
-                number, (value,) = xla_value_number(tensor), read_xla([tensor])
+                number, (value,) = xla_value_id(tensor), read_xla([tensor])
                 if number not in self._twins:  # nothing in the step has touched it
                     self._twins[number] = value
                 twin = self._twins[number]
@@ -199,14 +200,16 @@ class XlaStepRecorder:
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Have an op executed as it would be, and by its twin on the CPU."""
-        if self._is_over or is_off_tape(operation) or operation.name().partition("::")[2] in NOTHING:
-            return operation(*args, **kwargs)
-        grad = torch.is_grad_enabled()
-        taken = self._look(lambda: self._begins(operation, args, kwargs, grad=grad))
+        given = leaves((*args, *kwargs.values()))
+        takes_xla = any(isinstance(one, torch.Tensor) and one.device.type == "xla" for one in given)
+        taken = None
+        if not (self._is_over or is_off_tape(operation) or operation.name().partition("::")[2] in NOTHING):
+            grad = torch.is_grad_enabled()
+            taken = self._look(lambda: self._begins(operation, args, kwargs, grad=grad))
         outputs = operation(*args, **kwargs)
         if taken is not None:
             self._look(lambda: self._ended(taken, outputs))
-        return outputs
+        return as_torch_xla_gives(outputs, takes_xla)
 
     def _begins(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, grad: bool) -> BegunOp:
         if not is_operation_overload(operation):
@@ -257,7 +260,7 @@ class XlaStepRecorder:
         numbers: list[ValueNumber | None] = []
         for one, twin in zip(theirs, mine, strict=True):
             if isinstance(one, torch.Tensor) and one.device.type == "xla":
-                number = xla_value_number(one)
+                number = xla_value_id(one)
                 self._twins[number], self._alive[number] = twin, StorageWeakRef(one.untyped_storage())
                 numbers.append(number)
             else:
@@ -279,9 +282,9 @@ class XlaStepRecorder:
         return torch.device("cpu") if isinstance(value, torch.device) and value.type == "xla" else value
 
     def _twin(self, tensor: torch.Tensor) -> torch.Tensor:
-        number = xla_value_number(tensor)
+        number = xla_value_id(tensor)
         if number not in self._twins:
-            if is_xla_pending(tensor):
+            if is_pending(tensor):
                 raise NotReplayable(
                     "the step takes a value that torch_xla still has to compute, and no op was seen that gives it: one "
                     "from before the step, or of an op that torch_xla has for itself (max_pool2d, einsum)"
@@ -335,7 +338,7 @@ def _noted(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     if value.device.type == "xla":
-        return Given(xla_value_number(value))
+        return Given(xla_value_id(value))
     return value.detach().clone()
 
 

@@ -128,7 +128,8 @@ class XlaKernels:
 def _on_xla(value: torch.Tensor) -> torch.Tensor:
     """A tensor on the device. One whose dimensions lie in another order is turned there, as it is in the graph: XLA has
     other code for the product with a transposed matrix."""
-    order = sorted(range(value.dim()), key=lambda at: -value.stride(at))
+    strides = value.stride()
+    order = sorted(range(value.dim()), key=lambda at: -strides[at])
     turned = value.permute(order)
     if value.is_contiguous() or not turned.is_contiguous():
         return value.to("xla")

@@ -14,7 +14,7 @@ from ...observers.snapshots.snapshot_record import Snapshot
 from ...records.execution_facts import in_mib
 from ...records.snapshot_index import entries_of
 from ...tools.snapshots.replay_answer import answer_of
-from ...tools.snapshots.snapshot_contents import Contents, PortFacts, contents_of
+from ...tools.snapshots.snapshot_contents import Contents, PortFacts, contents_of, hlo_instructions
 from ..output import console, number, table, write_json
 
 SCHEMA = 1
@@ -35,8 +35,13 @@ def readable(path: Path) -> Snapshot:
     return read_snapshot(path)
 
 
-def show(path: Path, json_path: str | None) -> int:
+def show(path: Path, json_path: str | None, *, hlo: bool = False) -> int:
     snapshot = readable(path)
+    if hlo:
+        if snapshot.hlo is None:
+            raise SnapshotError(path, f"has no HLO: it was taken in mode {snapshot.around.mode}")
+        console().print(snapshot.hlo.text, soft_wrap=True, markup=False, highlight=False)
+        return 0
     contents = contents_of(snapshot)
     if json_path:
         write_json(json_path, as_json(path, snapshot, contents))
@@ -62,6 +67,8 @@ def show(path: Path, json_path: str | None) -> int:
     ops = ", ".join(f"{op.removeprefix('aten.')} {count}x" for op, count in contents.ops.items())
     for line in (*lines, *snapshot.notes, f"{calls:,} call{'s' * (calls != 1)}: {ops or 'none'}"):
         out.print(line, soft_wrap=True)
+    if snapshot.hlo is not None:
+        out.print(f"HLO: {hlo_instructions(snapshot.hlo):,} instructions, which --hlo prints", soft_wrap=True)
     _ports(out, "inputs", contents.inputs)
     _ports(out, "outputs", contents.outputs)
     sensitive = snapshot.sensitive()
@@ -105,6 +112,7 @@ def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, obj
         "notes": list(snapshot.notes),
         "calls": len(snapshot.tape.calls),
         "ops": contents.ops,
+        "hlo": None if snapshot.hlo is None else snapshot.hlo.text,
         "inputs": [asdict(one) for one in contents.inputs],
         "outputs": [asdict(one) for one in contents.outputs],
         "sensitive": snapshot.sensitive(),

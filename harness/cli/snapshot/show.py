@@ -17,6 +17,7 @@ EXAMPLES = """\b
 Examples:
   numdrift snapshot show runs/train/compile/snapshots/0-forward-step000003-execution000003.safetensors
   numdrift snapshot show SNAPSHOT --json -
+  numdrift snapshot show SNAPSHOT --hlo
 
 \b
 An input or output is called what it is to the script (parameter, gradient, input), else by the op that gave it.
@@ -28,7 +29,10 @@ file_argument = click.argument("file", type=click.Path(path_type=Path), metavar=
 
 @click.command(epilog=EXAMPLES, help="Show what the snapshot in FILE holds: its ops, its inputs and its outputs.")
 @file_argument
+@click.option(
+    "--hlo", is_flag=True, help="Print the HLO that XLA was handed, of a snapshot of mode xla, and nothing else."
+)
 @json_option
-def command(file: Path, json_path: str | None) -> int:
-    code: int = load_target(SHOWING)(file, json_path)
+def command(file: Path, hlo: bool, json_path: str | None) -> int:
+    code: int = load_target(SHOWING)(file, json_path, hlo=hlo)
     return code

@@ -23,7 +23,7 @@ SCHEMA = 1
 INCOMPLETE = "the snapshot of "
 """So begins the notice of one that could not be written to its end."""
 
-REASONS = ("no snapshot of ", "loading the callback ")
+REASONS = ("no snapshot of ", "no snapshots are taken: ", "loading the callback ")
 """So begin the notices that say why nothing was taken."""
 
 EXAMPLES = """\b
@@ -191,14 +191,14 @@ def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path
 def _nothing(run: FinishedRun, on: str) -> str:
     """Why a run has no snapshot; "" where it ended before anything was executed, which is its failure."""
     event = next(iter(run.journal.events("snapshots")), None)
-    if event is None or not event["ran"]:
-        if run.manifest.failed:
-            return ""
-        printed = f"what this one printed is in {run.folder.stderr}"
-        return f"no snapshot was taken: no execution was seen; give the script that calls the model ({printed})"
+    if (event is None or not event["ran"]) and run.manifest.failed:
+        return ""
     told = next((text for text in run.manifest.notices if text.startswith(REASONS)), "")
     if told:
         return told
+    if event is None or not event["ran"]:
+        printed = f"what this one printed is in {run.folder.stderr}"
+        return f"no snapshot was taken: no execution was seen; give the script that calls the model ({printed})"
     ran = ", ".join(f"{name} ({count}x)" for name, count in list(event["ran"].items())[:8])
     what = {"nonfinite": "every execution gave finite values", "error": "no execution gave an error"}.get(
         on, "none of the executions is one that was asked for"

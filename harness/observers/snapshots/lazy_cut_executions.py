@@ -32,14 +32,21 @@ from ...torch_private.lazy import (
     pending_torchscript,
 )
 from .camera import Camera, Wish, is_finite
-from .segments import BEGINS, Bound
-from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, bytes_of_tensors, watched_output
+from .cut_phases import CutPhases
+from .segments import Bound
+from .snapshot_record import (
+    AFTERWARDS,
+    CHANGING,
+    Circumstances,
+    Port,
+    Reason,
+    Snapshot,
+    bytes_of_tensors,
+    watched_output,
+)
 
 SYNCS = ("CachedCompile", "UncachedCompile")
 """What the lazy core counts at each execution of a graph."""
-
-CHANGING = ("parameter", "buffer", "state")
-"""What a training changes: where such a tensor is pending, its name also means a value from before."""
 
 
 UNSEEN = (
@@ -124,9 +131,7 @@ class LazyCuts(Observer):
         self._around = around
         self._mode = mode
         self._bound = bound
-        self._phases: dict[str, None] = {}
-        self._latest = "setup"
-        self._in_step: Counter[str] = Counter()
+        self._phases = CutPhases()
         self._names: dict[int, str] = {}
         self._pending: Pending | None = None
         self._open = True
@@ -137,19 +142,12 @@ class LazyCuts(Observer):
             camera.tell("no snapshots are taken: with mark_step=off nothing is cut")
 
     def closing(self, moment: Moment, step: int) -> None:
-        if self._latest == "optimizer":
-            self._phases.setdefault(self._latest)
+        self._phases.closing()
 
     def reached(self, progress: Progress, step: int) -> None:
-        if progress in BEGINS:
-            self._latest = progress
-        # after a backward nothing of an optimizer may come before the cut
-        if progress in ("forward", "backward"):
-            self._phases.setdefault(self._latest)
+        self._phases.reached(progress)
         if progress == "forward":
             self._try("naming lazy tensors", self._name)
-        if progress == "step":
-            self._in_step.clear()
         if progress == "end":
             unseen = _executions() - self._before - self._cuts
             if unseen > 0:
@@ -174,10 +172,7 @@ class LazyCuts(Observer):
         self._try("naming lazy tensors", self._name)
 
     def _look(self) -> Pending | None:
-        phase = "+".join(self._phases) or self._latest
-        self._phases.clear()
-        self._in_step[phase] += 1
-        name = self._camera.name_of(self._in_step[phase], phase)
+        name, phase = self._phases.named(self._camera)
         wish = self._camera.begins(name, phase)
         if wish is None or self._camera.choice.on == "error":
             return None

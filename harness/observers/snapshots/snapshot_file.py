@@ -4,6 +4,7 @@
     output 0          what the execution gave
     drawn 7 1         the second tensor that the call number 7 drew
     generator 2       the state of a generator, number 2
+    hlo               of mode xla: the bytes of the HloModuleProto that XLA was handed
 
 The fact `snapshot` has everything else as JSON, the calls as those of a tape, and the SHA-256 of each tensor; the fact
 `sha256` is that of `snapshot`. Nothing in the file is ever evaluated, and of ops only those of `OPS` are executed.
@@ -23,12 +24,12 @@ import torch
 from ...errors import JournalError, SnapshotError
 from ...records.execution_facts import INPUTS, KEYWORDS, OUTPUTS, Execution
 from ...tape.journal_writing import bytes_of
-from ...tape.tape import Tape
+from ...tape.tape import Tape, View
 from ...tape.tape_arguments import Decoder, Encoder, whole
 from ...tape.tape_file import described_tape, understood_tape
 from ...tape.tensor_file import CODES, read_tensors, write_tensors
 from ...torch_private.dispatching import bare_execution
-from .snapshot_record import Circumstances, Port, Reason, Snapshot
+from .snapshot_record import Circumstances, Hlo, Port, Reason, Snapshot
 
 SCHEMA = 1
 
@@ -37,6 +38,9 @@ OPS = ("aten", "prims")
 
 OUTSIDE = ("from_file",)
 """Ops of these namespaces that reach beyond the process's memory."""
+
+
+HLO = "hlo"
 
 
 def write_snapshot(path: Path, snapshot: Snapshot) -> None:
@@ -52,6 +56,11 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
         elif kind not in ("input", "watched"):
             tensors[name] = tensor
     encoder = Encoder()
+    hlo: dict[str, object] | None = None
+    if snapshot.hlo is not None:
+        tensors[HLO] = torch.frombuffer(bytearray(snapshot.hlo.proto), dtype=torch.uint8)
+        views = [encoder.encode(view)["view"] for view in snapshot.hlo.parameters]
+        hlo = {"text": snapshot.hlo.text, "parameters": views}
     facts = {
         "schema": SCHEMA,
         "execution": asdict(snapshot.execution),
@@ -64,6 +73,7 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
         "error": snapshot.error,
         "dynamic": snapshot.dynamic,
         "notes": list(snapshot.notes),
+        **({} if hlo is None else {HLO: hlo}),
         "tape": tape,
         "sha256": {name: digest_of(tensor) for name, tensor in sorted(tensors.items())},
     }
@@ -136,6 +146,7 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
     """Raises ValueError, TypeError, KeyError and AttributeError: nothing in the file is taken on trust."""
     held = tuple(one for one in KEYWORDS if one in facts["held"])
     described, tensors = dict(facts["tape"]), dict(stored)
+    proto = tensors.pop(HLO, None)
     described["slots"] = [[size, "cpu", dtype] for size, _, dtype in described["slots"]]
     for call in described["calls"]:
         op = _text(call["op"])
@@ -187,13 +198,21 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
         error=_text(facts["error"]),
         dynamic=facts["dynamic"] is True,
         notes=tuple(map(_text, facts["notes"])),
+        hlo=None
+        if proto is None
+        else Hlo(_text(facts[HLO]["text"]), bytes(bytes_of(proto)), _views(facts[HLO]["parameters"], tape)),
     )
 
 
 def _ports(described: Any, tape: Tape) -> tuple[Port, ...]:
+    views = _views([view for _, view in described], tape)
+    return tuple(Port(_text(name), view) for (name, _), view in zip(described, views, strict=True))
+
+
+def _views(described: Any, tape: Tape) -> tuple[View, ...]:
     decoder = Decoder(lambda number: torch.empty(0))
-    found = tuple(Port(_text(name), decoder.view(view)) for name, view in described)
-    for view in (one.view for one in found):
+    found = tuple(decoder.view(view) for view in described)
+    for view in found:
         # Read without this, a view could show memory that is not the storage's.
         if view.slot >= len(tape.slots) or view.extent * view.dtype.itemsize > tape.slots[view.slot].size:
             raise ValueError("an input or output lies outside of its storage")

@@ -1,7 +1,7 @@
 """The part of `numdrift snapshot take` in the script's process: it follows what the mode executes unit by unit.
 
-With torch.compile that is each call of a compiled graph, in lazy mode what a cut executes, and eagerly the
-forward, the backward and the optimizer of a step.
+With torch.compile that is each call of a compiled graph, in the modes lazy and xla what a cut executes, and eagerly
+the forward, the backward and the optimizer of a step.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from ...backends.compiled.compiled_region import ScriptNames
 from ...errors import NotAvailable
 from ...hooks.mode_protocol import CuttingMode, Moment, compiles
 from ...hooks.observer import Observer, Progress, Surroundings
-from ...records.mode_spec import WITHOUT_VALUES
 from .camera import Camera, SnapshotFolder
 from .compiled_executions import CompiledExecutions
 from .lazy_cut_executions import LazyCuts
 from .segments import EagerSegments
 from .snapshot_choice import Choice
 from .snapshot_record import Circumstances
+from .xla_cut_executions import XlaCuts
 
 EVENT = "snapshots"
 """The journal's event that says what was executed and how many snapshots were taken."""
@@ -26,8 +26,6 @@ EVENT = "snapshots"
 SAFE_TO_STOP = ("forward", "backward", "optimizer", "step")
 """Points of a training where it may be ended: the script is running and nothing of a backward is under way.
 """
-
-ANOTHER_DEVICE = "no snapshots are taken in mode {}: what is executed on {} is seen by nobody in this process"
 
 
 class SnapshotInstrument(Observer):
@@ -63,8 +61,9 @@ class SnapshotInstrument(Observer):
                 compiled = CompiledExecutions(self._camera, circumstances, ScriptNames(around.bound))
                 compiled.install()
                 self._follower = compiled
-            elif kind in WITHOUT_VALUES and kind != "lazy":
-                raise NotAvailable("a snapshot", ANOTHER_DEVICE.format(repr(config.mode.name), kind))
+            elif isinstance(mode, CuttingMode) and kind == "xla":
+                op_by_op = config.mode.execute == "op"
+                self._follower = XlaCuts(self._camera, circumstances, mode, around.bound, op_by_op=op_by_op)
             elif isinstance(mode, CuttingMode):
                 self._follower = LazyCuts(self._camera, circumstances, mode, around.bound)
             else:
@@ -79,9 +78,10 @@ class SnapshotInstrument(Observer):
             self._follower.reached(progress, step)
         if progress == "step":
             self._camera.step = step
-            choice, last = self._camera.choice, self._camera.choice.last_step
-            if choice.stops and not choice.on and last is not None and step > last:
-                self._camera.stopping = "all that was asked for is taken"
+        choice, last = self._camera.choice, self._camera.choice.last_step
+        if choice.stops and not choice.on and last is not None and self._camera.step > last:
+            behind = isinstance(self._follower, XlaCuts) and self._follower.is_behind
+            self._camera.stopping = self._camera.stopping or ("" if behind else "all that was asked for is taken")
         if progress in SAFE_TO_STOP and self._camera.stopping and not self._stopped:
             self._stopped = True
             self._surroundings.notice(f"the training was ended in step {self._camera.step}: {self._camera.stopping}")

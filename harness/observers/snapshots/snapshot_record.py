@@ -21,6 +21,9 @@ INDUCTOR_RANDOM = "inductor_rand"
 AFTERWARDS = " afterwards"
 """How the names of inputs end that the execution has written, as outputs."""
 
+CHANGING = ("parameter", "buffer", "state")
+"""What a training changes: where such a tensor is pending, its name also means a value from before."""
+
 SENSITIVE = {
     "parameter": "parameters",
     "buffer": "buffers",
@@ -45,6 +48,16 @@ class Port:
         return self.name.partition(" ")[0]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Hlo:
+    """What XLA was handed: a module as `text` and, serialized, as an HloModuleProto. Its `parameters` are inputs of the
+    snapshot, its results the outputs, in their order."""
+
+    text: str
+    proto: bytes
+    parameters: tuple[View, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Circumstances:
     """Where an execution took place: the mode's name and specification, the process, and what decides about its bits.
@@ -67,7 +80,8 @@ class Snapshot:
     """One execution. `tape` has its calls; `held` says whether inputs, outputs or both have values.
 
     `outputs` belong to the tape's watched values, in their order. `unplayable` says why the calls are not all that it
-    was, "" where they are. `error` is what the execution raised. `dynamic` is a graph that was compiled for any size.
+    was, "" where they are; `hlo`, where there is one, is all that it was. `error` is what the execution raised.
+    `dynamic` is a graph that was compiled for any size.
     """
 
     execution: Execution
@@ -81,6 +95,7 @@ class Snapshot:
     error: str = ""
     dynamic: bool = False
     notes: tuple[str, ...] = field(default=())
+    hlo: Hlo | None = None
 
     @property
     def bytes(self) -> int:
@@ -89,7 +104,8 @@ class Snapshot:
         taken = sum(one.numel() for one in self.tape.inputs.values()) if INPUTS in self.held else 0
         given = bytes_of_tensors([one.value for one in self.tape.watched]) if OUTPUTS in self.held else 0
         drawn = [tensor for call in self.tape.calls if call.draw is not None for tensor in call.draw.drawn]
-        return taken + given + bytes_of_tensors(drawn)
+        hlo = len(self.hlo.proto) + len(self.hlo.text) if self.hlo is not None else 0
+        return taken + given + bytes_of_tensors(drawn) + hlo
 
     def value_of(self, port: Port) -> torch.Tensor | None:
         """The value of an input, None where it is not held."""

@@ -19,10 +19,13 @@ from ...records.execution_facts import INPUTS
 from ...records.mode_registry import registry
 from ...records.mode_spec import ModeSpec, parse_mode
 from ...tape.replay import AsRecorded, Computation, Replay, generator_state, set_generator_state
+from ...tape.storages import viewed
 from ...tape.tape import Call, NotReplayable, Tape, mapped
 from ...torch_private.probing import annotate, compile_graph, fake_mode
+from ...torch_private.xla import start_xla
+from ...torch_private.xla_values import execute_hlo
 from .snapshot_graph import DROPOUT, draws_alone, graph_of, scale_of
-from .snapshot_record import Snapshot, outputs_of_own_draws
+from .snapshot_record import Hlo, Snapshot, outputs_of_own_draws
 
 STATIC = "its graph was compiled for any size, and is compiled for this one here: other code, perhaps with other bits"
 SWAPPED = "the mode's kernels ({}) are not in the snapshot: torch's own are executed in their place"
@@ -84,7 +87,8 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     """
     if INPUTS not in snapshot.held:
         raise SnapshotError(path, "holds no inputs (it was taken with --what outputs), so nothing can be executed")
-    if snapshot.unplayable:
+    as_hlo = snapshot.hlo if spec.base == "xla" else None
+    if snapshot.unplayable and as_hlo is None:
         raise SnapshotError(path, f"cannot be executed: {snapshot.unplayable}")
     require_here(replace(spec, python=None))
     # What Inductor's own generator drew, only Inductor draws.
@@ -99,6 +103,8 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     threads, generator = torch.get_num_threads(), generator_state("cpu")
     torch.set_num_threads(max(1, spec.threads or snapshot.around.threads))
     try:
+        if as_hlo is not None:
+            return Outcome(_as_hlo(snapshot, as_hlo), "", tuple(notes))
         if registry.load(spec.base) is EagerMode:
             tape = on_device(snapshot.tape, spec.device or spec.base)
             values = Replay(tape).run(Drawn())
@@ -117,6 +123,14 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     finally:
         set_generator_state("cpu", generator)
         torch.set_num_threads(threads)
+
+
+def _as_hlo(snapshot: Snapshot, hlo: Hlo) -> list[torch.Tensor]:
+    """What XLA was handed, handed to it again."""
+    start_xla()
+    storages = snapshot.tape.inputs
+    values = [viewed(storages[view.slot].clone().untyped_storage(), view) for view in hlo.parameters]
+    return execute_hlo(hlo.proto, values)
 
 
 def _is_inductor(spec: ModeSpec) -> bool:

@@ -12,11 +12,13 @@ import torch
 
 from ...drift.norms import difference
 from ...drift.ulp import max_ulp
+from ...launch.xla_environment import in_their_interpreters
 from ...observers.snapshots.snapshot_file import read_snapshot
 from ...observers.snapshots.snapshot_record import Snapshot
 from ...observers.snapshots.snapshot_replay import mode_of, replayed
 from ...tape.ensemble import ReplayNoise, measure_noise
 from ...tape.replay import AsRecorded, Replay, is_same
+from .replay_elsewhere import replayed_elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,16 @@ class Answer:
 def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = None) -> Answer:
     """Replay the snapshot in a file in a mode, by default its own.
 
-    Raises SnapshotError where it cannot be read or executed, ModeError for a mode that there is not, and
-    NotAvailable."""
+    Raises SnapshotError where it cannot be read or executed, ModeError for a mode that there is not, UsageError for an
+    interpreter that will not do, and NotAvailable."""
     snapshot = read_snapshot(path) if snapshot is None else snapshot
     spec = mode_of(snapshot, path, mode)
-    outcome = replayed(snapshot, path, spec)
+    # Its own mode's interpreter is one of the machine that it was taken on: here another may be meant.
+    spec = spec if mode is not None else replace(spec, python=None)
+    found = in_their_interpreters([spec])
+    (there,) = found.modes
+    outcome = replayed(snapshot, path, there) if there.python is None else replayed_elsewhere(path, there)
+    outcome = replace(outcome, notes=(*outcome.notes, *found.said))
     recorded, given = snapshot.error, outcome.error
     if not recorded and not given:
         comparison = compared(snapshot, outcome.values, outcome.drawn_otherwise)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...observers.snapshots.snapshot_record import Port, Snapshot
+from ...observers.snapshots.snapshot_record import Hlo, Port, Snapshot
 from ...tape.tape import View
 
 
@@ -43,6 +43,11 @@ def contents_of(snapshot: Snapshot) -> Contents:
         tuple(_facts(port, snapshot.value_of(port)) for port in snapshot.inputs),
         tuple(_facts(port, value) for port, value in zip(snapshot.outputs, snapshot.given(), strict=True)),
     )
+
+
+def hlo_instructions(hlo: Hlo) -> int:
+    """How many instructions a module has, those of the computations that it calls included."""
+    return sum(" = " in line for line in hlo.text.splitlines())
 
 
 def _facts(port: Port, value: torch.Tensor | None) -> PortFacts:

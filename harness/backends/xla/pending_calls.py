@@ -1,0 +1,290 @@
+"""The aten calls that have made what is pending in mode `xla`, as the calls of a tape.
+
+torch_xla makes most of what a script does functional: `add_` is called as `add`, `t` as `t_copy`. Here a view is noted
+as the view that it is, and each write makes a slot of its own, so that no view shows what was written after it:
+executed on the CPU the calls are then what an eager training has.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils.weak import TensorWeakRef
+
+from ...tape.call_log import PLAIN
+from ...tape.ensemble import in_words
+from ...tape.origin import script_frames
+from ...tape.tape import Call, NotReplayable, Phase, Slot, View, leaves, mapped, views_in
+from ...torch_private.dispatching import (
+    InterceptedOps,
+    bare_execution,
+    current_autograd_node,
+    is_operation_overload,
+    without_dispatch_modes,
+    without_function_modes,
+)
+from ...torch_private.operators import is_random, returns_view, view_behind, written_values
+from ...torch_private.xla_values import as_torch_xla_gives, is_pending, xla_value_id
+
+BOOKKEEPING = "aten::_propagate_xla_data"
+"""An op by which torch_xla says whose memory a new value is to have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The calls that some values need, in their order, and their numbers among all. `starts` are the slots that none of
+    them makes."""
+
+    calls: tuple[Call, ...]
+    numbers: tuple[int, ...]
+    starts: tuple[int, ...]
+
+
+class PendingCalls:
+    """Notes the calls from `start` to `stop`; `forget` begins anew, once nothing is pending any more.
+
+    No pending value is kept alive, as it would be an output of the graph, but for copies of what was drawn, which
+    `released` lets go. `phase` is set by whoever follows the training. Why a call could not be noted is the `reason`,
+    and the training goes on.
+    """
+
+    def __init__(self, script: str) -> None:
+        self.phase: Phase = "data"
+        self.is_on = False
+        self._script = script
+        self._mode = InterceptedOps(self._around)
+        self.forget()
+
+    def start(self) -> None:
+        """Begin, where nothing is pending."""
+        if not self.is_on:
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+            self.is_on = True
+
+    def stop(self) -> None:
+        """Look at nothing any more. May be called twice."""
+        if self.is_on:
+            self._mode.__exit__(None, None, None)
+            self.is_on = False
+        self.forget()
+
+    def forget(self) -> None:
+        self.reason = ""
+        self._calls: list[Call] = []
+        self._slots: list[Slot] = []
+        self._views: dict[int, View] = {}  # by the number of a value, where it is now
+        self._alive: dict[int, list[TensorWeakRef]] = {}
+        self._starts: dict[int, torch.Tensor] = {}  # by slot, what it held before: that is there, and may be kept
+        self._numbers: dict[int, int] = {}  # by the number of a value, the slot that held it before
+        self._draws: dict[int, list[torch.Tensor]] = {}  # by the number of a call, copies of what it gave
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return tuple(self._slots)
+
+    def pending(self, count: int) -> dict[int, torch.Tensor]:
+        """The values that somebody has and that are still to be computed, by their numbers, in torch_xla's order: the
+        outputs of the graph. `count` is how many there should be."""
+        held = {
+            number: tensor
+            for number, known in self._alive.items()
+            if (tensor := next((one for mark in known if (one := mark()) is not None), None)) is not None
+        }
+        if sum(map(is_pending, held.values())) < count:
+            # What somebody has only as detached past the mode, numdrift itself for its record, is looked for.
+            for one in gc.get_objects():
+                if issubclass(type(one), torch.Tensor) and _is_on_xla(one) and xla_value_id(one) in self._views:
+                    held.setdefault(xla_value_id(one), one)
+        return {number: held[number] for number in sorted(held) if is_pending(held[number])}
+
+    def released(self) -> dict[int, list[torch.Tensor]]:
+        """What the random calls gave, still pending, by the number of the call. It is the caller's from now on."""
+        draws, self._draws = self._draws, {}
+        return draws
+
+    def view(self, number: int) -> View | None:
+        """Where a value is, None of one that no call has met."""
+        return self._views.get(number)
+
+    def slots_before(self, numbers: Collection[int], pending: Collection[int]) -> dict[int, int]:
+        """The slots, by the numbers, of values that were there before all calls, or that were read between them and are
+        not pending any more."""
+        made = {view for call in self._calls for view, new in zip(call.outputs, call.fresh, strict=True) if new}
+        read = [number for number in numbers if number not in pending]
+        found = {number: view.slot for number in read if (view := self._views.get(number)) in made and view}
+        return found | {number: self._numbers[number] for number in numbers if number in self._numbers}
+
+    def before(self, slot: int) -> torch.Tensor | None:
+        """What a slot held before all calls, None where that is not known."""
+        return self._starts.get(slot)
+
+    def added(self, value: torch.Tensor) -> View:
+        """A new slot for a value, which lies there in the order of its dimensions."""
+        self._slots.append(Slot(value.numel() * value.element_size(), "cpu", value.dtype))
+        return laid_out(len(self._slots) - 1, value)
+
+    def stretch(self, wanted: Sequence[View], given: Collection[int]) -> Stretch:
+        """The calls that give what is wanted, where the values of the given slots are known."""
+        needed = {view.slot for view in wanted}
+        kept: list[int] = []
+        for number in range(len(self._calls) - 1, -1, -1):
+            call = self._calls[number]
+            touched = {view.slot for view in call.outputs if isinstance(view, View)} & needed
+            made = {view.slot for view, new in zip(call.outputs, call.fresh, strict=True) if new} & needed
+            if touched and not (made and made <= set(given)):
+                kept.append(number)
+                needed |= {view.slot for view in views_in(call)}
+        kept.reverse()
+        calls = tuple(self._calls[number] for number in kept)
+        makes = {view.slot for call in calls for view, new in zip(call.outputs, call.fresh, strict=True) if new}
+        return Stretch(calls, tuple(kept), tuple(sorted(needed - makes)))
+
+    # Noting a call
+
+    def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        taken = [one for one in leaves([*args, *kwargs.values()]) if _is_on_xla(one)]
+        with self._looking():
+            # Before it has run: torch_xla writes to some arguments in place, whatever the schema says.
+            for one in taken:
+                self._argument(one)
+        outputs = operation(*args, **kwargs)
+        with self._looking():
+            self._note(operation, args, kwargs, outputs, {xla_value_id(one) for one in taken})
+        return as_torch_xla_gives(outputs, bool(taken))
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """What happens here is seen by no mode, and no failure leaves it."""
+        try:
+            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+                yield
+        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+            self.reason = self.reason or f"an op could not be noted: {in_words(error)}"
+
+    def _note(
+        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Any, taken: set[int]
+    ) -> None:
+        results = list(leaves(outputs)) if outputs is not None else []
+        made = [one for one in results if _is_on_xla(one)]
+        if not any(is_pending(one) for one in made) or operation.name() == BOOKKEEPING:
+            return
+        if not is_operation_overload(operation):
+            raise NotReplayable(f"the higher-order operator {operation} is called")
+        numbers = [xla_value_id(one) if _is_on_xla(one) else None for one in results]
+        for number, one in zip(numbers, results, strict=True):
+            if number is not None:
+                self._alive.setdefault(number, []).append(TensorWeakRef(one))
+        viewing = operation if returns_view(operation) else view_behind(operation)
+        if viewing is not None and all(number in self._views for number in numbers):
+            return  # detached: the same value
+        written = [one for one in written_values(operation, args, kwargs) if _is_on_xla(one)]
+        for one in written:
+            self._write(one)
+        arguments = mapped(self._argument, args)
+        keywords = {name: mapped(self._argument, value) for name, value in kwargs.items()}
+        call = self._call(str(operation), arguments, keywords)
+        if viewing is not None and not written:
+            views = _viewed(viewing, arguments, keywords)
+            if views is not None and len(views) == len(numbers):
+                self._views.update(zip(numbers, views, strict=True))  # type: ignore[arg-type]
+                fresh = (False,) * len(views)
+                self._calls.append(replace(call, op=str(viewing), outputs=tuple(views), fresh=fresh))
+                return
+        overwritten = {xla_value_id(one) for one in written}
+        new = tuple(number is not None and number not in overwritten for number in numbers)
+        for number, one, is_new in zip(numbers, results, new, strict=True):
+            if number is not None and is_new:
+                self._views[number] = self.added(one)
+                if number in taken:  # `copy` writes to its first argument
+                    self._let_go(number)
+        shown = (one if number is None else self._views[number] for number, one in zip(numbers, results, strict=True))
+        if is_random(operation):
+            with bare_execution():
+                self._draws[len(self._calls)] = [one.clone() for one in (*made, *written)]
+        self._calls.append(replace(call, outputs=tuple(shown), fresh=new))
+
+    def _call(self, op: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Call:
+        return Call(
+            op=op,
+            arguments=arguments,
+            keywords=keywords,
+            outputs=(),
+            fresh=(),
+            phase="backward" if current_autograd_node() is not None else self.phase,
+            module=None,
+            frames=script_frames(self._script),
+            sequence=None,
+            grad=False,
+            draw=None,
+        )
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        if not isinstance(value, torch.Tensor):
+            if isinstance(value, PLAIN):
+                return value
+            raise NotReplayable(f"an op takes a {type(value).__name__}, which a tape cannot hold")
+        if not _is_on_xla(value):
+            view = self.added(value)
+            self._starts[view.slot] = value.clone()
+            return view
+        number = xla_value_id(value)
+        if number not in self._views:
+            view = self._views[number] = self.added(value)
+            if not is_pending(value):  # one that is pending was made unseen
+                self._starts[view.slot] = value
+                self._numbers[number] = view.slot
+        return self._views[number]
+
+    def _write(self, tensor: torch.Tensor) -> None:
+        """An op has written to a tensor: on the tape it writes to a copy, which is what the tensor is from now on."""
+        number, before = xla_value_id(tensor), self._argument(tensor)
+        after = self._views[number] = self.added(tensor)
+        self._alive.setdefault(number, []).append(TensorWeakRef(tensor))
+        self._let_go(number)
+        call = self._call("aten.clone.default", (before,), {"memory_format": torch.contiguous_format})
+        self._calls.append(replace(call, outputs=(after,), fresh=(True,)))
+
+    def _let_go(self, number: int) -> None:
+        """A tensor that was kept for the value that it had has another one now, which is pending."""
+        if number in self._numbers:
+            self._starts.pop(self._numbers[number], None)
+
+
+def laid_out(slot: int, tensor: torch.Tensor) -> View:
+    """A value that fills a slot in the order of its dimensions."""
+    size = tuple(tensor.size())
+    stride, count = [], 1
+    for length in reversed(size):
+        stride.append(count)
+        count *= max(length, 1)
+    return View(slot, tensor.dtype, 0, size, tuple(reversed(stride)))
+
+
+def _is_on_xla(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "xla"
+
+
+def _viewed(viewing: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[View] | None:
+    """What an op gives as views of its first argument, None where there are none: `view` of what does not lie so."""
+    base, *rest = arguments
+    if not isinstance(base, View):
+        return None
+    memory = torch.empty(base.extent, dtype=base.dtype, device="meta")
+    try:
+        with bare_execution():
+            given = viewing(memory.as_strided(base.size, base.stride, base.offset), *rest, **keywords)
+    except RuntimeError:
+        return None
+    found = list(leaves(given))
+    if any(one.is_conj() or one.is_neg() for one in found):
+        return None
+    return [
+        View(base.slot, one.dtype, int(one.storage_offset()), tuple(one.size()), tuple(one.stride())) for one in found
+    ]

@@ -1,0 +1,162 @@
+"""What mode `xla` is about to execute, as a snapshot has it: the HLO, what it starts from, and the calls behind it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from ...backends.xla.pending_calls import PendingCalls, Stretch, laid_out
+from ...records.execution_facts import INPUTS
+from ...tape.ensemble import in_words
+from ...tape.storages import bytes_of_storage
+from ...tape.tape import Call, Draw, Tape
+from ...torch_private.xla import read_xla, xla_hlo
+from ...torch_private.xla_values import SEED, XlaData, execute_hlo, xla_data, xla_hlo_proto
+from .camera import Wish
+from .segments import made_or_written
+from .snapshot_record import AFTERWARDS, CHANGING, Circumstances, Hlo, Port, Reason, Snapshot, watched_output
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingModule:
+    """HLO that is pending, and the values that it starts from, read before they are replaced, with what they are known
+    as (`XlaData`)."""
+
+    proto: bytes
+    text: str
+    given: Sequence[int | str | None]
+    values: Sequence[torch.Tensor]
+
+    @classmethod
+    def of(cls, tensors: Sequence[torch.Tensor], data: Sequence[XlaData] | None = None) -> PendingModule:
+        """That of these tensors; nothing is executed. Raises RuntimeError where an op cannot be lowered."""
+        known = xla_data(tensors) if data is None else data
+        values = [one.contiguous() for one in read_xla([one.tensor for one in known])]
+        return cls(xla_hlo_proto(tensors), xla_hlo(tensors), [one.known_as for one in known], values)
+
+    def execute(self) -> list[torch.Tensor]:
+        return execute_hlo(self.proto, self.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class XlaPending:
+    """What is about to be executed: `roots` are the tensors that it gives, `outputs` what they are. `draws` has
+    what the calls at these places of the tape draw, so many tensors each, which is known once it has been executed."""
+
+    wish: Wish
+    hlo: Hlo
+    tape: Tape
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    roots: Sequence[torch.Tensor]
+    draws: tuple[PendingModule, Mapping[int, int]] | None
+    unplayable: str
+
+    @classmethod
+    def of(
+        cls,
+        wish: Wish,
+        module: PendingModule,
+        calls: PendingCalls,
+        roots: Mapping[int, torch.Tensor],
+        drawn: Mapping[int, Sequence[torch.Tensor]],
+        before: Mapping[int, str],
+        now: Mapping[int, str],
+    ) -> XlaPending:
+        """Put together what is known of a graph. `drawn` has, by the number of a random call, what it gave; `before`
+        and `now` say, by the numbers of values, what they are to the script."""
+        slots = calls.slots_before([one for one in module.given if isinstance(one, int)], roots)
+        stretch = calls.stretch([view for one in roots if (view := calls.view(one)) is not None], slots.values())
+        inputs: dict[int, torch.Tensor] = {}
+        ports: list[Port] = []
+        unnamed: Counter[str] = Counter()
+
+        def port(name: str, slot: int, value: torch.Tensor) -> Port:
+            if not name:
+                kind = "input" if value.dim() else "number"
+                name = f"{kind} {unnamed[kind]}"
+                unnamed[kind] += 1
+            inputs[slot] = value
+            return Port(name, laid_out(slot, value))
+
+        for known_as, value in zip(module.given, module.values, strict=True):
+            name = SEED if known_as == SEED else ""
+            slot = None
+            if isinstance(known_as, int):
+                name, slot = before.get(known_as, ""), slots.get(known_as)
+            ports.append(port(name, calls.added(value).slot if slot is None else slot, value))
+        parameters = tuple(one.view for one in ports)
+        reason = calls.reason
+        for slot in stretch.starts:  # what the calls start from and the HLO does not: it has a constant there
+            known = calls.before(slot)
+            if slot not in inputs and known is not None:
+                ports.append(port("", slot, read_xla([known])[0].contiguous()))
+            elif slot not in inputs:
+                reason = reason or "it starts from a value that was made unseen"
+        kept = {slot: bytes_of_storage(value) for slot, value in inputs.items()} if INPUTS in wish.held else {}
+        tape = Tape(wish.execution.step, calls.slots, kept, stretch.calls, ())
+        made = made_or_written(tape)
+        outputs = []
+        for number in roots:
+            view = calls.view(number)
+            assert view is not None  # it is a root because a call has given it
+            name = now.get(number, "") or made.get(view.slot, ("output",))[0]
+            changed = name.partition(" ")[0] in CHANGING
+            outputs.append(Port(f"{name}{AFTERWARDS}" if changed else name, view))
+        draws = _draws(stretch, drawn)
+        hlo = Hlo(module.text, module.proto, parameters)
+        return cls(wish, hlo, tape, tuple(ports), tuple(outputs), list(roots.values()), draws, reason)
+
+    def snapshot(self, around: Circumstances, given: Sequence[torch.Tensor], reason: Reason) -> Snapshot:
+        """What the execution was, which gave this."""
+        calls, unplayable = self.tape.calls, self.unplayable
+        try:
+            calls = self._with_draws()
+        except RuntimeError as error:
+            unplayable = unplayable or f"what was drawn is not known: {in_words(error)}"
+        watched = tuple(
+            watched_output(number, len(calls), port.view, value)
+            for number, (port, value) in enumerate(zip(self.outputs, given, strict=True))
+        )
+        return Snapshot(
+            self.wish.execution,
+            replace(around, devices=("xla",)),
+            reason,
+            self.wish.held,
+            self.inputs,
+            self.outputs,
+            replace(self.tape, calls=calls, watched=watched),
+            unplayable=unplayable,
+            hlo=self.hlo,
+        )
+
+    def _with_draws(self) -> tuple[Call, ...]:
+        """The calls with what the random ones drew: their graphs alone are executed, from the same seed."""
+        if self.draws is None:
+            return self.tape.calls
+        module, counts = self.draws
+        values = iter(module.execute())
+        calls = list(self.tape.calls)
+        for place, count in counts.items():
+            calls[place] = replace(calls[place], draw=Draw((), tuple(next(values) for _ in range(count))))
+        return tuple(calls)
+
+
+def _draws(
+    stretch: Stretch, drawn: Mapping[int, Sequence[torch.Tensor]]
+) -> tuple[PendingModule, Mapping[int, int]] | None:
+    """The graph of what was drawn. A call that is known as random and begins with no seed, as an attention without
+    dropout, has drawn nothing."""
+    found = {
+        place: drawn[number]
+        for place, number in enumerate(stretch.numbers)
+        if number in drawn and any(one.known_as == SEED for one in xla_data(drawn[number]))
+    }
+    if not found:
+        return None
+    return PendingModule.of([one for given in found.values() for one in given]), {
+        place: len(given) for place, given in found.items()
+    }

@@ -1,0 +1,55 @@
+"""A snapshot executed in the interpreter of a mode, and what that process has written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import NumdriftError, SnapshotError, UsageError
+from ...launch.guest_process import environment, guest_command, interpreter
+from ...observers.snapshots.snapshot_replay import Outcome
+from ...records.mode_spec import ModeSpec
+from ...tape.tensor_file import read_tensors
+
+PROCESS = "numdrift.harness.observers.snapshots.replay_process"
+
+
+def replayed_elsewhere(path: Path, spec: ModeSpec) -> Outcome:
+    """Execute a snapshot in the Python that a mode names. Raises what numdrift refuses there, and SnapshotError where
+    the process ends otherwise than by itself."""
+    with tempfile.TemporaryDirectory(prefix="numdrift-replay-") as folder:
+        config, answer = Path(folder, "config.json"), Path(folder, "answer.safetensors")
+        asked = {
+            "snapshot": str(path.absolute()),
+            "mode": replace(spec, python=None).to_json(),
+            "answer": str(answer),
+        }
+        config.write_text(json.dumps(asked), encoding="utf-8")
+        done = subprocess.run(
+            guest_command(config, python=interpreter(spec), module=PROCESS),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment(spec, os.environ),
+            timeout=spec.timeout,
+            check=False,
+        )
+        if not answer.exists():
+            said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            ended = f"the process in {spec.python} ended with exit code {done.returncode}"
+            raise SnapshotError(path, f"cannot be executed in mode {spec.name!r}: {ended}: {said}")
+        values, facts = read_tensors(answer)
+    refused = facts.get("refused")
+    if refused is not None:
+        raise (UsageError if facts["exit_code"] == UsageError.exit_code else NumdriftError)(refused)
+    return Outcome(
+        [values[str(number)] for number in range(len(values))],
+        facts["error"],
+        tuple(facts["notes"]),
+        frozenset(facts["drawn_otherwise"]),
+    )
