@@ -71,7 +71,7 @@ class ShownOps(UnorderedMode):
         # What a profiler and TorchScript put between the ops computes nothing.
         if func.namespace not in ("profiler", "prim"):
             self._taken(func, args, named, outputs)
-        return outputs
+        return as_torch_xla_gives(outputs, args, named)
 
 
 without_function_modes: Any = getattr(torch._C, "DisableTorchFunction", torch.no_grad)
@@ -248,7 +248,23 @@ class InterceptedOps(UnorderedMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        return self._around(func, args, kwargs or {})
+        return as_torch_xla_gives(self._around(func, args, kwargs or {}), args, kwargs or {})
+
+
+def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What an op gives to the script whose call a dispatch mode has seen.
+
+    torch_xla wraps its tensors so that torch makes what is done to them functional, views and writes in place. An op
+    that takes wrapped tensors has its results wrapped above the mode; any other (a batch that comes to the device) is
+    wrapped by torch_xla itself, which does not where a mode is on (2.9): what is written in place to a view is lost
+    then, and the graphs are others.
+    """
+    if not isinstance(value, torch.Tensor) or value.device.type != "xla":
+        return value
+    takes_xla = any(isinstance(one, torch.Tensor) and one.device.type == "xla" for one in (*args, *kwargs.values()))
+    if takes_xla or private("torch", "_is_functional_tensor")(value):
+        return value
+    return private("torch", "_to_functional_tensor")(value)
 
 
 def foreign_dispatch_mode() -> str | None:

@@ -28,19 +28,6 @@ def is_pending(tensor: torch.Tensor) -> bool:
     return bool(private(CORE, "_check_tensor_need_materialization")([tensor])[0])
 
 
-def as_torch_xla_gives(value: Any, taken: bool) -> Any:
-    """What an op gives to the script, whose call a dispatch mode has seen; `taken` says whether it takes xla tensors.
-
-    torch_xla wraps its tensors so that torch makes what is done to them functional, views and writes in place. An op
-    that takes wrapped tensors has its results wrapped above the mode; any other is wrapped by torch_xla itself, which
-    does not where a mode is on: what is written in place to a view is lost then, and the graphs are others.
-    """
-    made = not taken and isinstance(value, torch.Tensor) and value.device.type == "xla"
-    if made and not private("torch", "_is_functional_tensor")(value):
-        return private("torch", "_to_functional_tensor")(value)
-    return value
-
-
 def xla_value_held(tensor: torch.Tensor) -> torch.Tensor:
     """The value that an xla tensor has now, whatever is written to the tensor later."""
     if not torch._is_functional_tensor(tensor):

@@ -29,7 +29,7 @@ from ...torch_private.dispatching import (
     without_function_modes,
 )
 from ...torch_private.operators import is_random, returns_view, view_behind, written_values
-from ...torch_private.xla_values import as_torch_xla_gives, is_pending, xla_value_id
+from ...torch_private.xla_values import is_pending, xla_value_id
 
 BOOKKEEPING = "aten::_propagate_xla_data"
 """An op by which torch_xla says whose memory a new value is to have."""
@@ -155,7 +155,7 @@ class PendingCalls:
         outputs = operation(*args, **kwargs)
         with self._looking():
             self._note(operation, args, kwargs, outputs, {xla_value_id(one) for one in taken})
-        return as_torch_xla_gives(outputs, bool(taken))
+        return outputs
 
     @contextmanager
     def _looking(self) -> Iterator[None]:

@@ -36,7 +36,7 @@ from ...torch_private.dispatching import (
 )
 from ...torch_private.operators import view_behind
 from ...torch_private.xla import own_reads, read_xla
-from ...torch_private.xla_values import as_torch_xla_gives, is_pending, xla_value_held, xla_value_id
+from ...torch_private.xla_values import is_pending, xla_value_held, xla_value_id
 from .executed_again import UNREAD, Cut, ExecutedOp, Given, Program, ValueNumber
 from .xla_kernels import XlaKernels
 
@@ -200,8 +200,6 @@ class XlaStepRecorder:
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Have an op executed as it would be, and by its twin on the CPU."""
-        given = leaves((*args, *kwargs.values()))
-        takes_xla = any(isinstance(one, torch.Tensor) and one.device.type == "xla" for one in given)
         taken = None
         if not (self._is_over or is_off_tape(operation) or operation.name().partition("::")[2] in NOTHING):
             grad = torch.is_grad_enabled()
@@ -209,7 +207,7 @@ class XlaStepRecorder:
         outputs = operation(*args, **kwargs)
         if taken is not None:
             self._look(lambda: self._ended(taken, outputs))
-        return as_torch_xla_gives(outputs, takes_xla)
+        return outputs
 
     def _begins(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, grad: bool) -> BegunOp:
         if not is_operation_overload(operation):
