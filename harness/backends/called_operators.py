@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -134,6 +135,18 @@ class KeptFailure:
     def tell(self) -> None:
         if self.error is not None:
             raise self.error
+
+
+@dataclass(slots=True)
+class Fallback:
+    """An op that a backend runs on the CPU: between `began` and `ended` its arguments are copied, it runs, and
+    its results are copied back, all from one `place` in the Python code."""
+
+    op: str
+    place: tuple[Any, int]
+    call: str
+    began: float
+    ended: float
 
 
 # The configuration of an operator's call: what of its arguments may decide whether a backend can do it.

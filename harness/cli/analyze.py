@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from rich.console import Console
 
 from ..api.backend_support import planned_analysis
+from ..records.mode_spec import parse_mode
 from ..tools.support.support_analysis import DRY_STEPS, SupportAnalysis, analyzed
 from .command_options import (
     arguments_argument,
@@ -121,8 +123,9 @@ def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> Non
         out.print(note, soft_wrap=True)
     how = "captured without executing it" if record.dry else manifest.status
     steps = f"{manifest.steps:,} {'step' if manifest.steps == 1 else 'steps'}" if manifest.steps else "no step"
+    asked = replace(parse_mode(analysis.mode), python=None)
     out.print(
-        f"{analysis.mode} supports {report.percentage} of {len(report.instructions)} different "
+        f"{asked} supports {report.percentage} of {len(report.instructions)} different "
         f"{record.instruction_set} instructions ({record.backend}; {steps}, {how}).",
         soft_wrap=True,
     )

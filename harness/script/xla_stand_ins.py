@@ -98,6 +98,15 @@ class Words:
         finally:
             self.sync()
 
+    @contextmanager
+    def step_trace(self, name: str, **_: Any) -> Iterator[None]:
+        """`xp.StepTrace`: a named block, within whose end a graph is cut."""
+        with Span(name):
+            try:
+                yield
+            finally:
+                self.sync()
+
     def compile(self, f: Callable[..., Any] | None = None, *_: Any, **__: Any) -> Any:
         """Without a function a context; torch_xla calls the function it is given within one."""
         if f is None:
@@ -291,7 +300,7 @@ def modules_of(words: Words, device: str) -> dict[str, types.ModuleType]:
     profiler = {
         **dict.fromkeys(("start_server", "trace", "trace_detached", "start_trace", "stop_trace"), nothing),
         "Trace": Span,
-        "StepTrace": Span,
+        "StepTrace": words.step_trace,
         "trace_me": _span_of,
     }
     loaders = dict.fromkeys(("MpDeviceLoader", "ParallelLoader"), functools.partial(Loader, words))

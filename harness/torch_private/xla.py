@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from ..errors import UsageError
-from .patches import Undo, wrapped
+from .dispatching import Overrides, original_kernel
+from .patches import Patches, Undo, wrapped
 from .presence import private
 
 CORE = "_XLAC"
@@ -58,10 +63,42 @@ def start_xla(modules: Path | None = None) -> None:
 def execute_pending() -> None:
     """Compile and execute everything that is pending, and wait until it has its values.
 
-    This is torch_xla's own mark_step without the closures that a script has put off until its next one.
+    This is torch_xla's own mark_step without the closures that a script has put off until its next one, and also within
+    a block that the script has named (`xp.Trace`), where torch_xla's own raises.
     """
     default = private(CORE, "_xla_get_default_device")()
-    private(CORE, "_xla_step_marker")(default, [], wait=True, reset_scope=True)
+    private(CORE, "_xla_step_marker")(default, [], wait=True, reset_scope=False)
+
+
+def show_xla_blocks() -> Undo:
+    """Have torch's own profiler see the blocks that a script names by `xp.Trace` and `xp.StepTrace`, too.
+
+    Gives the undo. Raises NotAvailable.
+    """
+    named: Any = private("torch_xla.debug.profiler", "Trace")
+    ranges: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def entering(enter: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(block: Any) -> Any:
+            given = enter(block)
+            shown = ranges[block] = torch.autograd.profiler.record_function(block.name)
+            shown.__enter__()
+            return given
+
+        return entered
+
+    def leaving(leave: Callable[..., Any]) -> Callable[..., Any]:
+        def left(block: Any, *raised: object) -> Any:
+            if block in ranges:
+                ranges.pop(block).__exit__(None, None, None)
+            return leave(block, *raised)
+
+        return left
+
+    with Patches("the blocks of torch_xla's profiler") as patches:
+        patches.wrap(named, "__enter__", entering)
+        patches.wrap(named, "__exit__", leaving)
+    return patches.undo
 
 
 def around_step_marker(around: Callable[[Callable[[], None]], None]) -> Undo:
@@ -166,3 +203,43 @@ def xla_hlo(tensors: Sequence[torch.Tensor]) -> str:
     Raises RuntimeError where an op cannot be lowered.
     """
     return str(private(CORE, "_get_xla_tensors_hlo")(list(tensors)))
+
+
+# The copies by which values leave the device and come back.
+
+Copied = Callable[[bool, FrameType | None, Callable[[], Any]], Any]
+"""Given whether a copy goes to the CPU, the Python frame that led to it, and what makes it; gives what that gives."""
+
+
+def around_xla_copies(copied: Copied) -> Undo:
+    """Have each copy between an xla tensor and the CPU made by `copied`: those of a script that reads a value, and
+    those of an op that torch_xla hands to the CPU, whose arguments are copied there and whose results are copied back.
+
+    No node of a graph changes. Gives the undo. Raises NotAvailable.
+    """
+    overrides = Overrides()
+
+    def follow(name: str, goes: Callable[[Sequence[Any], Mapping[str, Any]], bool | None]) -> None:
+        operation = getattr(torch.ops.aten, name).default
+        kernel = original_kernel(operation, XLA_KEY)
+
+        def copy(*args: Any, **kwargs: Any) -> Any:
+            to_cpu = goes(args, kwargs)
+            if to_cpu is None:
+                return kernel(*args, **kwargs)
+            # Of a backward, which runs on a thread of its own, it is the frame that waits for it.
+            caller = sys._getframe().f_back or sys._current_frames().get(threading.main_thread().ident or 0)
+            return copied(to_cpu, caller, lambda: kernel(*args, **kwargs))
+
+        overrides.replace(operation, XLA_KEY, copy)
+
+    def within(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool | None:
+        """A conversion may stay on the device."""
+        wanted = kwargs.get("device")
+        to_cpu = wanted is not None and torch.device(wanted).type != "xla"
+        return to_cpu if to_cpu or args[0].device.type != "xla" else None
+
+    follow("_to_copy", within)
+    follow("_to_cpu", lambda args, kwargs: True)
+    follow("_copy_from_and_resize", lambda args, kwargs: args[1].device.type != "xla")
+    return overrides.close

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SCRIPTS = Path(__file__).parent / "scripts"
-MODES = ("cpu", "compile", "lazy")
+MODES = ("cpu", "compile", "lazy", "xla")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,9 @@ class Habit:
     `not_in` gives, of the modes in which it cannot run, the reason in one line, as a part of what numdrift says.
     `cuda`: it asks for a GPU whatever the machine has; `reads_device`: it takes the device from DEVICE.
     `compiles_model`: it compiles its model by itself. `lazy_as_cpu` says why its lazy run can only be held against the
-    bare one on the CPU, and `lazy_rounds` why not even that, bit for bit. `module`: it is started as `-m module`.
+    bare one on the CPU, and `lazy_rounds` why not even that, bit for bit; `xla_rounds` why its run in xla differs by
+    rounding from the bare one (which is that on the CPU where `lazy_as_cpu` is said, too). `module`: it is started as
+    `-m module`.
     `exit_code` is its own. `printed` is what stands before a loss that it prints.
     """
 
@@ -33,6 +35,7 @@ class Habit:
     compiles_model: bool = False
     lazy_as_cpu: str = ""
     lazy_rounds: str = ""
+    xla_rounds: str = ""
     module: str = ""
     exit_code: int = 0
     printed: str = "loss"

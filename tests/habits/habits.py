@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from .habit import Habit
 
+OUTSIDE = "where it finds no GPU, what it computes outside of its model is computed on the CPU"
+"""What numdrift makes of `torch.cuda.is_available()`; a bare script that is written for xla has all of it there."""
+
 DEVICES = [
     Habit("device_cuda_method.py", "`.cuda()` hard-coded", 4, cuda=True),
     Habit("device_cuda_factories.py", '`device="cuda"` in factories of forward', 4, cuda=True),
     Habit("device_flag.py", "device from a flag", 4, arguments=("--steps", "4"), cuda=True),
     Habit("device_environment.py", "device from the environment", 4, reads_device=True),
     Habit("device_if_available.py", "`torch.cuda.is_available()`", 4),
-    Habit("device_nowhere.py", "no device at all", 4, lazy_as_cpu="it names no device"),
+    Habit(
+        "device_nowhere.py", "no device at all", 4, lazy_as_cpu="it names no device", xla_rounds="it names no device"
+    ),
     Habit(
         "device_default.py",
         "`torch.set_default_device`",
@@ -38,7 +43,7 @@ PRECISION = [
         cuda=True,
         not_in={"lazy": "autocast does nothing on lazy"},
     ),
-    Habit("float64_default.py", "`torch.set_default_dtype(float64)`", 5),
+    Habit("float64_default.py", "`torch.set_default_dtype(float64)`", 5, xla_rounds=OUTSIDE),
     Habit("bfloat16_model.py", "a model in bfloat16", 4),
 ]
 
@@ -51,35 +56,48 @@ UPDATES = [
     Habit("frozen_and_groups.py", "frozen parameters, groups of parameters", 4),
     Habit("growing_model.py", "`add_param_group` on the way", 5),
     Habit("gan.py", "two networks, two optimizers", 6),
-    Habit("lbfgs.py", "LBFGS with a closure", 3, losses=(5, 5, 6)),
+    Habit("lbfgs.py", "LBFGS with a closure", 3, losses=(5, 5, 6), xla_rounds=OUTSIDE),
     Habit("sam.py", "SAM's two passes", 4, losses=2),
     Habit(
         "fused_optimizer.py",
         "fused and foreach optimizers",
         6,
         losses=(1, 0, 1, 0, 1, 0),
-        not_in={"lazy": "`fused=True` requires all the params to be floating point Tensors of supported devices"},
+        not_in=dict.fromkeys(
+            ("lazy", "xla"), "`fused=True` requires all the params to be floating point Tensors of supported devices"
+        ),
     ),
     Habit(
         "sparse_embedding.py",
         "sparse gradients",
         4,
-        not_in={"lazy": "Could not run 'aten::_sparse_coo_tensor_with_dims_and_tensors'"},
+        not_in=dict.fromkeys(("lazy", "xla"), "Could not run 'aten::_sparse_coo_tensor_with_dims_and_tensors'"),
     ),
-    Habit("optimizer_in_backward.py", "optimizers that step in the backward", 4),
+    Habit(
+        "optimizer_in_backward.py",
+        "optimizers that step in the backward",
+        4,
+        xla_rounds="the bare run is cut within its backward, at each optimizer",
+    ),
     Habit("update_by_hand.py", "`p -= lr * p.grad`", 4),
-    Habit("autograd_grad.py", "`torch.autograd.grad`, update by hand", 4),
+    Habit(
+        "autograd_grad.py",
+        "`torch.autograd.grad`, update by hand",
+        4,
+        xla_rounds="the bare run is not cut where torch.autograd.grad returns",
+    ),
     Habit(
         "torch_func.py",
         "`torch.func.grad_and_value`",
         4,
-        not_in={"lazy": "cannot be moved to lazy (it is being transformed by torch.func)"},
+        not_in={mode: f"cannot be moved to {mode} (it is being transformed by torch.func)" for mode in ("lazy", "xla")},
     ),
     Habit(
         "gradient_penalty.py",
         "gradient penalty",
         4,
         not_in={"compile": "torch.compile with aot_autograd does not currently support double backward"},
+        xla_rounds=OUTSIDE,
     ),
     Habit(
         "several_losses.py",
@@ -88,7 +106,7 @@ UPDATES = [
         not_in={"lazy": "expected m1 and m2 to have the same dtype"},
     ),
     Habit("log_by_name.py", "`numdrift.log`", 4),
-    Habit("declared_step.py", "`numdrift.step`", 4),
+    Habit("declared_step.py", "`numdrift.step`", 4, xla_rounds="the bare run is not cut at numdrift.step"),
 ]
 
 MODELS = [
@@ -101,20 +119,26 @@ MODELS = [
         not_in={"compile": "nothing was compiled in the first step"},
     ),
     Habit("parts.py", "encoder and decoder called apart", 4),
-    Habit("tied_weights.py", "tied weights", 4, lazy_as_cpu='torch\'s `.to("lazy")` unties them'),
-    Habit("averaged_model.py", "`AveragedModel`", 4),
+    Habit(
+        "tied_weights.py",
+        "tied weights",
+        4,
+        lazy_as_cpu='torch\'s `.to("lazy")` unties them',
+        xla_rounds='torch\'s `.to("xla")` unties them',
+    ),
+    Habit("averaged_model.py", "`AveragedModel`", 4, xla_rounds=OUTSIDE),
     Habit("average_by_hand.py", "`copy.deepcopy` averaged by hand", 4),
     Habit(
         "checkpoint_reentrant.py",
         "checkpointing, reentrant",
         4,
-        not_in={"lazy": "module 'torch' has no attribute 'lazy'"},
+        not_in={mode: f"module 'torch' has no attribute '{mode}'" for mode in ("lazy", "xla")},
     ),
     Habit(
         "checkpoint_plain.py",
         "checkpointing, not reentrant",
         4,
-        not_in={"lazy": "module 'torch' has no attribute 'lazy'"},
+        not_in={mode: f"module 'torch' has no attribute '{mode}'" for mode in ("lazy", "xla")},
     ),
     Habit("custom_function.py", "autograd.Function", 4),
     Habit("weight_norm.py", "`weight_norm`", 4),
@@ -141,6 +165,7 @@ MODELS = [
         not_in={
             "compile": "nothing was compiled in the first step",
             "lazy": "RecursiveScriptModule is on cpu and cannot be moved to lazy",
+            "xla": "RecursiveScriptModule is on cpu and cannot be moved to xla",
         },
     ),
 ]
@@ -152,10 +177,19 @@ LOOPS = [
         "inference_mode.py",
         "`torch.inference_mode()`",
         4,
-        not_in={"lazy": "as_strided appears to be a view operator, but it has no implementation for the backend"},
+        not_in={
+            "lazy": "as_strided appears to be a view operator, but it has no implementation for the backend",
+            "xla": "Inplace update to inference tensor outside InferenceMode is not allowed",
+        },
     ),
-    Habit("reinforce.py", "sampled actions (REINFORCE)", 4),
-    Habit("resume.py", "saved and resumed", 6, lazy_as_cpu="torch.save cannot read lazy tensors"),
+    Habit("reinforce.py", "sampled actions (REINFORCE)", 4, xla_rounds=OUTSIDE),
+    Habit(
+        "resume.py",
+        "saved and resumed",
+        6,
+        lazy_as_cpu="torch.save cannot read lazy tensors",
+        xla_rounds="torch.load has no word for xla",
+    ),
     Habit("early_stop.py", "`sys.exit(3)`", 4, exit_code=3),
     Habit("signal_checkpoint.py", "checkpoint at a signal", 4, lazy_as_cpu="torch.save cannot read lazy tensors"),
     Habit("progress_bar.py", "progress bar, raw bytes on stdout", 5),
@@ -166,7 +200,7 @@ LOOPS = [
         not_in={"compile": "`torch.jit.script_method` is deprecated"},  # Inductor's own import, bare as well
     ),
     Habit("deterministic.py", "deterministic algorithms", 4),
-    Habit("anomaly_mode.py", "anomaly mode, a step left out", 4),
+    Habit("anomaly_mode.py", "anomaly mode, a step left out", 4, xla_rounds=OUTSIDE),
     Habit("profiled.py", "torch.profiler", 4),
     Habit("in_a_thread.py", "training in a thread", 4),
     Habit("seeded_generators.py", "generators of its own", 4),
@@ -191,6 +225,9 @@ QUICK = ["trainer_class", "accumulation", "early_stop", "progress_bar", "sam"]
 
 EVERYDAY = ["accumulation", "compiled_module", "device_flag", "gan", "sam", "update_by_hand"]
 """Those that every run of the tests tries in compile and lazy mode; the others are tried there by the exhaustive one."""
+
+QUICK_IN_XLA = ["clip_norm", "sam"]
+"""Those that every run of the tests tries in xla."""
 
 MEETS_COMPILER = frozenset(
     [

@@ -32,15 +32,17 @@ def main() -> int:
     parser.add_argument("--state", type=Path, help="where to keep what was run")
     options = parser.parse_args()
     wanted = options.only.split(",") if options.only else [habit.name for habit in HABITS]
+    modes = options.modes.split(",")
     rows = _known(options.state)
     for habit in (one for one in HABITS if one.name in wanted and one.name not in rows):
         with tempfile.TemporaryDirectory() as folder:
-            rows[habit.name] = cells_of(habit, options.modes.split(","), Path(folder))
+            rows[habit.name] = cells_of(habit, modes, Path(folder))
         if options.state is not None:
             with options.state.open("a", encoding="utf-8") as state:
                 state.write(json.dumps({habit.name: rows[habit.name]}) + "\n")
     if not options.only:
-        PAGE.write_text(page(rows), encoding="utf-8")
+        there = shown(PAGE.read_text(encoding="utf-8"))
+        PAGE.write_text(page({name: {**there.get(name, {}), **rows[name]} for name in rows}), encoding="utf-8")
         print(f"Wrote {PAGE}")
     return int(any(WRONG in text for cells in rows.values() for text in cells.values()))
 
@@ -70,6 +72,13 @@ def cells_of(habit: Habit, modes: Sequence[str], folder: Path) -> Cells:
     return cells
 
 
+def shown(text: str) -> dict[str, Cells]:
+    """What a page says of each script."""
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    header, *rows = lines
+    return {row[0][1 : row[0].index("]")]: dict(zip(header[3:], row[3:], strict=True)) for row in rows}
+
+
 def page(rows: Mapping[str, Cells]) -> str:
     lines = [
         "# Habits of training scripts",
@@ -78,10 +87,10 @@ def page(rows: Mapping[str, Cells]) -> str:
         f"page with torch {torch.__version__}. *as bare* means: the losses, the parameters after the last step, stdout and the",
         "exit code are the bare script's, bit for bit. Behind it, the seconds of the process against the bare one's, imports",
         "and compilation included (from Inductor's cache in both). In lazy mode a script that names no device is held against",
-        "its run on the CPU (marked ¹).",
+        "its run on the CPU (marked ¹). The runs in xla, bare ones included, are those of the environment that `scripts/xla` makes.",
         "",
-        "| script | habit | steps | cpu | compile | lazy |",
-        "|---|---|--:|---|---|---|",
+        f"| script | habit | steps | {' | '.join(MODES)} |",
+        f"|---|---|--:|{'---|' * len(MODES)}",
         *(_row(habit, rows[habit.name]) for habit in HABITS if habit.name in rows),
     ]
     return "\n".join([*lines, ""])
@@ -97,8 +106,9 @@ WRONG = "not yet"
 
 
 def _cell(one: Outcome) -> str:
-    if one.mode == "lazy" and one.habit.lazy_rounds and not one.wrong:
-        return "runs, with other last bits than the CPU's"
+    if {"lazy": one.habit.lazy_rounds, "xla": one.habit.xla_rounds}.get(one.mode) and not one.wrong:
+        whose = "the bare one's" if one.bare is not None and not one.bare.on_cpu else "the CPU's"
+        return f"runs, with other last bits than {whose}"
     if one.mode in one.habit.not_in:
         return one.habit.not_in[one.mode]
     if one.wrong:

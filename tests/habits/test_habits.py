@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from .habit import MODES, SCRIPTS, Habit
-from .habits import EVERYDAY, HABITS, MEETS_COMPILER, QUICK
-from .trial import recorded_parameters, run_bare, try_habit
+from .habits import EVERYDAY, HABITS, MEETS_COMPILER, QUICK, QUICK_IN_XLA
+from .table import PAGE, page, shown
+from .trial import XLA_PYTHON, recorded_parameters, run_bare, try_habit
 
 BY_NAME = {habit.name: habit for habit in HABITS}
 
@@ -32,17 +33,33 @@ def test_recorded_in_other_modes_as_bare(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(BY_NAME))
 def test_recorded_in_every_mode_as_bare(name: str, tmp_path: Path) -> None:
     habit = BY_NAME[name]
-    wanted = [mode for mode in MODES if mode != "compile" or name in MEETS_COMPILER]
+    wanted = [mode for mode in MODES if mode != "xla" and (mode != "compile" or name in MEETS_COMPILER)]
     modes = [mode for mode in wanted if mode not in habit.not_in]
 
     assert wrong_in(habit, modes, tmp_path) == {}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [habit.name for habit in HABITS if habit.not_in])
+@pytest.mark.skipif(not XLA_PYTHON.exists(), reason="there is no .venv-xla here: bash scripts/xla")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK_IN_XLA else pytest.mark.exhaustive) for name in BY_NAME],
+)
+def test_recorded_in_xla_as_bare(name: str, tmp_path: Path) -> None:
+    habit = BY_NAME[name]
+    (outcome,) = try_habit(habit, ["xla"], tmp_path, forked=True)
+
+    if "xla" in habit.not_in:
+        assert any(habit.not_in["xla"] in text for text in [outcome.message, *outcome.doubts])
+    else:
+        assert outcome.wrong == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [habit.name for habit in HABITS if set(habit.not_in) - {"xla"}])
 def test_what_cannot_work_says_why(name: str, tmp_path: Path) -> None:
     habit = BY_NAME[name]
-    modes = list(habit.not_in)
+    modes = [mode for mode in habit.not_in if mode != "xla"]
 
     forked = name != "warnings_as_errors"  # what it meets is an import, which a forked process has behind it
     for outcome in try_habit(habit, modes, tmp_path, bare=False, forked=forked):
@@ -88,6 +105,14 @@ def test_scripts_know_nothing_of_numdrift() -> None:
 def test_what_is_chosen_are_scripts() -> None:
     assert set(QUICK) | MEETS_COMPILER | set(EVERYDAY) <= set(BY_NAME)
     assert set(EVERYDAY) <= MEETS_COMPILER and not any(BY_NAME[name].not_in for name in EVERYDAY)
+    assert set(QUICK_IN_XLA) <= set(BY_NAME)
+
+
+def test_columns_that_are_not_made_anew_stay_as_they_are() -> None:
+    there = shown(PAGE.read_text(encoding="utf-8"))
+
+    assert list(there) == list(BY_NAME)
+    assert shown(page(there)) == there
 
 
 def wrong_in(habit: Habit, modes: list[str], folder: Path, *, forked: bool = False) -> dict[str, tuple[str, ...]]:

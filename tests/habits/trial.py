@@ -20,11 +20,18 @@ import numpy as np
 from numdrift import load_run
 from numdrift.harness.runs.recorded_run import RecordedRun
 
+from ..conftest import ROOT
 from ..processes.forked import numdrift_in, python_bytes
 from .habit import SCRIPTS, Habit
 
 BARE = Path(__file__).parent / "bare"
-DEVICES = {"cpu": "cpu", "compile": "cpu", "lazy": "lazy"}
+DEVICES = {"cpu": "cpu", "compile": "cpu", "lazy": "lazy", "xla": "xla"}
+XLA_PYTHON = ROOT / ".venv-xla/bin/python"
+"""Of the environment that `scripts/xla` makes; mode `xla` runs in it, and so does its bare run."""
+
+ROUNDING = 1e-3
+"""Far above what other kernels change in the losses of these few steps, relative to a loss of about 1."""
+
 TIMEOUT = 400
 NUMBER = r"(-?(?:\d[\d.e+-]*|inf|nan))"
 
@@ -59,6 +66,10 @@ class Outcome:
     def wrong(self) -> tuple[str, ...]:
         if self.mode == "lazy" and self.habit.lazy_rounds:
             return () if self.run.manifest.status == "complete" else (self.message,)
+        if self.mode == "xla" and self.habit.xla_rounds and self.bare is not None:
+            recorded = [loss for step in self.run.journal.steps for loss in step.losses]
+            close = np.allclose(recorded, self.bare.losses, rtol=ROUNDING, atol=ROUNDING)
+            return () if close else (f"losses {recorded}, bare {self.bare.losses} {self.message}",)
         return () if self.bare is None else tuple(differences(self.habit, self.bare, self.run))
 
     @property
@@ -87,7 +98,8 @@ def environment(**variables: str) -> dict[str, str]:
 
 def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS, *, forked: bool = False) -> Bare:
     """Run the script by plain python; for another device in a copy of `scripts` in which that device is written."""
-    on_cpu = mode == "lazy" and bool(habit.lazy_as_cpu or habit.lazy_rounds)
+    rounds = habit.lazy_rounds if mode == "lazy" else habit.xla_rounds and habit.lazy_as_cpu
+    on_cpu = bool(rounds) if mode == "xla" else mode == "lazy" and bool(habit.lazy_as_cpu or rounds)
     mode = "cpu" if on_cpu else mode
     device = DEVICES[mode]
     if habit.cuda or (device != "cpu" and not habit.reads_device):
@@ -98,17 +110,17 @@ def run_bare(habit: Habit, mode: str, folder: Path, scripts: Path = SCRIPTS, *, 
     started = time.monotonic()
     command = [*(["-m", habit.module] if habit.module else [habit.script]), *habit.arguments]
     variables = environment(
-        PYTHONPATH=str(BARE),
+        PYTHONPATH=os.pathsep.join([str(BARE), str(ROOT / "src")] if mode == "xla" else [str(BARE)]),
         BARE_MODE=mode,
         BARE_RESULT=str(result),
         BARE_COMPILE="off" if mode != "compile" else "own" if habit.compiles_model else "outermost",
         DEVICE=device,
     )
-    if forked:
+    if forked and mode != "xla":
         done = python_bytes(scripts, *command, timeout=TIMEOUT, **variables)
     else:
         done = subprocess.run(
-            [sys.executable, *command],
+            [XLA_PYTHON if mode == "xla" else sys.executable, *command],
             cwd=scripts,
             env=variables,
             stdin=subprocess.DEVNULL,
@@ -191,7 +203,10 @@ def try_habit(
 ) -> list[Outcome]:
     """Run a habit in these modes, recorded and, where it can work there, bare."""
     folder.mkdir(parents=True, exist_ok=True)
-    done = run_recorded(habit, modes, folder, forked=forked)
+    # Beside xla the others would run in its environment, with another torch.
+    for together in ([mode for mode in modes if mode != "xla"], [mode for mode in modes if mode == "xla"]):
+        if together:
+            done = run_recorded(habit, together, folder, forked=forked)
     if not (folder / "habit").exists():
         raise RuntimeError(f"numdrift started nothing: {done.stderr}")
     outcomes = []

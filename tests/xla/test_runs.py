@@ -45,7 +45,7 @@ def test_recording_changes_no_bit(reproducer: str, steps: int, numdrift: Numdrif
         stderr=subprocess.DEVNULL,
     ) as bare:
         done = numdrift(
-            *("run", script, "--modes", "xla", "--name", "t", "--keep-files", "--", *arguments),
+            *("run", script, "--modes", "xla", "--metrics", "--name", "t", "--keep-files", "--", *arguments),
             *("--save", tmp_path / "recorded.npz"),
         )
     assert (bare.returncode, done.returncode) == (0, 0), done.stderr
@@ -88,7 +88,12 @@ def test_a_script_that_asks_for_cuda_runs_wherever_its_graphs_are_cut(numdrift: 
 
 @pytest.mark.parametrize(
     "words",
-    ["mark", "step", "loader", *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("barrier", "named"))],
+    [
+        "mark",
+        "step",
+        "loader",
+        *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ("barrier", "named", "traced")),
+    ],
 )
 def test_a_script_that_speaks_of_torch_xla_runs_as_it_is_and_on_the_cpu(
     words: str, numdrift: Numdrift, tmp_path: Path

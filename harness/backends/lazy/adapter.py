@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from ...torch_private.lazy_work import (
 )
 from ...torch_private.operators import written_names
 from ...torch_private.patches import Patches
-from ..called_operators import HARNESS, KeptFailure, line_in, shape_text
+from ..called_operators import HARNESS, Fallback, KeptFailure, line_in, shape_text
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 from ..eager.adapter import EagerAdapter
 from ..followed_calls import named_frame
@@ -111,18 +110,6 @@ def _is_own(frame: Any) -> bool:
     while frame is not None and frame.f_code.co_filename in ADOPTION:
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
-
-
-@dataclass(slots=True)
-class Fallback:
-    """An op that the core runs on the CPU: between `began` and `ended` its arguments are copied, it runs, and
-    its results are copied back, all from one `place` in the Python code."""
-
-    op: str
-    place: tuple[Any, int]
-    call: str
-    began: float
-    ended: float
 
 
 class LazyWork:

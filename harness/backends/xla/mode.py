@@ -36,6 +36,7 @@ from ...torch_private.xla import (
     execute_pending,
     execute_xla_op_by_op,
     read_xla,
+    show_xla_blocks,
     start_xla,
     sync_xla,
     xla_generator_kept,
@@ -44,7 +45,7 @@ from ..eager.mode import EagerMode
 
 PACKAGE = "torch_xla"
 
-CUTS = {"mark_step", "sync", "optimizer_step", "MpDeviceLoader", "ParallelLoader"}
+CUTS = {"mark_step", "sync", "optimizer_step", "MpDeviceLoader", "ParallelLoader", "StepTrace"}
 """Names of torch_xla by which a script says where its graphs end."""
 
 
@@ -84,6 +85,7 @@ class XlaMode:
         if spec.fallback_random == "on":
             draws = importlib.import_module("numdrift.harness.backends.xla.eager_draws")
             self._patches.also(draws.draw_by_eager())
+        self._patches.also(show_xla_blocks())
         if spec.execute == "op":
             execute_xla_op_by_op(True)
             self._patches.also(lambda: execute_xla_op_by_op(False))

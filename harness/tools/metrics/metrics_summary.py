@@ -63,8 +63,9 @@ class Fragmentation:
     """What ended graphs before their time, at one line: `what` is an op (`aten::lerp.Scalar`), a graph break
     with its reason, or a read (`read`, `item`).
 
-    It happened `count` times in `steps` steps and took `seconds` in all, the graphs that it cut included
-    (None where that is not known); it cut `graphs` of them. `text` says it in a sentence."""
+    It happened `count` times in `steps` steps (before the first and after the last is none) and took
+    `seconds` in all, the graphs that it cut included (None where that is not known); it cut `graphs` of them.
+    `text` says it in a sentence."""
 
     what: str
     call: str
@@ -188,9 +189,10 @@ class _Place:
 
     def made(self, what: str, call: str, compiles: bool) -> Fragmentation:
         seconds = math.fsum(self.seconds) if self.seconds else None
-        steps = len(self.steps)
+        steps = len(self.steps - {None})
         where = f" at {call}" if call else ""
-        often = "once" if self.count == 1 else f"{self.count:,} times in {steps:,} step{'s' * (steps != 1)}"
+        during = f" in {steps:,} step{'s' * (steps != 1)}" if steps else ""
+        often = "once" if self.count == 1 else f"{self.count:,} times{during}"
         cost = f"{often}{'' if seconds is None else f', {seconds * 1e3:,.3g} ms in all'}"
         fragments = f"; it fragments the graph ({self.graphs:,} cut)" if self.graphs else ""
         if what in READS:

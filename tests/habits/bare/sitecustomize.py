@@ -1,12 +1,12 @@
 """Watches a bare training without numdrift; python imports it at its start where this folder is on PYTHONPATH.
 
-Environment: BARE_MODE is cpu, compile or lazy, BARE_RESULT the file to write. BARE_COMPILE is `off` (calls of
+Environment: BARE_MODE is cpu, compile, lazy or xla, BARE_RESULT the file to write. BARE_COMPILE is `off` (calls of
 torch.compile give back what they got), `own` (they are left alone), or `outermost` (and outermost modules are compiled).
 They are taken out of the environment, so processes that the script starts are left alone.
 
 What an outside observer sees of a training, by public names of torch: the values of each optimizer's parameters when its
 step has ended, else those of the script's global variables at the end. As JSON, shape, dtype and SHA-256 of each tensor.
-In lazy mode it cuts the graph after each backward and each step.
+In lazy mode and in xla it cuts the graph after each backward and each step.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Described = list[tuple[list[int], str, str]]
 
 def watch(mode: str, result: Path, compiling: str) -> None:
     torch: Any = importlib.import_module("torch")
-    seen = Seen(torch, lazy=mode == "lazy")
+    seen = Seen(torch, started(mode))
     importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(seen.stepped)
-    if mode == "lazy":
-        cut_lazy_graphs(torch, seen)
+    if mode in ("lazy", "xla"):
+        cut_after_backward(torch, seen)
     if compiling == "off":
         torch.compile = lambda model=None, **_: model if model is not None else lambda function: function
         torch.nn.Module.compile = lambda *_, **__: None
@@ -38,13 +38,27 @@ def watch(mode: str, result: Path, compiling: str) -> None:
     atexit.register(lambda: result.write_text(json.dumps(seen.parameters()), encoding="utf-8"))
 
 
+def started(mode: str) -> Callable[[], object]:
+    """Start the mode's backend; gives what executes its pending graph."""
+    if mode == "lazy":
+        importlib.import_module("torch._lazy.ts_backend").init()
+        mark: Callable[[], object] = importlib.import_module("torch._lazy").mark_step
+        return mark
+    if mode == "xla":
+        os.environ.setdefault("PJRT_DEVICE", "CPU")
+        xla: Any = importlib.import_module("torch_xla")
+        xla.device()
+        return lambda: xla.sync(wait=True)
+    return _nothing
+
+
 class Seen:
     """The optimizers that stepped, and what their parameters then were."""
 
-    def __init__(self, torch: Any, *, lazy: bool) -> None:
+    def __init__(self, torch: Any, cut: Callable[[], object]) -> None:
         self._torch = torch
         self._values: dict[int, tuple[Any, Described]] = {}
-        self.cut: Callable[[], None] = importlib.import_module("torch._lazy").mark_step if lazy else _nothing
+        self.cut = cut
 
     def stepped(self, optimizer: Any, *_: Any) -> None:
         self.cut()
@@ -76,8 +90,7 @@ def _nothing() -> None:
     pass
 
 
-def cut_lazy_graphs(torch: Any, seen: Seen) -> None:
-    importlib.import_module("torch._lazy.ts_backend").init()
+def cut_after_backward(torch: Any, seen: Seen) -> None:
     original = torch.autograd.backward
 
     def backward(*args: Any, **kwargs: Any) -> None:

@@ -5,6 +5,7 @@ barrier   xm.optimizer_step(barrier=True)
 step      torch_xla.step() around each step
 loader    MpDeviceLoader and xm.optimizer_step()
 named     torch.device("xla") and torch_xla.sync()
+traced    a block that is named by xp.StepTrace around each step
 """
 
 import sys
@@ -13,6 +14,7 @@ import torch
 import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
+import torch_xla.debug.profiler as xp
 import torch_xla.distributed.parallel_loader as pl
 import torch_xla.runtime as xr
 
@@ -38,8 +40,8 @@ def train(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 loader = pl.MpDeviceLoader(batches, device) if words == "loader" else batches
 for step, (x, y) in enumerate(loader):
-    if words == "step":
-        with torch_xla.step():
+    if words in ("step", "traced"):
+        with torch_xla.step() if words == "step" else xp.StepTrace("train", step_num=step):
             loss = train(x.to(device), y.to(device))
             optimizer.step()
     else:
