@@ -3,6 +3,7 @@
     scripts/bench faults                                    # everything; writes docs/reference/score.md
     scripts/bench faults --models gru,cnn --kinds loop,benign
     scripts/bench faults --keep runs/faults                 # leaves the investigations there, and goes on with them
+    scripts/bench faults --xla                              # those of mode xla; writes docs/reference/score-xla.md
 
 Each model is one investigation: the script as it is in cpu mode, and one mode for each case. A case that is the reference
 itself has an investigation of its own.
@@ -27,6 +28,7 @@ from numdrift.harness.errors import UsageError
 from numdrift.harness.launch.preloaded import SWITCH
 
 from ..processes.forked import nursery
+from . import xla_trials
 from .case import FAULTS, MODELS, Trial, all_cases, all_models, trials
 from .score import Judged, Score
 
@@ -41,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     judged: list[Judged] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in args.models:
-            chosen = [trial for trial in trials(model) if trial.case.kind in args.kinds and named(trial, args)]
+            known = known_trials(model, xla=args.xla)
+            chosen = [trial for trial in known if trial.case.kind in args.kinds and named(trial, args)]
             if chosen:
                 judged += investigate(model, chosen, args.keep or Path(folder), args.jobs)
     score = Score(tuple(judged))
@@ -50,13 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         provenance = calibration.Provenance(
             what="the benchmark of injected faults, tests/faults",
             torch=torch.__version__,
-            command="scripts/bench faults",
+            command="scripts/bench faults --xla" if args.xla else "scripts/bench faults",
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         )
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(score.page(provenance), encoding="utf-8")
+        page = PAGE.with_name("score-xla.md") if args.xla else PAGE
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(score.page(provenance), encoding="utf-8")
         calibrate(score, provenance)
-        print(f"Wrote {PAGE.relative_to(ROOT)} and {calibration.TABLE.name}")
+        print(f"Wrote {page.relative_to(ROOT)} and {calibration.TABLE.name}")
     return 0 if score.perfect else 1
 
 
@@ -66,10 +70,13 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    models, kinds = all_models(), sorted({case.kind for case in all_cases()})
+    given = sys.argv[1:] if argv is None else argv
+    models = xla_trials.models() if "--xla" in given else all_models()
+    kinds = sorted({trial.case.kind for model in models for trial in known_trials(model, xla="--xla" in given)})
     for name, known in (("models", models), ("kinds", kinds)):
         parser.add_argument(f"--{name}", default=",".join(known), help=f"of {', '.join(known)} (default: all)")
     parser.add_argument("--cases", default="", help="names of cases (default: all)")
+    parser.add_argument("--xla", action="store_true", help="the part of mode xla, which needs .venv-xla")
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side, default 2")
     parser.add_argument("--keep", type=Path, help="the folder for the investigations (default: a temporary one)")
     args = parser.parse_args(argv)
@@ -78,13 +85,17 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for given, known in (
         (args.models, models),
         (args.kinds, kinds),
-        (args.cases, [case.name for case in all_cases()]),
+        (args.cases, [trial.case.name for model in models for trial in known_trials(model, xla=args.xla)]),
     ):
         unknown = [name for name in given if name not in known]
         if unknown:
             parser.error(f"there is no {unknown[0]!r}; there are {', '.join(known)}")
     args.whole = args.models == models and args.kinds == kinds and not args.cases
     return args
+
+
+def known_trials(model: str, *, xla: bool) -> list[Trial]:
+    return xla_trials.trials(model) if xla else trials(model)
 
 
 def named(trial: Trial, args: argparse.Namespace) -> bool:
@@ -114,7 +125,8 @@ def pairs_of(
     done = nursery("1").run(
         ["-m", "numdrift", "investigate", script, *modes, *named_here, *LOCALIZE, "--json", "-"],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", SWITCH: "0"},  # its processes come from the nursery
+        # its processes come from the nursery, but for those of another interpreter
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | ({} if "xla" in chosen[0].mode else {SWITCH: "0"}),
         timeout=DAY,
         stderr=sys.stderr.fileno(),
     )

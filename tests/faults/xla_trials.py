@@ -1,0 +1,149 @@
+"""The part of the benchmark that is held against mode `xla`: what is planted into it, and what is none of its faults.
+
+Most are cases of the other modes, which change the script, and are executed in `xla` here. The others are of torch_xla
+itself: a lowering that computes otherwise, variables that make it round differently, where graphs are cut, and whose
+random numbers are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from .case import BENIGN, CASES, FAULTS, Case, Trial, read_case
+
+FAST = "env.XLA_FLAGS=--xla_cpu_enable_fast_math=true"
+
+EVERYWHERE = {
+    "as_it_is": "",
+    "cut_by_step": "mark_step=step",
+    "not_cut": "mark_step=off",
+    "op_by_op": "execute=op",
+    "fast_math": FAST,
+    "one_thread": "threads=1",
+}
+"""Ways to have torch_xla execute a script that are no fault of it, on every model."""
+
+HARMLESS_LOWERINGS: Mapping[str, tuple[str, ...]] = {
+    "tanh_sam": ("tanh_backward=fma", "tanh_backward=mac", "mm=reversed_k"),
+    "gru": ("sigmoid=two_sided", "_log_softmax=reversed"),
+    "autoencoder": ("gelu=erfc", "gelu_backward=fma"),
+    "bag": ("mean=pairwise",),
+    "contrast": ("_log_softmax=online", "mm=split_k"),
+    "formulas": ("mean=reversed",),
+}
+"""Other kernels of ops in torch_xla's place that are as exact as its own."""
+
+HARMLESS: Mapping[str, tuple[str, ...]] = {
+    "tanh_sam": ("tanh_by_sigmoid", "linear_by_einsum"),
+    "gru": ("loss_by_hand",),
+    "contrast": ("log_softmax_forms",),
+}
+"""Cases of `cases/benign`."""
+
+WRONG_LOWERINGS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "tanh_sam": (("backward", "tanh_backward=bf16"), ("forward", "tanh=bf16"), ("backward", "mm=bf16")),
+    "gru": (("backward", "sigmoid_backward=bf16"), ("forward", "addmm=tf32"), ("optimizer", "addcdiv=bf16")),
+    "autoencoder": (("backward", "gelu_backward=bf16"), ("forward", "gelu=tanh_form")),
+    "bag": (("forward", "_log_softmax=bf16"),),
+    "contrast": (("forward", "_log_softmax=bf16"), ("backward", "tanh_backward=bf16")),
+}
+"""The phase in which each lowering is to blame that is less exact than torch_xla's own."""
+
+PLANTED: Mapping[str, tuple[str, ...]] = {
+    "tanh_sam": (
+        "argument/mean_over_one_less",
+        "optimizer/sam_norm_per_tensor",
+        "optimizer/sam_without_restore",
+        "setup/batch_order",
+        "setup/other_init",
+        "setup/sam_radius",
+        "structure/loss_broadcasts",
+        "structure/regularizer_added",
+    ),
+    "gru": (
+        "argument/layer_norm_eps",
+        "argument/label_smoothing",
+        "loop/gradient_of_last_step",
+        "loop/zero_grad_missing",
+        "optimizer/bias_correction_missing",
+        "optimizer/decay_missing",
+        "optimizer/root_missing",
+        "setup/beta2",
+        "structure/detached_state",
+        "structure/gradient_doubled",
+    ),
+    "autoencoder": (
+        "argument/dropout_probability",
+        "argument/gelu_tanh",
+        "argument/loss_summed",
+        "loop/zero_grad_before_step",
+        "setup/learning_rate",
+        "structure/bias_gradient_missing",
+        "structure/dropout_missing",
+    ),
+    "bag": ("argument/padding_word", "loop/accumulation_forgets", "loop/accumulation_not_averaged", "setup/init_gain"),
+    "formulas": ("argument/elu_alpha", "argument/leaky_slope"),
+}
+"""Cases of the other modes by kind and name."""
+
+BF16 = ("tanh_sam", "bag", "formulas")
+"""Models that are also executed with XLA_USE_BF16, which has the device compute in bfloat16 what torch says is float32."""
+
+
+def models() -> list[str]:
+    return list(HARMLESS_LOWERINGS)
+
+
+def trials(model: str) -> list[Trial]:
+    """Every trial of mode `xla` on a model."""
+    own = [
+        *(_own(model, BENIGN, name, keys, "rounding") for name, keys in EVERYWHERE.items()),
+        *(_own(model, BENIGN, _named(one), f"kernel.{one}", "rounding") for one in HARMLESS_LOWERINGS[model]),
+        *(
+            _own(
+                model,
+                "lowering",
+                _named(one),
+                f"kernel.{one}",
+                "beyond-rounding",
+                phase=phase,
+                op=one.partition("=")[0],
+            )
+            for phase, one in WRONG_LOWERINGS.get(model, ())
+        ),
+    ]
+    if model in BF16:
+        own.append(_own(model, "downcast", "bfloat16_of_the_device", "env.XLA_USE_BF16=1", "beyond-rounding"))
+    if model == "autoencoder":
+        own.append(_own(model, "randomness", "drawn_by_the_device", "fallback_random=off", "different-setup"))
+    kept = [f"{BENIGN}/{name}" for name in HARMLESS.get(model, ())]
+    return [*own, *(_in_xla(model, name) for name in (*kept, *PLANTED.get(model, ())))]
+
+
+def _named(lowering: str) -> str:
+    return lowering.replace("=", "_by_").strip("_")
+
+
+def _own(model: str, kind: str, name: str, keys: str, expected: str, **culprit: Any) -> Trial:
+    """A trial of a mode alone, of which there is no file."""
+    mode = f"xla,{keys}" if keys else "xla"
+    case = Case(
+        path=FAULTS / "cases_of_xla" / kind / f"{name}.py",
+        summary="",
+        models=(model,),
+        modes=(mode,),
+        against=(),
+        reversed=(),
+        expected=expected,
+        planted=False,
+        hidden=False,
+        culprits=(culprit,) if culprit else (),
+    )
+    return Trial(case, model, mode)
+
+
+def _in_xla(model: str, name: str) -> Trial:
+    case = replace(read_case(CASES / f"{name}.py"), modes=("xla",), models=(model,), against=(), reversed=())
+    return Trial(case, model, "xla")
