@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from ..records.mode_spec import WITHOUT_VALUES
 from ..torch_private.dispatching import version_of, without_dispatch_modes, without_function_modes
 from ..torch_private.lazy import lazy_has_value
+from ..torch_private.xla_values import is_pending
 from .digest import Digester, hash_text
 
 Read = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -94,8 +94,13 @@ class Batches:
 
 def has_value(tensor: torch.Tensor) -> bool:
     """Whether reading a tensor executes nothing."""
-    kind = tensor.device.type
-    return lazy_has_value(tensor) if kind == "lazy" else kind not in WITHOUT_VALUES
+    match tensor.device.type:
+        case "lazy":
+            return lazy_has_value(tensor)
+        case "xla":
+            return not is_pending(tensor)
+        case _:
+            return True
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +64,11 @@ class ShownOps(UnorderedMode):
     ) -> Any:
         named = kwargs or {}
         try:
-            outputs = func(*args, **named)
+            if "torch_xla" not in sys.modules:
+                outputs = func(*args, **named)
+            else:
+                with below_functionalization(args, named):
+                    outputs = func(*args, **named)
         except Exception as error:
             if self._failed is not None:
                 self._failed(func, args, named, error)
@@ -71,7 +76,7 @@ class ShownOps(UnorderedMode):
         # What a profiler and TorchScript put between the ops computes nothing.
         if func.namespace not in ("profiler", "prim"):
             self._taken(func, args, named, outputs)
-        return as_torch_xla_gives(outputs, args, named)
+        return as_torch_xla_gives(outputs, args, named) if "torch_xla" in sys.modules else outputs
 
 
 without_function_modes: Any = getattr(torch._C, "DisableTorchFunction", torch.no_grad)
@@ -248,7 +253,33 @@ class InterceptedOps(UnorderedMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        return as_torch_xla_gives(self._around(func, args, kwargs or {}), args, kwargs or {})
+        named = kwargs or {}
+        if "torch_xla" not in sys.modules:
+            return self._around(func, args, named)
+        with below_functionalization(args, named):
+            outputs = self._around(func, args, named)
+        return as_torch_xla_gives(outputs, args, named)
+
+
+@contextmanager
+def below_functionalization(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Execute an op that a dispatch mode has seen as it is executed without the mode: one that takes what torch_xla has
+    made functional already is not made so once more, which a kernel in Python, a swap, would meet half way."""
+    if not _takes_xla(args, kwargs):
+        yield
+        return
+    functionalize = private("torch._C", "DispatchKeySet")(private("torch._C", "DispatchKey").Functionalize)
+    with private("torch._C", "_ExcludeDispatchKeyGuard")(functionalize):
+        yield
+
+
+def _takes_xla(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an op takes a tensor of torch_xla that is not wrapped, in a list or by itself."""
+    for one in (*args, *kwargs.values()):
+        for tensor in one if isinstance(one, (list, tuple)) else (one,):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "xla":
+                return not private("torch", "_is_functional_tensor")(tensor)
+    return False
 
 
 def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -261,8 +292,7 @@ def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     """
     if not isinstance(value, torch.Tensor) or value.device.type != "xla":
         return value
-    takes_xla = any(isinstance(one, torch.Tensor) and one.device.type == "xla" for one in (*args, *kwargs.values()))
-    if takes_xla or private("torch", "_is_functional_tensor")(value):
+    if _takes_xla(args, kwargs) or private("torch", "_is_functional_tensor")(value):
         return value
     return private("torch", "_to_functional_tensor")(value)
 

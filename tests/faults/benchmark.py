@@ -29,7 +29,7 @@ from numdrift.harness.launch.preloaded import SWITCH
 
 from ..processes.forked import nursery
 from . import xla_trials
-from .case import FAULTS, MODELS, Trial, all_cases, all_models, trials
+from .case import FAULTS, MODELS, Trial, all_models, trials
 from .score import Judged, Score
 
 ROOT = FAULTS.parents[1]
