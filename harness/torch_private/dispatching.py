@@ -64,11 +64,7 @@ class ShownOps(UnorderedMode):
     ) -> Any:
         named = kwargs or {}
         try:
-            if "torch_xla" not in sys.modules:
-                outputs = func(*args, **named)
-            else:
-                with below_functionalization(args, named):
-                    outputs = func(*args, **named)
+            outputs = func(*args, **named)
         except Exception as error:
             if self._failed is not None:
                 self._failed(func, args, named, error)
@@ -253,23 +249,20 @@ class InterceptedOps(UnorderedMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        named = kwargs or {}
-        if "torch_xla" not in sys.modules:
-            return self._around(func, args, named)
-        with below_functionalization(args, named):
-            outputs = self._around(func, args, named)
-        return as_torch_xla_gives(outputs, args, named)
+        outputs = self._around(func, args, kwargs or {})
+        return as_torch_xla_gives(outputs, args, kwargs or {}) if "torch_xla" in sys.modules else outputs
 
 
 @contextmanager
-def below_functionalization(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Execute an op that a dispatch mode has seen as it is executed without the mode: one that takes what torch_xla has
-    made functional already is not made so once more, which a kernel in Python, a swap, would meet half way."""
-    if not _takes_xla(args, kwargs):
-        yield
-        return
-    functionalize = private("torch._C", "DispatchKeySet")(private("torch._C", "DispatchKey").Functionalize)
-    with private("torch._C", "_ExcludeDispatchKeyGuard")(functionalize):
+def functions_transformed() -> Iterator[None]:
+    """Have `torch.func` transform what is called in here: under a dispatch mode that has been handed an op it does not,
+    for the mode's handler excludes its keys (torch 2.9)."""
+    keys = private("torch._C", "DispatchKey")
+    excluded = private("torch._C", "_dispatch_tls_local_exclude_set")()
+    for name in ("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "PythonTLSSnapshot"):
+        excluded = excluded.remove(getattr(keys, name))
+    included = private("torch._C", "_dispatch_tls_local_include_set")()
+    with private("torch._C", "_ForceDispatchKeyGuard")(included, excluded):
         yield
 
 

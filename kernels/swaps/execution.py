@@ -11,6 +11,7 @@ import torch
 
 from numdrift.harness.errors import KernelError, NumdriftError
 from numdrift.harness.torch_private.compiling import is_being_traced, is_traced
+from numdrift.harness.torch_private.dispatching import functions_transformed
 from numdrift.harness.torch_private.operators import arguments_of, written_names
 
 from ..expectation import LAZY_DEVICES, Expectations, ExpectedTensor, tensors_in
@@ -143,7 +144,7 @@ class SwapExecution:
             function = swap.function(call.target)
             if call.lazy and not call.target.composite and not swap.kernel.needs_compiler:
                 # The lazy core has taken views and mutations out before it hands the tensors over, so it knows none.
-                function = torch.func.functionalize(function, remove="mutations_and_views")
+                function = _functional(function)
             with watched:
                 return call.target.call(conforming, call.args, call.kwargs)
         except NumdriftError:
@@ -155,6 +156,17 @@ class SwapExecution:
             raise KernelError(name, f"{said} (called with {shapes})") from error
         finally:
             self._counts.leave(swap.number)
+
+
+def _functional(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function without views and writes, also under a dispatch mode."""
+    transformed = torch.func.functionalize(function, remove="mutations_and_views")
+
+    def functional(*args: Any, **kwargs: Any) -> Any:
+        with functions_transformed():
+            return transformed(*args, **kwargs)
+
+    return functional
 
 
 # What a kernel owes the op whose place it takes: results of the same kind, and arguments left alone.

@@ -3,8 +3,9 @@
 A policy says where the pending graph is cut and executed:
 
     auto    where the script itself says so by torch_xla's own words; if it never does, as `phase`
-    phase   after each backward and after each optimizer step, besides the script's own places
-    step    after each optimizer step only; the script's own places do nothing
+    phase   before the first call of a model, after each backward and after each optimizer step, besides the script's
+            own places
+    step    before the first call of a model, and after each optimizer step only; the script's own places do nothing
     off     nowhere; what a run records is then executed by one sync at the end of each step,
             which executes whatever is pending
 
@@ -61,6 +62,7 @@ class XlaMode:
         self._patches = Patches("the xla mode")
         self._cutting: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self._cuts_itself = self._is_undecided = False
+        self._has_model = False
         self._unreadable: set[str] = set()
 
     def require_here(self) -> None:
@@ -91,6 +93,11 @@ class XlaMode:
             self._patches.also(lambda: execute_xla_op_by_op(False))
 
     def adopt(self, module: torch.nn.Module) -> None:
+        if not self._has_model and self.policy in ("phase", "step"):
+            # Whoever keeps the state of step 0 executes what is pending then: the graph is the same whether or not.
+            with xla_generator_kept():
+                self._execute(execute_pending)
+        self._has_model = True
         self.eager.adopt(module)
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:

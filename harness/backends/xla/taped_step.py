@@ -82,7 +82,8 @@ class XlaStepRecorder:
         self._frames = StepFrames(script)
         self._twins: dict[ValueNumber, torch.Tensor] = {}
         self._alive: dict[ValueNumber, StorageWeakRef] = {}
-        self._watched: list[tuple[str, torch.Tensor]] = []
+        self._pending: list[tuple[str, torch.Tensor]] = []
+        self._watched: list[tuple[str, ValueNumber, torch.Tensor]] = []
         self._seen: list[Watched] = []
         self._given: list[Watched] = []
         self._starts: list[Watched] = []
@@ -133,7 +134,8 @@ class XlaStepRecorder:
 
         def look() -> None:
             if tensor.device.type == "xla":
-                self._watched.append((name, xla_value_held(tensor)))
+                self._pending.append((name, xla_value_held(tensor)))
+                self._read_settled()
             else:
                 self._seen.append(self._as_it_is(name, tensor))
 
@@ -158,7 +160,7 @@ class XlaStepRecorder:
         """End the tape; the first reason stays."""
         if self.reason is None:
             self.reason = reason
-            self._watched, self._seen, self._given = [], [], []
+            self._pending, self._watched, self._seen, self._given = [], [], [], []
             self._log, self._program = CallLog(), Program()
             self._twins.clear()
 
@@ -169,13 +171,11 @@ class XlaStepRecorder:
             raise NotReplayable(self.reason)
         watched = list(self._seen)
         with _apart():
-            for name, tensor in self._watched:
-                if is_pending(tensor):
-                    raise NotReplayable(f"{name} was not executed when the step had ended")
-                number, (value,) = xla_value_id(tensor), read_xla([tensor])
-                if number not in self._twins:  # nothing in the step has touched it
-                    self._twins[number] = value
-                twin = self._twins[number]
+            self._read_settled()
+            if self._pending:
+                raise NotReplayable(f"{self._pending[0][0]} was not executed when the step had ended")
+            for name, number, value in self._watched:
+                twin = self._twins.setdefault(number, value)  # nothing in the step may have touched it
                 self._program.results[name] = number, value
                 view = self._log.table.view(twin, is_input=True)
                 watched.append(Watched(len(self._log.calls), name, view, value))
@@ -293,10 +293,22 @@ class XlaStepRecorder:
             self._log.table.view(value, is_input=True)
         return self._twins[number]
 
+    def _read_settled(self) -> None:
+        """Read what is watched and has its value by now, and let it go: its memory is given to what is written to the
+        tensor later, a gradient that is accumulated for one."""
+        there = [(name, one) for name, one in self._pending if not is_pending(one)]
+        self._pending = [(name, one) for name, one in self._pending if is_pending(one)]
+        for (name, tensor), value in zip(there, read_xla([one for _, one in there]), strict=True):
+            self._watched.append((name, xla_value_id(tensor), value))
+
     def _cut(self) -> None:
         """What was pending has been executed; what nobody holds any more is not met again."""
+        self._read_settled()
+        watched = {number for _, number, _ in self._watched}
         for number in [one for one, mark in self._alive.items() if mark.expired()]:
-            del self._alive[number], self._twins[number]
+            del self._alive[number]
+            if number not in watched:
+                del self._twins[number]
         self._program.ops.append(Cut(frozenset(self._alive)))
 
     @contextmanager
