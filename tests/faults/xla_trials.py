@@ -25,6 +25,9 @@ EVERYWHERE = {
 }
 """Ways to have torch_xla execute a script that are no fault of it, on every model."""
 
+LONG = {"gru": ("cut_by_step", "fast_math", "one_thread")}
+"""What is left out of a model whose graphs take long to compile."""
+
 HARMLESS_LOWERINGS: Mapping[str, tuple[str, ...]] = {
     "tanh_sam": ("tanh_backward=fma", "tanh_backward=mac", "mm=reversed_k"),
     "gru": ("sigmoid=two_sided", "_log_softmax=reversed"),
@@ -46,7 +49,7 @@ WRONG_LOWERINGS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "tanh_sam": (("backward", "tanh_backward=bf16"), ("forward", "tanh=bf16"), ("backward", "mm=bf16")),
     "gru": (("backward", "sigmoid_backward=bf16"), ("forward", "addmm=tf32"), ("optimizer", "addcdiv=bf16")),
     "autoencoder": (("backward", "gelu_backward=bf16"), ("forward", "gelu=tanh_form")),
-    "bag": (("forward", "_log_softmax=bf16"),),
+    "bag": (("backward", "sigmoid_backward=bf16"),),
     "contrast": (("forward", "_log_softmax=bf16"), ("backward", "tanh_backward=bf16")),
 }
 """The phase in which each lowering is to blame that is less exact than torch_xla's own."""
@@ -64,12 +67,9 @@ PLANTED: Mapping[str, tuple[str, ...]] = {
     ),
     "gru": (
         "argument/layer_norm_eps",
-        "argument/label_smoothing",
         "loop/gradient_of_last_step",
         "loop/zero_grad_missing",
         "optimizer/bias_correction_missing",
-        "optimizer/decay_missing",
-        "optimizer/root_missing",
         "setup/beta2",
         "structure/detached_state",
         "structure/gradient_doubled",
@@ -99,7 +99,11 @@ def models() -> list[str]:
 def trials(model: str) -> list[Trial]:
     """Every trial of mode `xla` on a model."""
     own = [
-        *(_own(model, BENIGN, name, keys, "rounding") for name, keys in EVERYWHERE.items()),
+        *(
+            _own(model, BENIGN, name, keys, "rounding")
+            for name, keys in EVERYWHERE.items()
+            if name not in LONG.get(model, ())
+        ),
         *(_own(model, BENIGN, _named(one), f"kernel.{one}", "rounding") for one in HARMLESS_LOWERINGS[model]),
         *(
             _own(

@@ -26,7 +26,7 @@ UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::
 """Results of which torch_xla (2.9) gives no value that counts, by their place: as the sum of the weights it gives 1,
 which its backward does not read."""
 
-MOST_EXECUTIONS = 16
+MOST_EXECUTIONS = 12
 """So often one step is executed again to find which values can be read, each time compiled anew."""
 
 
