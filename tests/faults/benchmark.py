@@ -30,7 +30,7 @@ from numdrift.harness.launch.preloaded import SWITCH
 from ..processes.forked import nursery
 from . import xla_trials
 from .case import FAULTS, MODELS, Trial, all_models, trials
-from .score import Judged, Score
+from .score import CASES_PLANTED, XLA_PLANTED, Judged, Score
 
 ROOT = FAULTS.parents[1]
 LOCALIZE = ("--no-scripts", "--no-confirm")
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         page = PAGE.with_name("score-xla.md") if args.xla else PAGE
         page.parent.mkdir(exist_ok=True)
-        page.write_text(score.page(provenance), encoding="utf-8")
+        page.write_text(score.page(provenance, XLA_PLANTED if args.xla else CASES_PLANTED), encoding="utf-8")
         calibrate(score, provenance)
         print(f"Wrote {page.relative_to(ROOT)} and {calibration.TABLE.name}")
     return 0 if score.perfect else 1

@@ -76,6 +76,14 @@ class Judged:
         return backend_of(parse_mode(self.trial.against or self.trial.spec))
 
 
+CASES_PLANTED = """plants every case of `tests/faults/cases` into the training scripts of `tests/faults/models` and
+investigates each against the script as it is"""
+
+XLA_PLANTED = """executes training scripts of `tests/faults/models` in mode `xla`, as they are, with the cases of
+`tests/faults/xla_trials.py` planted into them, or with what changes torch_xla itself, and investigates each against the script as
+it is in mode `cpu` of the same interpreter"""
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """Everything that was judged."""
@@ -224,10 +232,11 @@ class Score:
             return ["Every verdict is the one expected."]
         return ["Not as expected:", "", *(_said(one, reasons) for one in missed)]
 
-    def page(self, provenance: Provenance) -> str:
-        """The page that documents the score."""
+    def page(self, provenance: Provenance, planted: str = CASES_PLANTED) -> str:
+        """The page that documents the score; `planted` says what the command does with the training scripts."""
         return PAGE.format(
             command=provenance.command,
+            planted=planted,
             torch=provenance.torch,
             date=provenance.date,
             table=self.table(reasons=False),
@@ -236,8 +245,7 @@ class Score:
 
 PAGE = """# Score on injected faults
 
-`{command}` plants every case of `tests/faults/cases` into the training scripts of `tests/faults/models` and
-investigates each against the script as it is. Measured on {date} with torch {torch}; this page is what the command
+`{command}` {planted}. Measured on {date} with torch {torch}; this page is what the command
 wrote.
 
 A fault counts as found when its verdict is neither identical nor rounding, a benign variant as a false alarm when its

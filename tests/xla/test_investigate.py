@@ -25,21 +25,30 @@ def test_sam_on_a_tanh_mlp_differs_by_rounding_alone(numdrift: Numdrift, tmp_pat
 def test_the_variance_that_batch_normalization_keeps_is_found_to_be_another(numdrift: Numdrift, tmp_path: Path) -> None:
     # torch_xla 2.9 keeps the biased variance of each batch, torch the unbiased one
     script = ROOT / "tests/xla/scripts/normalized.py"
-    done = numdrift("investigate", script, "--modes", "cpu,xla", "--quick", "--name", "t")
+    done = numdrift("investigate", script, "--modes", "cpu,xla", "--no-confirm", "--no-scripts", "--name", "t")
     assert done.returncode == 1, done.stderr
     found = json.loads((tmp_path / "runs/t/investigation.json").read_text())
     (pair,) = found["pairs"]
     assert (pair["verdict"], pair["first_significant_step"]) == ("beyond-rounding", 0)
     assert "buffer 1.running_var" in pair["text"][0]
+    # Its cause is proven both ways; everything else that differs there is rounding.
+    (blamed,) = (one for one in pair["culprits"] if one["significance"] == "beyond-rounding")
+    assert (blamed["op"], blamed["phase"], blamed["module"]) == ("aten.native_batch_norm", "forward", "1")
+    assert (blamed["status"], blamed["kernel"]["a"]) == ("culprit", "aten")
+    assert blamed["proof"]["swap_in"]["holds"] and blamed["proof"]["swap_out"]["holds"]
+    assert pair["explained"] >= 0.99
 
 
-def test_a_training_that_draws_on_the_device_repeats_and_draws_otherwise_than_the_cpu(
+def test_a_training_that_draws_on_the_device_draws_as_the_cpu_unless_it_is_told_to_draw_itself(
     numdrift: Numdrift, tmp_path: Path
 ) -> None:
     script = ROOT / "tests/xla/scripts/draws.py"
-    done = numdrift("investigate", script, "--modes", "cpu,xla", "--quick", "--name", "t")
+    modes = ("--mode", "cpu", "--mode", "xla", "--mode", "own=xla,fallback_random=off")
+    done = numdrift("investigate", script, *modes, "--quick", "--name", "t")
     assert done.returncode == 1, done.stderr
     found = json.loads((tmp_path / "runs/t/investigation.json").read_text())
-    (pair,) = found["pairs"]
-    assert pair["verdict"] == "different-setup"
-    assert "the modes draw different random numbers in step 0" in pair["text"][0]
+    drawn, own = found["pairs"]
+    assert drawn["verdict"] == "rounding"
+    assert own["verdict"] == "different-setup"
+    assert "the modes draw different random numbers in step 0" in own["text"][0]
+    assert "give an xla mode fallback_random=on" in own["text"][0]

@@ -36,8 +36,9 @@ from ...torch_private.dispatching import (
 )
 from ...torch_private.operators import view_behind
 from ...torch_private.xla import own_reads, read_xla
-from ...torch_private.xla_values import is_pending, xla_value_held, xla_value_id
+from ...torch_private.xla_values import is_pending, xla_value_id
 from .executed_again import UNREAD, Cut, ExecutedOp, Given, Program, ValueNumber
+from .settled_values import SettledValues
 from .xla_kernels import XlaKernels
 
 NOTHING = ("_propagate_xla_data",)
@@ -82,8 +83,7 @@ class XlaStepRecorder:
         self._frames = StepFrames(script)
         self._twins: dict[ValueNumber, torch.Tensor] = {}
         self._alive: dict[ValueNumber, StorageWeakRef] = {}
-        self._pending: list[tuple[str, torch.Tensor]] = []
-        self._watched: list[tuple[str, ValueNumber, torch.Tensor]] = []
+        self._values = SettledValues()
         self._seen: list[Watched] = []
         self._given: list[Watched] = []
         self._starts: list[Watched] = []
@@ -134,8 +134,7 @@ class XlaStepRecorder:
 
         def look() -> None:
             if tensor.device.type == "xla":
-                self._pending.append((name, xla_value_held(tensor)))
-                self._read_settled()
+                self._values.hold(name, tensor)
             else:
                 self._seen.append(self._as_it_is(name, tensor))
 
@@ -160,7 +159,7 @@ class XlaStepRecorder:
         """End the tape; the first reason stays."""
         if self.reason is None:
             self.reason = reason
-            self._pending, self._watched, self._seen, self._given = [], [], [], []
+            self._seen, self._given, self._values = [], [], SettledValues()
             self._log, self._program = CallLog(), Program()
             self._twins.clear()
 
@@ -171,10 +170,10 @@ class XlaStepRecorder:
             raise NotReplayable(self.reason)
         watched = list(self._seen)
         with _apart():
-            self._read_settled()
-            if self._pending:
-                raise NotReplayable(f"{self._pending[0][0]} was not executed when the step had ended")
-            for name, number, value in self._watched:
+            self._values.read()
+            if self._values.lacking is not None:
+                raise NotReplayable(f"{self._values.lacking} was not executed when the step had ended")
+            for name, number, value in self._values:
                 twin = self._twins.setdefault(number, value)  # nothing in the step may have touched it
                 self._program.results[name] = number, value
                 view = self._log.table.view(twin, is_input=True)
@@ -293,18 +292,10 @@ class XlaStepRecorder:
             self._log.table.view(value, is_input=True)
         return self._twins[number]
 
-    def _read_settled(self) -> None:
-        """Read what is watched and has its value by now, and let it go: its memory is given to what is written to the
-        tensor later, a gradient that is accumulated for one."""
-        there = [(name, one) for name, one in self._pending if not is_pending(one)]
-        self._pending = [(name, one) for name, one in self._pending if is_pending(one)]
-        for (name, tensor), value in zip(there, read_xla([one for _, one in there]), strict=True):
-            self._watched.append((name, xla_value_id(tensor), value))
-
     def _cut(self) -> None:
         """What was pending has been executed; what nobody holds any more is not met again."""
-        self._read_settled()
-        watched = {number for _, number, _ in self._watched}
+        self._values.read()
+        watched = self._values.numbers
         for number in [one for one, mark in self._alive.items() if mark.expired()]:
             del self._alive[number]
             if number not in watched:

@@ -1,0 +1,46 @@
+"""The values that a step of mode `xla` is compared by, read as soon as they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from ...torch_private.xla import read_xla
+from ...torch_private.xla_values import is_pending, xla_value_held, xla_value_id
+from .executed_again import ValueNumber
+
+
+class SettledValues:
+    """Holds each value until it is there, reads it and lets it go: torch_xla gives its memory to what is written to the
+    tensor later, as to a gradient that is accumulated."""
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[str, torch.Tensor]] = []
+        self._read: list[tuple[str, ValueNumber, torch.Tensor]] = []
+
+    def hold(self, name: str, tensor: torch.Tensor) -> None:
+        """Note what an xla tensor is now, whatever is written to it later."""
+        self._pending.append((name, xla_value_held(tensor)))
+        self.read()
+
+    def read(self) -> None:
+        """Read what has its value by now."""
+        there = [(name, one) for name, one in self._pending if not is_pending(one)]
+        self._pending = [(name, one) for name, one in self._pending if is_pending(one)]
+        for (name, tensor), value in zip(there, read_xla([one for _, one in there]), strict=True):
+            self._read.append((name, xla_value_id(tensor), value))
+
+    @property
+    def lacking(self) -> str | None:
+        """The name of the first value that is not there yet."""
+        return next((name for name, _ in self._pending), None)
+
+    @property
+    def numbers(self) -> set[ValueNumber]:
+        """Those of the values that were read."""
+        return {number for _, number, _ in self._read}
+
+    def __iter__(self) -> Iterator[tuple[str, ValueNumber, torch.Tensor]]:
+        """What was read: names, numbers and values on the CPU."""
+        return iter(self._read)
