@@ -25,12 +25,8 @@ EVERYWHERE = {
 }
 """Ways to have torch_xla execute a script that are no fault of it, on every model."""
 
-LONG = {"gru": ("cut_by_step", "fast_math", "one_thread")}
-"""What is left out of a model whose graphs take long to compile."""
-
 HARMLESS_LOWERINGS: Mapping[str, tuple[str, ...]] = {
     "tanh_sam": ("tanh_backward=fma", "tanh_backward=mac", "mm=reversed_k"),
-    "gru": ("sigmoid=two_sided", "_log_softmax=reversed"),
     "autoencoder": ("gelu=erfc", "gelu_backward=fma"),
     "bag": ("mean=pairwise",),
     "contrast": ("_log_softmax=online", "mm=split_k"),
@@ -40,14 +36,12 @@ HARMLESS_LOWERINGS: Mapping[str, tuple[str, ...]] = {
 
 HARMLESS: Mapping[str, tuple[str, ...]] = {
     "tanh_sam": ("tanh_by_sigmoid", "linear_by_einsum"),
-    "gru": ("loss_by_hand",),
     "contrast": ("log_softmax_forms",),
 }
 """Cases of `cases/benign`."""
 
 WRONG_LOWERINGS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "tanh_sam": (("backward", "tanh_backward=bf16"), ("forward", "tanh=bf16"), ("backward", "mm=bf16")),
-    "gru": (("backward", "sigmoid_backward=bf16"), ("forward", "addmm=tf32"), ("optimizer", "addcdiv=bf16")),
     "autoencoder": (("backward", "gelu_backward=bf16"), ("forward", "gelu=tanh_form")),
     "bag": (("backward", "sigmoid_backward=bf16"),),
     "contrast": (("forward", "_log_softmax=bf16"), ("backward", "tanh_backward=bf16")),
@@ -64,15 +58,6 @@ PLANTED: Mapping[str, tuple[str, ...]] = {
         "setup/sam_radius",
         "structure/loss_broadcasts",
         "structure/regularizer_added",
-    ),
-    "gru": (
-        "argument/layer_norm_eps",
-        "loop/gradient_of_last_step",
-        "loop/zero_grad_missing",
-        "optimizer/bias_correction_missing",
-        "setup/beta2",
-        "structure/detached_state",
-        "structure/gradient_doubled",
     ),
     "autoencoder": (
         "argument/dropout_probability",
@@ -99,11 +84,7 @@ def models() -> list[str]:
 def trials(model: str) -> list[Trial]:
     """Every trial of mode `xla` on a model."""
     own = [
-        *(
-            _own(model, BENIGN, name, keys, "rounding")
-            for name, keys in EVERYWHERE.items()
-            if name not in LONG.get(model, ())
-        ),
+        *(_own(model, BENIGN, name, keys, "rounding") for name, keys in EVERYWHERE.items()),
         *(_own(model, BENIGN, _named(one), f"kernel.{one}", "rounding") for one in HARMLESS_LOWERINGS[model]),
         *(
             _own(
