@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..records.mode_spec import ModeSpec
+from ..records.mode_spec import WITHOUT_VALUES, ModeSpec
 from .compiler_settings import UNCOMPILED, with_setting
 
 
@@ -10,6 +10,6 @@ def stand_in(spec: ModeSpec) -> ModeSpec | None:
     """The mode without its compiler or its lazy graphs, None for one that executes op by op itself."""
     if spec.base == "compile":
         return with_setting(spec, f"backend={UNCOMPILED}")
-    if spec.base == "lazy":
+    if spec.base in WITHOUT_VALUES:
         return spec.with_values()
     return None

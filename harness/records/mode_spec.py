@@ -64,8 +64,9 @@ class ModeSpec:
 
     def with_values(self) -> ModeSpec:
         """The mode; of lazy tensors, which have no values op by op, the same ops with the same kernels on the CPU."""
-        is_lazy = self.base == "lazy"
-        return replace(self, base="cpu", device=None, mark_step=None, execute=None) if is_lazy else self
+        if self.base not in WITHOUT_VALUES:
+            return self
+        return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None)
 
     def to_json(self) -> dict[str, object]:
         """Give the fields that are set, as plain JSON values."""
