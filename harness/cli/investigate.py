@@ -253,9 +253,13 @@ def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool
 
 
 def show_answers(out: Console, found: Findings) -> None:
-    """Print what happened and what to do, a sentence for each pair, those that need somebody first."""
-    for _, answer in answers_of(found):
+    """Print what happened and what to do, a sentence for each pair, those that need somebody first, and what differs
+    between the interpreters of a pair that has two."""
+    for pair, answer in answers_of(found):
         out.print(f"{answer.sentence}.", soft_wrap=True)
+        if pair.interpreters is not None:
+            told = pair.interpreters.sentence(pair.a, pair.b)
+            out.print(f"{told[0].upper()}{told[1:]}.", soft_wrap=True)
     out.print()
 
 
@@ -270,8 +274,10 @@ def show_pair(
     show_culprits(out, pair, suspects=suspects, frames=frames)
     if pair.without:
         out.print(f"  {pair.without.text}", soft_wrap=True)
+    above = "" if pair.interpreters is None else pair.interpreters.sentence(pair.a, pair.b)
     for note in pair.notes:
-        out.print(f"  note: {note}", soft_wrap=True)
+        if note != above:  # it stands right below the answer
+            out.print(f"  note: {note}", soft_wrap=True)
     if verbose and pair.steps:
         rows = table("  step", ">z", "tape", "worst tensors (z)")
         for step in pair.steps:

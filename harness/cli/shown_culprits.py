@@ -8,7 +8,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..investigate.culprit_words import PHASES, frames_of, from_here, lines_of, named_places, told_of
+from ..investigate.culprit_words import (
+    PHASES,
+    frames_of,
+    from_here,
+    lines_of,
+    named_places,
+    told_of,
+    versions_of,
+    versions_of_all,
+)
 from ..records.culprit import KERNEL, Culprit
 from ..records.findings import PairFindings
 from .output import number, table
@@ -83,6 +92,11 @@ def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFind
             out.print(f"  {place}: {', '.join(one.reasons)}", soft_wrap=True)
         if frames and one.frames:
             out.print(f"  {place}: {frames_of(one)}", soft_wrap=True)
+    several = [one for one in culprits if one.torch]
+    if len(several) == 1:
+        out.print(f"  {versions_of(several[0])}", soft_wrap=True)
+    elif several:
+        out.print(f"  {versions_of_all(several[0], pair.a, pair.b)}", soft_wrap=True)
     shown = [Path(one.script.path) for one in culprits if one.script and one.script.reproduces and one.script.path]
     if shown:
         files = ", ".join(path.name for path in shown)

@@ -108,10 +108,6 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
         notes.append(f"the runs are of different scripts: {a.manifest.reproducer} and {b.manifest.reproducer}")
     if list(a.manifest.arguments) != list(b.manifest.arguments):
         notes.append(f"the script's arguments differ: {_joined(a)} and {_joined(b)}")
-    for key in ("torch", "python", "cpu_capability"):
-        left, right = (run.manifest.environment.get(key) for run in (a, b))
-        if left != right:
-            notes.append(f"{key} differs: {left} and {right}")
     if step is None:
         notes.append("no step of which both runs kept their parameters (recorded with --record params or above)")
     return RunComparison(

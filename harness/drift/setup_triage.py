@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..records.adoption_facts import NO_AUTOCAST
 from ..records.digest_record import Digest
+from ..records.interpreters import differences
 from ..runs.journal import InitialTensor
 from ..runs.mapped_tensors import TensorFile
 from ..runs.recorded_run import RecordedRun
@@ -127,17 +128,6 @@ WITHOUT_NUMBERS = frozenset({"DEVICE", "TORCHINDUCTOR_CACHE_DIR"})
 OF_PROCESS = ("TORCHELASTIC_", "LTC_SAVE_TENSORS")
 """How variables begin that say how ranks were started, or where lazy graphs are written, which changes no number."""
 
-FACTS = {
-    "torch": "torch",
-    "python": "Python",
-    "cpu_capability": "the CPU's capability",
-    "threads": "threads",
-    "deterministic": "deterministic algorithms",
-    "matmul_precision": "float32 matmul precision",
-    "platform": "the platform",
-}
-"""Entries of a run's environment that may change its numbers, and what they are called."""
-
 
 def setup_differences(
     a: RecordedRun,
@@ -190,11 +180,7 @@ def setup_differences(
 def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
     """Facts about the two processes that differ; a mode may state them, so they are no set-up."""
     left, right = a.manifest.environment, b.manifest.environment
-    found = [
-        f"{called} {left[key]} against {right[key]}"
-        for key, called in FACTS.items()
-        if key in left and key in right and left[key] != right[key]
-    ]
+    found = differences(left, right)
     variables = [one.get("environment") or {} for one in (left, right)]
     for name in sorted((variables[0].keys() | variables[1].keys()) - WITHOUT_NUMBERS):
         if name.startswith(OF_PROCESS):

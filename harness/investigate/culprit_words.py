@@ -11,12 +11,28 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, LAYOUT, MARK_STEP, PART, Culprit, Proof
+from ..records.culprit import (
+    COMPILER_SETTING,
+    COMPILER_STAGE,
+    KERNEL,
+    LAYOUT,
+    MARK_STEP,
+    PART,
+    STRUCTURE,
+    Culprit,
+    Proof,
+)
+from ..records.interpreters import MODE, VERSION
 from ..records.mode_spec import INDUCTOR
 from ..tape.op_names import sums
 from ..tape.origin import line_of
 
 MOST_PLACES = 4
+MOST_NAMED = 3
+
+OR_MODE = "may differ by version or by mode"
+DIFFERS = {VERSION: "differs by version", MODE: "differs by mode, not by version"}
+"""What a culprit in two versions of torch does, by what is to blame."""
 
 LOCAL_FAULT = 16.0
 """rho from which on an error is worth a word, as in `localize.judged_alone`."""
@@ -53,6 +69,7 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
         wrong_by_itself(culprit, a, b) if culprit.local_rule in ("choice", "values", "bias", "once") else "",
         _errors(culprit, a, b),
         _bound(culprit, a, b),
+        versions_of(culprit),
         _proof(culprit, culprit.proof, a, b),
         shown,
     ]
@@ -191,6 +208,30 @@ def _bound(culprit: Culprit, a: str, b: str) -> str:
     name = (culprit.op or "").partition(".")[2]
     correct = "any order of summation" if sums(name) else "correctly rounded steps"
     return f"{' and '.join(beyond)} what {correct} in its precision can err"
+
+
+def versions_of(culprit: Culprit) -> str:
+    """Both versions of torch whose op it is, and whether the version alone may be to blame; "" where there is one."""
+    if not culprit.torch:
+        return ""
+    names = {side: f"{_named_op(culprit, side)} of torch {version}" for side, version in culprit.torch.items()}
+    what = {KERNEL: "the kernel", LAYOUT: "the layout"}.get(culprit.kind, "what is executed")
+    return f"{names['a']} against {names['b']}: {what} {DIFFERS.get(culprit.blame, OR_MODE)}"
+
+
+def versions_of_all(culprit: Culprit, a: str, b: str) -> str:
+    """The same of all culprits of a pair, which one of them stands for."""
+    by = f"they {DIFFERS.get(culprit.blame, OR_MODE).replace('differs', 'differ')}"
+    return f"all are ops of torch {culprit.torch['a']} in {a} and of torch {culprit.torch['b']} in {b}: {by}"
+
+
+def _named_op(culprit: Culprit, side: str) -> str:
+    """The ops of a side as they are called there, with the namespace of the culprit's."""
+    namespace = (culprit.op or "aten.").partition(".")[0]
+    ops = [f"{namespace}.{name}" for name in culprit.ops.get(side, ())[:MOST_NAMED]]
+    more = len(culprit.ops.get(side, ())) - len(ops)
+    listed = ", ".join(ops) + (f" and {more} more" if more else "")
+    return listed or ("nothing" if culprit.kind == STRUCTURE else culprit.op or "an op")
 
 
 def _times(ratio: float | None) -> str:

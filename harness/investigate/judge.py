@@ -38,6 +38,7 @@ from .ops import localizations
 from .pair_scores import Scores, accuracy_of, scores_of, spec_of, with_explanations
 from .question import proven
 from .question_table import LAST_QUESTIONS, QUESTIONS
+from .two_interpreters import interpreters_of, told_by_training, with_versions
 from .verdict_of_causes import in_order, of_significant_steps, with_causes, with_place
 from .whole_trainings import Curves, curves_of, trained_without
 
@@ -87,9 +88,10 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = 
 def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -> PairFindings:
     """Judge one process against another. What cannot be read is said in the notes, and the rest is used."""
     a, b = evidence.a.manifest.label, evidence.b.manifest.label
-    failed = _failed(evidence)
+    failed, interpreters = _failed(evidence), interpreters_of(evidence.a, evidence.b)
     if failed and not (evidence.a.journal.steps and evidence.b.journal.steps):
-        return PairFindings(a=a, b=b, verdict="failed", text=[f"failed: {'; '.join(failed)}"])
+        text = f"failed: {'; '.join(failed)}"
+        return PairFindings(a=a, b=b, verdict="failed", text=[text], interpreters=interpreters)
     weighed = _weigh(evidence, failed)
     compared, scores = weighed.compared, weighed.scores
     fault, curves = scores.threshold.fault, curves_of(evidence, comparisons)
@@ -103,10 +105,16 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
         for answer in answers.values():
             culprits = [*answer.instead, *culprits]
+    without = trained_without(evidence, verdict.word, culprits)
+    interpreters = told_by_training(interpreters, without)
+    culprits = with_versions(culprits, interpreters)
     causes = [one for one in weighed.setup if one.counts] if verdict.word == "different-setup" else []
     verdict = with_place(verdict, causes, culprits)
 
-    told = (verdict.notes, compared.notes, environment_differences(evidence.a, evidence.b), scores.notes)
+    around = [] if interpreters is None else [interpreters.sentence(a, b)]
+    said_there = () if interpreters is None else interpreters.differences
+    around += [one for one in environment_differences(evidence.a, evidence.b) if one not in said_there]
+    told = (verdict.notes, compared.notes, around, scores.notes)
     notes = [*chain(*told), *scores.unreplayed, *weighed.unreadable]
     notes += [note for answer in answers.values() for note in answer.notes]
     if verdict.word == "failed":  # "compile is crashed: REASON" says nothing more than the verdict
@@ -145,7 +153,8 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         lag=asdict(curves.lag) if curves.lag else None,
         compiler=answers["compiler"].facts,
         parts=answers["parts"].facts,
-        without=trained_without(evidence, verdict.word, culprits),
+        interpreters=interpreters,
+        without=without,
         notes=list(dict.fromkeys(notes)),
     )
 

@@ -90,7 +90,7 @@ def planned(
             "would wait for it; end them after so many steps, as with --max-steps 20"
         )
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
-    found = in_their_interpreters(modes)
+    found = in_their_interpreters(modes, numpy=_mentions_numpy(reproducer.path))
     plan = BatchPlan(
         script=reproducer.path,
         module=reproducer.module,
@@ -217,6 +217,14 @@ def asked_for(script: str | None, module: str | None, arguments: Sequence[str]) 
             raise UsageError("no script is given; give the path of a training script, or -m and a module's name")
         return Reproducer(find_script(script)), tuple(arguments)
     return find_module(module), (*([] if script is None else [script]), *arguments)
+
+
+def _mentions_numpy(script: Path) -> bool:
+    """Whether the name stands anywhere in the script; False for one that cannot be read, which is told elsewhere."""
+    try:
+        return b"numpy" in script.read_bytes()
+    except OSError:
+        return False
 
 
 def find_script(text: str) -> Path:

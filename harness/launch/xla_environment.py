@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import UsageError
+from ..records.interpreters import are_two, differences, told
 from ..records.mode_spec import ModeSpec
-from .guest_process import PACKAGE, check_interpreter
+from .guest_process import PACKAGE, check_interpreter, interpreter
+from .probed_interpreters import probed
 
 NAME = ".venv-xla"
 PYTHON = Path(NAME, "bin/python")
@@ -43,16 +45,18 @@ def is_xla_here() -> bool:
     return importlib.util.find_spec("torch_xla") is not None
 
 
-def in_their_interpreters(modes: Sequence[ModeSpec]) -> Interpreters:
+def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> Interpreters:
     """Give each mode `xla` that names no interpreter the one of .venv-xla, and the modes beside it that name none, too.
 
-    Raises UsageError where there is none, and for one that will not do.
+    Where the modes have several interpreters, what differs between these is said: that of `numpy` for a script that
+    mentions it. Raises UsageError where there is no .venv-xla, and for an interpreter that will not do.
     """
     asking = [spec for spec in modes if spec.base == "xla"]
     if not asking or is_xla_here():
-        return Interpreters(modes)
+        several = len({interpreter(spec) for spec in modes}) > 1
+        return Interpreters(modes, _versions(modes, (), numpy=numpy) if several else ())
     if all(spec.python is not None for spec in asking):
-        return Interpreters(modes, _versions(modes, ()))
+        return Interpreters(modes, _versions(modes, (), numpy=numpy))
     python = xla_python()
     if python is None:
         name = next(spec.name for spec in asking if spec.python is None)
@@ -63,40 +67,52 @@ def in_their_interpreters(modes: Sequence[ModeSpec]) -> Interpreters:
         )
     moved = [replace(spec, python=str(python)) if spec.python is None else spec for spec in modes]
     found = [spec.name for spec, before in zip(moved, modes, strict=True) if spec is not before]
-    return Interpreters(moved, _versions(moved, found))
+    return Interpreters(moved, _versions(moved, found, numpy=numpy))
 
 
-def _versions(modes: Sequence[ModeSpec], found: Sequence[str]) -> list[str]:
-    """Which interpreter runs which modes, and what it means where they have several versions of torch."""
+def _versions(modes: Sequence[ModeSpec], found: Sequence[str], *, numpy: bool) -> list[str]:
+    """Which interpreter runs which modes, what differs between them, and what that means for what is found."""
     groups: dict[tuple[str, str], list[str]] = {}
-    versions: dict[str, list[str]] = {}
     for spec in modes:
         there = check_interpreter(spec) or {"torch": importlib.metadata.version("torch")}
-        told = _told(there)
-        groups.setdefault((spec.python or sys.executable, told), []).append(spec.name)
-        versions.setdefault(there["torch"], []).append(spec.name)
+        groups.setdefault((spec.python or sys.executable, _versions_in_words(there)), []).append(spec.name)
+    own = importlib.metadata.version("torch")
+    is_own = any(versions.partition(",")[0] == f"torch {own}" for _, versions in groups)
     said = []
-    for (python, told), names in groups.items():
-        text = f"{_listed(names)} run{'s' if len(names) == 1 else ''} in {_shown(python)}: {told}"
-        own = importlib.metadata.version("torch")
-        if set(names) & set(found) and own not in versions:
+    for (python, versions), names in groups.items():
+        text = f"{_listed(names)} run{'s' if len(names) == 1 else ''} in {_shown(python)}: {versions}"
+        if set(names) & set(found) and not is_own:
             text += f" (numdrift's own Python has torch {own}; python= in a mode says otherwise)"
         said.append(text)
-    if len(versions) > 1:
-        told = " and ".join(f"{_listed(names)} torch {version}" for version, names in versions.items())
+    alike = len({str(replace(spec, name=spec.base, python=None)) for spec in modes}) == 1
+    return [*said, *_differing(groups, alike=alike, numpy=numpy)] if len(groups) > 1 else said
+
+
+def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, numpy: bool) -> list[str]:
+    """What differs between the first of several interpreters and each other one, and what may therefore be to blame,
+    where the modes are `alike` in all but their interpreter and where not."""
+    (first, *others), labels = probed([python for python, _ in groups]), [_listed(names) for names in groups.values()]
+    said = []
+    for label, other in zip(labels[1:], others, strict=True):
+        phrases = differences(first, other, () if numpy else ("numpy",))
+        if are_two(first, other):
+            said.append(told(labels[0], label, phrases))
+    if alike and said:
+        said.append("the modes are the same otherwise: what is found is the version's")
+    elif said or len({versions for _, versions in groups}) > 1:
         said.append(
-            f"{told}: what differs between them may be the version's, not the mode's; a reference in the same "
-            "interpreter tells the two apart"
+            "so what is found may be the version's, not the mode's; a reference in the same interpreter tells the two "
+            "apart"
         )
     return said
 
 
 def described(spec: ModeSpec) -> str:
     """The interpreter of a mode and what is installed in it; "" for numdrift's own. Raises UsageError."""
-    return "" if spec.python is None else f"{_shown(spec.python)}: {_told(check_interpreter(spec))}"
+    return "" if spec.python is None else f"{_shown(spec.python)}: {_versions_in_words(check_interpreter(spec))}"
 
 
-def _told(versions: Mapping[str, str]) -> str:
+def _versions_in_words(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-import platform
 import random
 import sys
 import traceback
 import types
-import warnings
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,20 +25,17 @@ from ..records import frames
 from ..records.adoption_facts import AdoptionFacts
 from ..records.mode_registry import registry
 from ..records.run_config import RunConfig
-from ..records.surroundings import NUMBERS, cores
 from ..script import parallel, renamed_folders
 from ..script.main_module import end_of, execute, own_trace
 from ..script.outside_files import OutsideFiles
 from ..tape.journal_writing import EventLog
 from ..tape.origin import names_in
 from ..torch_private.patches import Patches
+from .fingerprint import fingerprint, numeric_variables
 from .recorder import Recorder
 
 UNSEEDED = 0
 """The seed for generators that torch, Python and NumPy would otherwise seed from the operating system."""
-
-VARIABLES = (*NUMBERS, "DEVICE")
-"""How the names of the environment variables begin that are recorded."""
 
 
 def run(config: RunConfig, shared: str = "") -> int:
@@ -76,7 +70,8 @@ def run(config: RunConfig, shared: str = "") -> int:
         facts.note("generators", f"{', '.join(seeded)}: seed {seed} where the script sets none")
         recorder = Recorder(config, mode, log, facts)
         recorder.adoption.redirect(speaks_of_xla=script.imports("torch_xla"))
-        log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **fingerprint(variables))
+        known = fingerprint(variables, numpy=script.imports("numpy"))
+        log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **known)
     except NumdriftError as error:
         log.write("end", status=frames.REFUSED, steps=0, seconds=0.0, message=str(error), exit_code=error.exit_code)
         return error.exit_code
@@ -148,27 +143,3 @@ def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
         trace = CallTrace(config.trace_kernels, journal.parent / "kernels", functools.partial(log.write, "kernel-call"))
         swaps.observe(config.trace_kernels, trace)
     return swaps
-
-
-def numeric_variables() -> dict[str, str]:
-    """The environment variables that may change numbers, as they are now."""
-    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)}
-
-
-def fingerprint(variables: Mapping[str, str]) -> dict[str, object]:
-    """What may change a run's numbers: versions, threads, CPU capability and flags, as plain JSON values."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 warns whoever asks for the precision, and means who sets it
-        precision = torch.get_float32_matmul_precision()
-    return {
-        "python": platform.python_version(),
-        "executable": sys.executable,
-        "torch": torch.__version__,
-        "platform": platform.platform(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
-        "cores": cores(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "matmul_precision": precision,
-        "environment": dict(variables),
-    }

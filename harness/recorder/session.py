@@ -19,8 +19,9 @@ from ..script.main_module import end_of, first_line
 from ..script.script_api import connection
 from ..tape.journal_writing import EventLog
 from ..torch_private.compiling import inductor_settings_kept
+from .fingerprint import fingerprint, numeric_variables
 from .recorder import Recorder
-from .script_process import fingerprint, numeric_variables, swaps_of
+from .script_process import swaps_of
 
 NEEDS_A_PROCESS = ("python", "timeout", "env", "dtype")
 """Keys of a mode that cannot be had, or cannot be taken back, in a process that runs already."""
@@ -67,7 +68,7 @@ class Session:
                 self._undo.callback(leave)
             mode.prepare(ScriptFacts(names), swaps)
             recorder = Recorder(config, mode, log, AdoptionFacts(log.write, strict=config.strict))
-            facts = fingerprint(numeric_variables())
+            facts = fingerprint(numeric_variables(), numpy=ScriptFacts(names).imports("numpy"))
             log.write("environment", seeded=[], digest=recorder.digest_implementation, **facts)
             recorder.start()
         except BaseException as error:

@@ -114,7 +114,8 @@ class Culprit:
     a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a
     difference in the set-up (`what`, `name`, `text`), which is the only one without a proof. What makes the batch
     another one has the arguments of the model's call that it makes differ (`batch`), and says how (`text`). By side is
-    by "a" and "b". `script` and `command` are added where the findings are put together.
+    by "a" and "b". An op of a pair in two versions of `torch` has both by side, and what may be to `blame`, as
+    `TwoInterpreters` says it. `script` and `command` are added where the findings are put together.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -155,6 +156,8 @@ class Culprit:
     command: str | None = None
     phases: Sequence[str] | None = None
     beside: Sequence[str] = ()
+    torch: Mapping[str, str] = field(default_factory=dict)
+    blame: str = ""
 
     @property
     def is_proven(self) -> bool:
@@ -184,7 +187,7 @@ class Culprit:
         seen = WRITTEN_OF_CALL if self.kind == NONDETERMINISM or self.source else WRITTEN_OF_SETUP
         names = of_kind if self.proof else seen
         added = (*ADDED, "swapped") if names is WRITTEN_OF_OP else ADDED
-        written = [name for name in names if name not in added or getattr(self, name) not in (None, (), [])]
+        written = [name for name in names if name not in added or getattr(self, name) not in (None, (), [], {}, "")]
         return {name: plain(getattr(self, name)) for name in written}
 
     @classmethod
@@ -195,7 +198,7 @@ class Culprit:
 
 ADDED = (
     *("script", "command", "local_rule", "roundings", "layouts", "phases", "beside"),
-    *("batch", "text", "frames"),
+    *("batch", "text", "frames", "torch", "blame"),
 )
 
 # The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
@@ -207,7 +210,7 @@ _OF_MODE = (
 WRITTEN_OF_OP = (
     "status", "phase", "phases", "module", "op", "step", "source", "frames", "kind", "kernel", "reasons", "ops",
     "beside", *_SEEN, "local_rule", "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead",
-    "layouts", "swapped", "script", "command", "batch", "text",
+    "layouts", "swapped", "script", "command", "batch", "text", "torch", "blame",
 )  # fmt: skip
 WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     PART: (*_OF_MODE, "command", "script"),

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from .codec import UNLESS_EMPTY, Unreadable, json_text, of_fields, put, read_fields
 from .culprit import Culprit
+from .interpreters import TwoInterpreters
 
 SCHEMA = 1
 INVESTIGATION = "investigation.json"
@@ -188,7 +189,8 @@ class PairFindings:
     mode's backend, `without` the whole training with the culprits swapped out. `runs_used` counts the
     trainings behind all this, `tests` the hybrids of two tapes. Of runs of several processes `ranks` has the
     verdict of each rank, the worst of which is the pair's, and `agreement` says of each run whether its ranks
-    hold the same parameters. What is a mapping of anything is written for people, and read by nobody here."""
+    hold the same parameters. `interpreters` says what differs between those of the two runs. What is
+    a mapping of anything is written for people, and read by nobody here."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -220,6 +222,7 @@ class PairFindings:
     notes: Sequence[str] = ()
     ranks: Sequence[RankFindings] = field(default=(), metadata=UNLESS_EMPTY)
     agreement: Mapping[str, Any] = field(default_factory=dict, metadata=UNLESS_EMPTY)
+    interpreters: TwoInterpreters | None = field(default=None, metadata=UNLESS_EMPTY)
     runs_used: int = 0
     tests: int = 0
     seconds: float = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-NUMBERS = ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "CUBLAS_")
+NUMBERS = ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "CUBLAS_", "DNNL_", "ONEDNN_")
 """How the names of environment variables begin that may change numbers."""
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from ..investigate.culprit_words import in_words, wrong_by_itself
@@ -30,6 +30,7 @@ from ..records.culprit import (
     Culprit,
 )
 from ..records.findings import Findings, PairFindings
+from .version_or_mode import advice, named_versions
 
 NAMED = 2
 """Causes, and places of a cause, that a sentence names before it counts the others."""
@@ -63,7 +64,18 @@ class PairAnswer:
 
 
 def answer_of(pair: PairFindings) -> PairAnswer:
-    """What is said of one pair."""
+    """What is said of one pair, with both versions of torch where its runs have two."""
+    answer, two = _of_one_interpreter(pair), pair.interpreters
+    if two is None:
+        return answer
+    first = advice(pair, two)
+    # what is no fault needs nothing: whoever wants to know more reads how
+    todo = [answer.todo, first] if answer.good else [first, answer.todo]
+    return replace(answer, what=f"{answer.what}{named_versions(pair, two)}", todo="; ".join(one for one in todo if one))
+
+
+def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
+    """What is said of a pair whose runs have the same versions."""
     proven = [one for one in pair.culprits if one.is_proven]
     match pair.verdict:
         case "identical":

@@ -41,6 +41,7 @@ def _pair(pair: PairRows) -> list[str]:
         f"- verdict: {found.verdict or 'undecided'} ({text(found.b)} against {text(found.a)})",
         f"- how sure: {text(answer.sure)}",
         f"- what to do: {text(answer.todo)}",
+        *([f"- {text(two.sentence(found.a, found.b))}"] if (two := found.interpreters) is not None else []),
         "",
     ]
     if pair.cards:

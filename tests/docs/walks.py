@@ -260,6 +260,7 @@ WALKS = (
 SERVES = "serves a page until Ctrl-C"
 BUCKET = "writes to or reads from a bucket"
 XLA = "needs torch_xla; tests/xla runs the like of it where bash scripts/xla was run"
+ANOTHER_TORCH = "another torch"
 PLACEHOLDER = "names a file that is any snapshot"
 ON_A_PAGE = "is executed for a guide, of another script, and takes long"
 NOT_EXECUTED = {
@@ -279,8 +280,10 @@ NOT_EXECUTED = {
     "numdrift graph open runs/sam_tanh --mode lazy --phase backward": SERVES,
     "numdrift graph open runs/sam_tanh --mode compile --phase backward --post": SERVES,
     "numdrift graph open runs/sam_tanh --mode compile --graph 0-backward-post --port 8080 --no-browser": SERVES,
-    'numdrift investigate reproducers/sam_tanh.py --mode cpu --mode "other=cpu,python=/opt/torch29/bin/python" -- --epochs 40': "another torch",
-    'numdrift investigate reproducers/sam_tanh.py --mode cpu --mode "other=compile,python=/opt/torch29/bin/python" -- --epochs 30': "another torch",
+    'numdrift investigate reproducers/sam_tanh.py --mode cpu --mode "other=cpu,python=.venv-xla/bin/python" -- --epochs 40': ANOTHER_TORCH,
+    'numdrift investigate reproducers/sam_tanh.py --mode cpu --mode "other=compile,python=.venv-xla/bin/python" -- --epochs 30': ANOTHER_TORCH,
+    'numdrift investigate grouped.py --mode new=cpu --mode "old=cpu,python=.venv-xla/bin/python"': XLA,
+    'numdrift investigate plain.py --mode "cpu,python=.venv/bin/python" --mode xla --quick': XLA,
     'numdrift analyze train.py --mode "cuda,dtype=bfloat16" --max-steps 1 --output reports/cuda.json': "a GPU",
     "numdrift kernels sweep tanh": "takes minutes: four thousand million numbers",
     "numdrift investigate train.py --modes cpu,compile --envelope 8 --seeds 12": ON_A_PAGE,

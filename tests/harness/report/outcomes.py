@@ -19,7 +19,15 @@ from numdrift.harness.records.culprit import (
     SwappedOut,
 )
 from numdrift.harness.records.culprit_detail import CALLS, CulpritDetail, ErrorsOverInputs, ExecutedSide
-from numdrift.harness.records.findings import Findings, PairFindings, RunEnding, StepFindings, TensorScore
+from numdrift.harness.records.findings import (
+    Findings,
+    PairFindings,
+    RunEnding,
+    StepFindings,
+    TensorScore,
+    TrainedWithout,
+)
+from numdrift.harness.records.interpreters import MODE, VERSION, VERSION_OR_MODE, TwoInterpreters
 
 PROOF = Proof(SwappedIn(True, 0.0, 2.1), SwappedOut(True, 2.3, 0.1, 0.0))
 
@@ -61,6 +69,13 @@ FAULT = replace(
     text=("beyond-rounding: the largest drift of 2 steps is 910 times the reference's own rounding noise",),
 )  # fmt: skip
 
+VERSIONS = {"a": "2.13.0+cpu", "b": "2.9.0+cu128"}
+SAME_MODE = TwoInterpreters(VERSIONS, ("torch 2.13.0+cpu against 2.9.0+cu128", "oneDNN 3.12.0 against 3.7.1"), VERSION)
+OTHER_MODE = replace(
+    SAME_MODE, blame=VERSION_OR_MODE,
+    command="numdrift investigate train.py --mode cpu,python=.venv-xla/bin/python --mode xla,python=.venv-xla/bin/python",
+)  # fmt: skip
+
 OUTCOMES: Mapping[str, PairFindings] = {
     "equal bits": PairFindings("cpu", "lazy", "identical", ("identical: all that cpu and lazy recorded has the same bits",)),
     "rounding, its ops known": ROUNDING,
@@ -97,6 +112,22 @@ OUTCOMES: Mapping[str, PairFindings] = {
     "not decided": PairFindings(
         "cpu", "b", None, ("undecided: the runs differ from step 3 on",),
         undecided="the runs differ from step 3 on, and no step was scored: run `numdrift investigate runs/train`",
+    ),
+    "equal bits, two versions of torch": PairFindings(
+        "new", "old", "identical", ("identical: all that new and old recorded has the same bits",), interpreters=SAME_MODE,
+    ),
+    "rounding, one mode in two versions": replace(
+        ROUNDING, a="new", b="old", interpreters=SAME_MODE,
+        culprits=(cause(op="aten.native_group_norm", error_ulp={"a": 1.0, "b": 1.0}, torch=VERSIONS, blame=VERSION),),
+    ),
+    "rounding, two modes in two versions": replace(ROUNDING, b="xla", culprits=(), explained=None, interpreters=OTHER_MODE),
+    "rounding, two versions and a whole training": replace(
+        ROUNDING, interpreters=replace(OTHER_MODE, blame=MODE, command=""), without=TrainedWithout(identical=True),
+        culprits=(cause(torch=VERSIONS, blame=MODE),),
+    ),
+    "a fault, two modes in two versions": replace(
+        FAULT, b="xla", interpreters=OTHER_MODE,
+        culprits=(cause(significance="beyond-rounding", torch=VERSIONS, blame=VERSION_OR_MODE),),
     ),
     "a run that failed": PairFindings("cpu", "lazy", "failed", ("failed: lazy crashed after 0 steps: RuntimeError: no",)),
 }  # fmt: skip

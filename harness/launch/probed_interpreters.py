@@ -1,0 +1,51 @@
+"""What is installed in interpreters, asked of each by importing its torch, all at the same time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..records.mode_spec import ModeSpec
+from .guest_process import PATIENCE, environment, guest_command
+
+MODULE = "numdrift.harness.recorder.fingerprint"
+
+
+def probed(interpreters: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The fingerprint of each interpreter, as no mode has changed it; empty for one that does not tell within PATIENCE.
+
+    It takes as long as the slowest of them takes to import torch: 3 s where that lies in memory.
+    """
+    with tempfile.TemporaryDirectory(prefix="numdrift-") as folder:
+        answers = [Path(folder, f"{number}.json") for number in range(len(interpreters))]
+        started = [
+            subprocess.Popen(
+                guest_command(answer, python=python, module=MODULE),
+                env=environment(ModeSpec(name="cpu", base="cpu", python=python), os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for python, answer in zip(interpreters, answers, strict=True)
+        ]
+        for process in started:
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        return [_read(answer) for answer in answers]
+
+
+def _read(answer: Path) -> Mapping[str, Any]:
+    with suppress(OSError, ValueError):
+        found = json.loads(answer.read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+    return {}

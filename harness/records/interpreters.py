@@ -1,0 +1,98 @@
+"""What differs between the Python environments that the two runs of a pair had, as far as it can change numbers.
+
+    differences({"torch": "2.13.0", "oneDNN": "3.12.0"}, {"torch": "2.9.0", "oneDNN": "3.7.1"})
+                                                   ["torch 2.13.0 against 2.9.0", "oneDNN 3.12.0 against 3.7.1"]
+
+Standard library only. What is equal, and what one of the two does not tell, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from .codec import UNLESS_EMPTY
+
+INSTALLED = {
+    "torch": "torch",
+    "python": "Python",
+    "BLAS": "BLAS",
+    "LAPACK": "LAPACK",
+    "MKL": "MKL",
+    "oneDNN": "oneDNN",
+    "OpenMP": "OpenMP",
+    "NNPACK": "NNPACK",
+    "compiler": "torch's compiler",
+    "numpy": "NumPy",
+}
+"""Facts of what is installed, and what they are called: these alone make two interpreters of two runs."""
+
+AS_IT_RUNS = {
+    "cpu_capability": "the CPU's capability",
+    "threads": "threads",
+    "deterministic": "deterministic algorithms",
+    "default_dtype": "default dtype",
+    "matmul_precision": "float32 matmul precision",
+    "onednn_enabled": "oneDNN in use",
+    "onednn_precision": "oneDNN's float32 precision",
+    "attention": "kernels of attention",
+    "foreach": "foreach on the CPU by default",
+    "platform": "the platform",
+}
+"""Facts of the machine, and of settings, as torch has them by default or as a mode or a variable sets them."""
+
+FACTS = INSTALLED | AS_IT_RUNS
+"""Entries of a run's environment that may change its numbers."""
+
+VERSION = "version"
+MODE = "mode"
+VERSION_OR_MODE = "version or mode"
+"""What may make the difference of a pair in two versions of torch: the version where the modes are the same, and the
+mode where it trains as the reference does, bit for bit, with the plain kernels of its own version."""
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any], stated: Collection[str] = ()) -> list[str]:
+    """The facts that both tell and that differ, one phrase each, but for those that a mode has `stated`."""
+    return [
+        f"{called} {_shown(a[key])} against {_shown(b[key])}"
+        for key, called in FACTS.items()
+        if key in a and key in b and a[key] != b[key] and key not in stated
+    ]
+
+
+def are_two(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether what is installed differs by any fact that both tell."""
+    return any(key in a and key in b and a[key] != b[key] for key in INSTALLED)
+
+
+def told(a: str, b: str, phrases: Sequence[str]) -> str:
+    """A sentence without its full stop: what differs between the interpreters of the runs of these names."""
+    return f"interpreters differ, {a}'s against {b}'s: {'; '.join(phrases)}"
+
+
+def _shown(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class TwoInterpreters:
+    """The interpreters of a pair that are not the same. `torch` has both versions by side, "a" and "b", also where they
+    are equal; `differences` are phrases, torch first. `blame` says what makes the pair's difference, VERSION or MODE,
+    or may make it, VERSION_OR_MODE; then `command` holds b against the reference's mode in b's own interpreter (empty
+    where nobody can type it)."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    torch: Mapping[str, str]
+    differences: Sequence[str]
+    blame: str
+    command: str = field(default="", metadata=UNLESS_EMPTY)
+
+    @property
+    def are_two_versions(self) -> bool:
+        """Whether torch itself differs, by more than what it was built for."""
+        return self.torch["a"] != self.torch["b"]
+
+    def sentence(self, a: str, b: str) -> str:
+        return told(a, b, self.differences)

@@ -1,0 +1,33 @@
+"""What an answer adds where the two runs have two interpreters: both versions, and how to tell the version from the
+mode."""
+
+from __future__ import annotations
+
+from ..records.findings import PairFindings
+from ..records.interpreters import MODE, VERSION, TwoInterpreters
+
+WITH_A_CAUSE = ("rounding", "beyond-rounding", "different-setup", "nonfinite")
+"""Verdicts on something that differs, which a version can make."""
+
+
+def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
+    """What goes behind the sentence that says what happened."""
+    ours, theirs = two.torch["a"], two.torch["b"]
+    named = f"torch {theirs} against {ours}" if two.are_two_versions else f"two interpreters with one torch {ours}"
+    if pair.verdict not in WITH_A_CAUSE:
+        return f" ({named})"
+    if two.blame == VERSION:
+        what = "the version of torch" if two.are_two_versions else "the interpreter"
+        return f"; the modes are the same, what differs is {what} ({named})"
+    if two.blame == MODE:
+        own = f"with the plain kernels of its own torch {pair.b} is {pair.a} bit for bit"
+        return f"; that is the mode's, not the version's ({named}), for {own}"
+    what = "the version's" if two.are_two_versions else "the interpreter's"
+    return f"; that may be {what}, not the mode's ({named})"
+
+
+def advice(pair: PairFindings, two: TwoInterpreters) -> str:
+    """How to tell the two apart; "" where nothing is to be told or no command does it."""
+    if pair.verdict not in WITH_A_CAUSE or not two.command:
+        return ""
+    return f"to tell the version from the mode, run the reference in the same interpreter: {two.command}"

@@ -1,0 +1,15 @@
+"""Which of its implementations an optimizer takes where a script does not say."""
+
+from __future__ import annotations
+
+from ..errors import NotAvailable
+from .presence import private
+
+
+def takes_foreach_on_the_cpu() -> bool | None:
+    """Whether torch's optimizers update parameters on the CPU in groups by default; None where it cannot be told."""
+    try:
+        devices = private("torch.utils._foreach_utils", "_get_foreach_kernels_supported_devices")()
+    except NotAvailable:
+        return None
+    return "cpu" in devices
