@@ -12,7 +12,7 @@ import torch
 
 from ..torch_private.dispatching import version_of, without_dispatch_modes, without_function_modes
 from ..torch_private.lazy import lazy_has_value
-from ..torch_private.xla_values import is_pending
+from ..torch_private.xla_tensors import is_pending
 from .digest import Digester, hash_text
 
 Read = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]

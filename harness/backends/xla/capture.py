@@ -18,7 +18,7 @@ from ...hooks.mode_protocol import Moment
 from ...records.graph_record import XLA_DUMP, xla_modules
 from ...torch_private.patches import Undo
 from ...torch_private.xla import note_xla_locations
-from ...torch_private.xla_values import xla_value_id
+from ...torch_private.xla_tensors import xla_value_id
 from ..captures import CaptureRequest
 from ..followed_calls import FollowedCall, KnownValues
 from .xla_calls import XlaCalls

@@ -22,6 +22,9 @@ from ...torch_private.xla import execute_pending, read_xla, xla_generator_kept
 ValueNumber = int
 """torch_xla's number of a value."""
 
+OVERWRITING = ("aten::copy",)
+"""Ops that give a new value by their schema, which torch_xla (2.9) writes over their first argument."""
+
 UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::nll_loss2d_forward": (1,)}
 """Results of which torch_xla (2.9) gives no value that counts, by their place: as the sum of the weights it gives 1,
 which its backward does not read."""
@@ -113,9 +116,14 @@ def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[Va
                 made: Sequence[Any] = [drawn.to("xla") for drawn in one.drawn]
             else:
                 named = {name: mapped(value, each) for name, each in one.keywords.items()}
-                outputs = one.operation(*mapped(value, one.arguments), **named)
+                arguments = mapped(value, one.arguments)
+                if one.operation.name() in OVERWRITING:
+                    before = one.given()[0]
+                    if before in held:
+                        values[before] = values[before].clone()
+                outputs = one.operation(*arguments, **named)
                 made = [] if outputs is None else list(leaves(outputs))
-                del outputs, named
+                del outputs, named, arguments
             pairs = zip(one.outputs, made, strict=True)
             values |= {number: tensor for number, tensor in pairs if number is not None}
             del made, pairs  # what is held here would be an output of the graph

@@ -29,7 +29,7 @@ from ...torch_private.dispatching import (
     without_function_modes,
 )
 from ...torch_private.operators import is_random, returns_view, view_behind, written_values
-from ...torch_private.xla_values import is_pending, xla_value_id
+from ...torch_private.xla_tensors import is_pending, xla_value_id
 
 BOOKKEEPING = "aten::_propagate_xla_data"
 """An op by which torch_xla says whose memory a new value is to have."""

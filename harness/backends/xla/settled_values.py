@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from ...torch_private.xla import read_xla
-from ...torch_private.xla_values import is_pending, xla_value_held, xla_value_id
+from ...torch_private.xla_tensors import is_pending, xla_value_held
 from .executed_again import ValueNumber
 
 
@@ -16,25 +16,25 @@ class SettledValues:
     tensor later, as to a gradient that is accumulated."""
 
     def __init__(self) -> None:
-        self._pending: list[tuple[str, torch.Tensor]] = []
+        self._pending: list[tuple[str, ValueNumber, torch.Tensor]] = []
         self._read: list[tuple[str, ValueNumber, torch.Tensor]] = []
 
-    def hold(self, name: str, tensor: torch.Tensor) -> None:
-        """Note what an xla tensor is now, whatever is written to it later."""
-        self._pending.append((name, xla_value_held(tensor)))
+    def hold(self, name: str, number: ValueNumber, tensor: torch.Tensor) -> None:
+        """Note what an xla tensor is now, the value of this number, whatever is written to it later."""
+        self._pending.append((name, number, xla_value_held(tensor)))
         self.read()
 
     def read(self) -> None:
         """Read what has its value by now."""
-        there = [(name, one) for name, one in self._pending if not is_pending(one)]
-        self._pending = [(name, one) for name, one in self._pending if is_pending(one)]
-        for (name, tensor), value in zip(there, read_xla([one for _, one in there]), strict=True):
-            self._read.append((name, xla_value_id(tensor), value))
+        there = [held for held in self._pending if not is_pending(held[-1])]
+        self._pending = [held for held in self._pending if is_pending(held[-1])]
+        for (name, number, _), value in zip(there, read_xla([one for *_, one in there]), strict=True):
+            self._read.append((name, number, value))
 
     @property
     def lacking(self) -> str | None:
         """The name of the first value that is not there yet."""
-        return next((name for name, _ in self._pending), None)
+        return next((name for name, *_ in self._pending), None)
 
     @property
     def numbers(self) -> set[ValueNumber]:

@@ -36,13 +36,16 @@ from ...torch_private.dispatching import (
 )
 from ...torch_private.operators import view_behind
 from ...torch_private.xla import own_reads, read_xla
-from ...torch_private.xla_values import is_pending, xla_value_id
-from .executed_again import UNREAD, Cut, ExecutedOp, Given, Program, ValueNumber
+from ...torch_private.xla_tensors import is_pending, xla_value_id
+from .executed_again import OVERWRITING, UNREAD, Cut, ExecutedOp, Given, Program, ValueNumber
 from .settled_values import SettledValues
 from .xla_kernels import XlaKernels
 
 NOTHING = ("_propagate_xla_data",)
 """Ops that torch_xla has for its own book-keeping."""
+
+OVERWRITTEN = 2**40
+"""So far apart are the numbers of values that one tensor of torch_xla has had."""
 
 ON_THE_DEVICE = (
     "the step draws random numbers by the device's own generator, which torch_xla has apart from torch's; in the mode "
@@ -83,6 +86,7 @@ class XlaStepRecorder:
         self._frames = StepFrames(script)
         self._twins: dict[ValueNumber, torch.Tensor] = {}
         self._alive: dict[ValueNumber, StorageWeakRef] = {}
+        self._written: dict[int, int] = {}
         self._values = SettledValues()
         self._seen: list[Watched] = []
         self._given: list[Watched] = []
@@ -134,7 +138,7 @@ class XlaStepRecorder:
 
         def look() -> None:
             if tensor.device.type == "xla":
-                self._values.hold(name, tensor)
+                self._values.hold(name, self._number(tensor), tensor)
             else:
                 self._seen.append(self._as_it_is(name, tensor))
 
@@ -147,7 +151,7 @@ class XlaStepRecorder:
             for name, tensor in tensors.items():
                 if tensor.device.type != "xla":
                     self._given.append(self._as_it_is(name, tensor))
-                elif xla_value_id(tensor) in self._twins or not is_pending(tensor):
+                elif self._number(tensor) in self._twins or not is_pending(tensor):
                     self._given.append(self._as_it_is(name, self._twin(tensor)))
 
         self._look(look)
@@ -214,8 +218,8 @@ class XlaStepRecorder:
         given = [one for one in leaves((*args, *kwargs.values())) if isinstance(one, (torch.Tensor, torch.device))]
         executed = None
         if "xla" in {(one if isinstance(one, torch.device) else one.device).type for one in given}:
-            named = {name: mapped(_noted, one) for name, one in kwargs.items()}
-            executed = ExecutedOp(operation, mapped(_noted, args), named)
+            named = {name: mapped(self._noted, one) for name, one in kwargs.items()}
+            executed = ExecutedOp(operation, mapped(self._noted, args), named)
         # What torch_xla has as a copy is a view of the twin, as the script has asked for: it is written to by nobody.
         ours = view_behind(operation) or operation
         arguments = mapped(self._ours, args)
@@ -257,7 +261,10 @@ class XlaStepRecorder:
         numbers: list[ValueNumber | None] = []
         for one, twin in zip(theirs, mine, strict=True):
             if isinstance(one, torch.Tensor) and one.device.type == "xla":
-                number = xla_value_id(one)
+                number = self._number(one)
+                if operation.name() in OVERWRITING and number in begun.executed.given():
+                    self._written[xla_value_id(one)] = self._written.get(xla_value_id(one), 0) + 1
+                    number = self._number(one)
                 self._twins[number], self._alive[number] = twin, StorageWeakRef(one.untyped_storage())
                 numbers.append(number)
             else:
@@ -278,8 +285,19 @@ class XlaStepRecorder:
             return self._twin(value) if value.device.type == "xla" else value
         return torch.device("cpu") if isinstance(value, torch.device) and value.type == "xla" else value
 
-    def _twin(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _noted(self, value: Any) -> Any:
+        """An argument as the program has it: tensors of the device by their numbers, copies of others."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        return Given(self._number(value)) if value.device.type == "xla" else value.detach().clone()
+
+    def _number(self, tensor: torch.Tensor) -> ValueNumber:
+        """The number of the value that a tensor has now, apart for what was written over it."""
         number = xla_value_id(tensor)
+        return number + self._written.get(number, 0) * OVERWRITTEN
+
+    def _twin(self, tensor: torch.Tensor) -> torch.Tensor:
+        number = self._number(tensor)
         if number not in self._twins:
             if is_pending(tensor):
                 raise NotReplayable(
@@ -332,15 +350,6 @@ class XlaStepRecorder:
 def _apart() -> Iterator[None]:
     with torch.no_grad(), bare_execution():
         yield
-
-
-def _noted(value: Any) -> Any:
-    """An argument as the program has it: tensors of the device by their numbers, copies of others."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    if value.device.type == "xla":
-        return Given(xla_value_id(value))
-    return value.detach().clone()
 
 
 def _shape(value: Any) -> Any:

@@ -18,7 +18,7 @@ from ...records.graph_record import Node
 from ...torch_private.dispatching import current_autograd_node, next_sequence_number
 from ...torch_private.operators import aten_overload
 from ...torch_private.xla import XLA_KEY
-from ...torch_private.xla_values import XLA_AUTOGRAD_KEY, xla_composites, xla_kernels
+from ...torch_private.xla_tensors import XLA_AUTOGRAD_KEY, xla_composites, xla_kernels
 from ..call_places import CallPlaces
 from ..called_operators import HARNESS, KeptFailure
 from ..captures import CaptureRequest

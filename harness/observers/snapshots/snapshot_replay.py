@@ -23,7 +23,7 @@ from ...tape.storages import viewed
 from ...tape.tape import Call, NotReplayable, Tape, mapped
 from ...torch_private.probing import annotate, compile_graph, fake_mode
 from ...torch_private.xla import start_xla
-from ...torch_private.xla_values import execute_hlo
+from ...torch_private.xla_tensors import execute_hlo
 from .snapshot_graph import DROPOUT, draws_alone, graph_of, scale_of
 from .snapshot_record import Hlo, Snapshot, outputs_of_own_draws
 

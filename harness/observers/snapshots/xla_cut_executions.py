@@ -18,7 +18,7 @@ from ...hooks.observer import Observer, Progress
 from ...tape.tape import Phase
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ...torch_private.xla import read_xla, xla_counter
-from ...torch_private.xla_values import count_pending, xla_data, xla_value_id
+from ...torch_private.xla_tensors import count_pending, xla_data, xla_value_id
 from .camera import Camera, is_finite
 from .cut_phases import CutPhases
 from .segments import Bound
