@@ -68,7 +68,7 @@ class ExecutedOp:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class StepCut:
     """All that was pending was executed here, and the values `alive` were held by somebody."""
 
     alive: frozenset[ValueNumber]
@@ -79,7 +79,7 @@ class Program:
     """A step: the values from before it, its ops and cuts, and its results by their names, with what they were."""
 
     inputs: dict[ValueNumber, torch.Tensor] = field(default_factory=dict)
-    ops: list[ExecutedOp | Cut] = field(default_factory=list)
+    ops: list[ExecutedOp | StepCut] = field(default_factory=list)
     results: dict[str, tuple[ValueNumber, torch.Tensor]] = field(default_factory=dict)
 
     def position_of(self) -> dict[ValueNumber, tuple[int, int]]:
@@ -107,7 +107,7 @@ def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[Va
         for number, content in program.inputs.items():
             values[number] = content.to("xla")
         for at, one in enumerate(program.ops):
-            if isinstance(one, Cut):
+            if isinstance(one, StepCut):
                 kept = held | one.alive | {number for number, place in last.items() if place > at} | {*program.inputs}
                 values = {number: tensor for number, tensor in values.items() if number in kept}
                 execute_pending()

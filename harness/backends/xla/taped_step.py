@@ -37,12 +37,15 @@ from ...torch_private.dispatching import (
 from ...torch_private.operators import view_behind
 from ...torch_private.xla import own_reads, read_xla
 from ...torch_private.xla_tensors import is_pending, xla_value_id
-from .executed_again import OVERWRITING, UNREAD, Cut, ExecutedOp, Given, Program, ValueNumber
+from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, StepCut, ValueNumber
 from .settled_values import SettledValues
 from .xla_kernels import XlaKernels
 
 NOTHING = ("_propagate_xla_data",)
 """Ops that torch_xla has for its own book-keeping."""
+
+HERE = ("xla", "cuda")
+"""The mode's device, and what a script says that asks for CUDA and gets it: `x.to(0)`."""
 
 OVERWRITTEN = 2**40
 """So far apart are the numbers of values that one tensor of torch_xla has had."""
@@ -217,7 +220,7 @@ class XlaStepRecorder:
             raise NotReplayable(f"the step calls the higher-order operator {operation}")
         given = [one for one in leaves((*args, *kwargs.values())) if isinstance(one, (torch.Tensor, torch.device))]
         executed = None
-        if "xla" in {(one if isinstance(one, torch.device) else one.device).type for one in given}:
+        if any((one if isinstance(one, torch.device) else one.device).type in HERE for one in given):
             named = {name: mapped(self._noted, one) for name, one in kwargs.items()}
             executed = ExecutedOp(operation, mapped(self._noted, args), named)
         # What torch_xla has as a copy is a view of the twin, as the script has asked for: it is written to by nobody.
@@ -283,12 +286,12 @@ class XlaStepRecorder:
         """What stands on the CPU for an argument."""
         if isinstance(value, torch.Tensor):
             return self._twin(value) if value.device.type == "xla" else value
-        return torch.device("cpu") if isinstance(value, torch.device) and value.type == "xla" else value
+        return torch.device("cpu") if isinstance(value, torch.device) and value.type in HERE else value
 
     def _noted(self, value: Any) -> Any:
         """An argument as the program has it: tensors of the device by their numbers, copies of others."""
         if not isinstance(value, torch.Tensor):
-            return value
+            return torch.device("xla") if isinstance(value, torch.device) and value.type in HERE else value
         return Given(self._number(value)) if value.device.type == "xla" else value.detach().clone()
 
     def _number(self, tensor: torch.Tensor) -> ValueNumber:
@@ -318,7 +321,7 @@ class XlaStepRecorder:
             del self._alive[number]
             if number not in watched:
                 del self._twins[number]
-        self._program.ops.append(Cut(frozenset(self._alive)))
+        self._program.ops.append(StepCut(frozenset(self._alive)))
 
     @contextmanager
     def _reads(self) -> Iterator[None]:
