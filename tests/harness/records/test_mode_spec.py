@@ -142,7 +142,7 @@ def test_name_and_base() -> None:
         ("cpu,backend=inductor", "backend", "key 'backend' belongs to compile, not to cpu"),
         ("lazy,fallback_random=on", "fallback_random", "belongs to compile and xla, not to lazy"),
         ("compile,fallback_random=yes", "fallback_random=yes", "known: off, on"),
-        ("lazy,decompose.tanh=off", "decompose.tanh", "belongs to compile and xla, not to lazy"),
+        ("lazy,decompose.tanh=off", "decompose.tanh", "belongs to compile, not to lazy"),
         ("compile,execute=op", "execute", "key 'execute' belongs to lazy and xla, not to compile"),
         ("lazy,execute=ops", "execute=ops", "did you mean 'op'?"),
         ("cpu,mark_step=off", "mark_step", "key 'mark_step' belongs to lazy and xla, not to cpu"),
