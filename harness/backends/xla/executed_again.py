@@ -8,6 +8,7 @@ has the bits that it had; values that change it are looked for by halving, and l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,9 @@ which its backward does not read."""
 
 MOST_EXECUTIONS = 12
 """So often one step is executed again to find which values can be read, each time compiled anew."""
+
+READING_SECONDS = 20.0
+"""For so long more values of a step are looked for; what is not known then is compiled by itself where it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +156,10 @@ def read_values(program: Program, wanted: Mapping[ValueNumber, str], unreadable:
     Of the names [a b c d] with c to blame [a b c d] and [] are tried, then [a b] is read, [c d] and [c] fail, and [d]
     is read.
     """
-    known, left = ReadValues(), MOST_EXECUTIONS
+    known, left, until = ReadValues(), MOST_EXECUTIONS, time.monotonic() + READING_SECONDS
     waiting = [sorted({*wanted.values()} - unreadable)]
     whole = waiting[0]
-    while waiting and left:
+    while waiting and left and time.monotonic() < until:
         names, left = waiting.pop(), left - 1
         found = executed_again(program, [number for number, name in wanted.items() if name in names])
         if found is not None:
