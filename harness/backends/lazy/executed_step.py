@@ -13,11 +13,10 @@ core's own execution gave must have the same bits, or there is no tape.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -37,7 +36,6 @@ from ...torch_private import dispatching
 from ...torch_private.dispatching import (
     InterceptedOps,
     Overrides,
-    bare_execution,
     registered_operation,
     without_dispatch_modes,
     without_function_modes,
@@ -57,13 +55,12 @@ from ..call_places import CallPlaces
 from ..called_operators import is_called_by_harness
 from ..dispatched_support import as_tensor
 from ..followed_calls import named_frame
+from ..held_back_step import HeldBackStep, apart
 from .lazy_following import COPIES
 from .pending_graph import KernelCalled, PendingGraph
 from .taped_values import TapedValues
 from .torchscript_tape import executed_graph
 from .unfilled_memory import UnfilledMemory
-
-Found = TypeVar("Found")
 
 TORCH = Path(torch.__file__).parent
 OBSERVING = (
@@ -73,14 +70,12 @@ OBSERVING = (
 """Files whose frames stand between the call of an op and who calls it, where every op is seen."""
 
 
-class LazyStepRecorder:
+class LazyStepRecorder(HeldBackStep):
     """Records from `start` to `stop`, as `tape.tape_recorder` does where ops have values. Whatever cannot be taken ends
     the tape, with the `reason`, and not the training."""
 
-    unroller = None
-
     def __init__(self, step: int, script: str) -> None:
-        self.reason: str | None = None
+        super().__init__()
         self._step = step
         self._script = script
         self._log = CallLog()
@@ -93,13 +88,12 @@ class LazyStepRecorder:
         self._seen: list[Watched] = []
         self._given: list[Watched] = []
         self._settings: Mapping[str, Any] = {}
-        self._undo: list[Callable[[], Any]] = []
         self._starts: list[Watched] = []
         self._phase: Phase = "data"
         self._iteration = 0
         self._first: dict[Hashable, int] = {}
         self._frames = StepFrames(script)
-        self._open = self._executing = self._is_over = False
+        self._executing = False
         self._executions = 0
         self._generator = torch.empty(0)
 
@@ -118,13 +112,6 @@ class LazyStepRecorder:
         self._undo.append(lambda: mode.__exit__(None, None, None))
         self._executions = _executions()
         self._open = True
-
-    def stop(self) -> None:
-        """Look at nothing any more. May be called twice."""
-        self._open = False
-        undo, self._undo = self._undo, []
-        for one in reversed(undo):
-            one()
 
     def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
         """Take note of what the step starts from, by names."""
@@ -206,7 +193,7 @@ class LazyStepRecorder:
         if self.reason is not None:
             raise NotReplayable(self.reason)
         watched = list(self._seen)
-        with _apart():
+        with apart():
             for name, tensor in self._watched:
                 if not lazy_has_value(tensor):
                     raise NotReplayable(f"{name} was not executed when the step had ended")
@@ -289,7 +276,7 @@ class LazyStepRecorder:
         """Take down a copy between the CPU and the core: `real` is what it gave."""
         copying: Any = registered_operation("aten._to_copy.default")
         options = {"dtype": real.dtype}
-        with _apart():
+        with apart():
             taken = self._log.take(copying, (source,), options, call.place, grad=False)
             copy = copying(source, **options)
             self._log.complete(copying, (source,), options, taken, copy, call.frames)
@@ -310,7 +297,7 @@ class LazyStepRecorder:
         operation, after = call.kernel.operation, generator_state("cpu")
         set_generator_state("cpu", self._generator)
         try:
-            with _apart():
+            with apart():
                 taken = self._log.take(operation, arguments, keywords, call.place, grad=False)
                 results = operation(*arguments, **keywords)
                 self._log.complete(operation, arguments, keywords, taken, results, call.frames)
@@ -362,7 +349,7 @@ class LazyStepRecorder:
         self._generator = generator_state("cpu")
         set_generator_state("cpu", execution.generator)
         try:
-            with _apart():
+            with apart():
                 results = executed_graph(self._log, graph, inputs, known)
 
                 def once_more(others: list[torch.Tensor]) -> list[Any]:
@@ -401,28 +388,6 @@ class LazyStepRecorder:
 
             self._look(complete)
         return outputs
-
-    def _look(self, look: Callable[[], Found]) -> Found | None:
-        """What `look` finds; nothing is seen of what it executes, and no failure leaves it. None once nobody looks."""
-        if not self._open or self.reason is not None:
-            return None
-        self._open = False
-        try:
-            with without_dispatch_modes(), without_function_modes():
-                return look()
-        except NotReplayable as found:
-            self.give_up(str(found))
-        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
-            self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
-        finally:
-            self._open = True
-        return None
-
-
-@contextmanager
-def _apart() -> Iterator[None]:
-    with torch.no_grad(), bare_execution():
-        yield
 
 
 def _goes_to_the_cpu(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -86,16 +86,6 @@ class Program:
     ops: list[ExecutedOp | StepCut] = field(default_factory=list)
     results: dict[str, tuple[ValueNumber, torch.Tensor]] = field(default_factory=dict)
 
-    def position_of(self) -> dict[ValueNumber, tuple[int, int]]:
-        """By the values that the ops gave, the position of the call, and which of its flat results it is."""
-        return {
-            number: (one.position, at)
-            for one in self.ops
-            if isinstance(one, ExecutedOp)
-            for at, number in enumerate(one.outputs)
-            if number is not None
-        }
-
 
 def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[ValueNumber, torch.Tensor] | None:
     """The values `wanted`, on the CPU, and those that the inputs have at the end; None where the step gives other

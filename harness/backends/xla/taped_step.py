@@ -29,14 +29,12 @@ from ...tape.tape import CompiledNode, NotReplayable, Tape, Watched, leaves, map
 from ...tape.tape_recorder import is_off_tape
 from ...torch_private.dispatching import (
     InterceptedOps,
-    bare_execution,
     is_operation_overload,
-    without_dispatch_modes,
-    without_function_modes,
 )
 from ...torch_private.operators import view_behind
 from ...torch_private.xla import own_reads, read_xla
 from ...torch_private.xla_tensors import is_pending, xla_value_id
+from ..held_back_step import HeldBackStep, apart
 from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, StepCut, ValueNumber
 from .settled_values import SettledValues
 from .xla_kernels import XlaKernels
@@ -70,17 +68,15 @@ class BegunOp:
     taken: NotedCall
 
 
-class XlaStepRecorder:
+class XlaStepRecorder(HeldBackStep):
     """Records from `start` to `stop`, as `tape.tape_recorder` does where ops have values. Whatever cannot be taken ends
     the tape, with the `reason`, and not the training. `observe_cuts` has a function called after each cut; `unreadable`
     is what is known of all steps of a run (see `read_values`)."""
 
-    unroller = None
-
     def __init__(
         self, step: int, script: str, observe_cuts: Callable[..., Callable[[], None]], unreadable: set[str]
     ) -> None:
-        self.reason: str | None = None
+        super().__init__()
         self._step = step
         self._observe_cuts = observe_cuts
         self._unreadable = unreadable
@@ -95,8 +91,6 @@ class XlaStepRecorder:
         self._given: list[Watched] = []
         self._starts: list[Watched] = []
         self._settings: Mapping[str, Any] = {}
-        self._undo: list[Callable[[], Any]] = []
-        self._open = self._is_over = False
 
     def start(self) -> None:
         self._settings = current_settings()
@@ -111,13 +105,6 @@ class XlaStepRecorder:
             self._observe_cuts(lambda: None, lambda: None if self._is_over else self._look(self._cut)),
         ]
         self._open = True
-
-    def stop(self) -> None:
-        """Look at nothing any more. May be called twice."""
-        self._open = False
-        undo, self._undo = self._undo, []
-        for one in reversed(undo):
-            one()
 
     def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
         """Take note of what the step starts from, by names."""
@@ -176,7 +163,7 @@ class XlaStepRecorder:
         if self.reason is not None:
             raise NotReplayable(self.reason)
         watched = list(self._seen)
-        with _apart():
+        with apart():
             self._values.read()
             if self._values.lacking is not None:
                 raise NotReplayable(f"{self._values.lacking} was not executed when the step had ended")
@@ -246,7 +233,7 @@ class XlaStepRecorder:
             self._log.complete(operation, arguments, keywords, taken, outputs, frames)
             return
         after = generator_state("cpu")
-        with _apart():
+        with apart():
             for moved in taken.generators:
                 set_generator_state(moved.device, moved.state)
             twins = operation(*arguments, **keywords)
@@ -333,26 +320,8 @@ class XlaStepRecorder:
             self._open = before
 
     def _look(self, look: Callable[[], Any]) -> Any:
-        """What `look` finds; nothing is seen of what it executes, and no failure leaves it. None once nobody looks."""
-        if not self._open or self.reason is not None:
-            return None
-        self._open = False
-        try:
-            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-                return look()
-        except NotReplayable as found:
-            self.give_up(str(found))
-        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
-            self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
-        finally:
-            self._open = True
-        return None
-
-
-@contextmanager
-def _apart() -> Iterator[None]:
-    with torch.no_grad(), bare_execution():
-        yield
+        with torch.no_grad():
+            return super()._look(look)
 
 
 def _shape(value: Any) -> Any:
