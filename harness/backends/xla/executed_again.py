@@ -80,16 +80,18 @@ class StepCut:
 
 @dataclass(slots=True, eq=False)
 class Program:
-    """A step: the values from before it, its ops and cuts, and its results by their names, with what they were."""
+    """A step: the values from before it, its ops and cuts, and its results by their names, with what they were.
+    `rewritten` are values that an op writes past every name, which are asked for as they are at the end."""
 
     inputs: dict[ValueNumber, torch.Tensor] = field(default_factory=dict)
     ops: list[ExecutedOp | StepCut] = field(default_factory=list)
     results: dict[str, tuple[ValueNumber, torch.Tensor]] = field(default_factory=dict)
+    rewritten: set[ValueNumber] = field(default_factory=set)
 
 
 def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[ValueNumber, torch.Tensor] | None:
-    """The values `wanted`, on the CPU, and those that the inputs have at the end; None where the step gives other
-    results with these values held than it gave. Raises what torch_xla raises."""
+    """The values `wanted`, on the CPU, and those that are rewritten as they are at the end; None where the step gives
+    other results with these values held than it gave. Raises what torch_xla raises."""
     held = {*wanted, *(number for number, _ in program.results.values())}
     last = {number: at for at, one in enumerate(program.ops) if isinstance(one, ExecutedOp) for number in one.given()}
     values: dict[ValueNumber, torch.Tensor] = {}
@@ -122,7 +124,7 @@ def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[Va
             values |= {number: tensor for number, tensor in pairs if number is not None}
             del made, pairs  # what is held here would be an output of the graph
         execute_pending()
-        read = held | {*program.inputs}
+        read = held | program.rewritten
         numbers = [number for number in values if number in read]
         found = dict(zip(numbers, read_xla([values[number] for number in numbers]), strict=True))
     same = all(number in found and is_same(found[number], real) for number, real in program.results.values())

@@ -44,6 +44,12 @@ class XlaKernels:
             for number in numbers
             if number is not None
         }
+        program.rewritten = {
+            number
+            for position, one in computing.items()
+            for view in one.written_views()
+            if position in self._ops and (number := self._ops[position].number_of(view, one.call)) is not None
+        }
         try:
             known = read_values(program, wanted, unreadable)
         except Exception as error:  # noqa: BLE001, a compiler may raise anything
