@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -60,7 +60,17 @@ class FollowedCall:
     results: list[Value] = field(default_factory=list)
 
 
-class FollowedKernels:
+class Numbered(Protocol):
+    """What follows calls knows each of them by a number."""
+
+    @property
+    def number(self) -> int: ...
+
+
+Noted = TypeVar("Noted", bound=Numbered)
+
+
+class FollowedKernels(Generic[Noted]):
     """The `kernels` of the dispatch key `key` replaced by ones that show each call, until `close`.
 
     `before` is asked for the record of a call before it runs (None: nobody wants it), `after` is given that
@@ -71,8 +81,8 @@ class FollowedKernels:
         self,
         kernels: Mapping[Any, Callable[..., Any]],
         key: str,
-        before: Callable[[Any, Sequence[Any], Mapping[str, Any]], FollowedCall | None],
-        after: Callable[[FollowedCall, Any], None],
+        before: Callable[[Any, Sequence[Any], Mapping[str, Any]], Noted | None],
+        after: Callable[[Noted, Any], None],
     ) -> None:
         self._before = before
         self._after = after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..runs.journal import StepRecord
@@ -88,15 +88,35 @@ def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[i
     return found
 
 
-def batch_setup(
-    a: RecordedRun, b: RecordedRun, drifting_from: int | None, from_the_model: Collection[int] = ()
-) -> list[SetupDifference]:
-    """The first batch that differs, and the first that differs though it does not come from the model.
+ROUNDED = 64.0
+"""So many roundings of its dtype, by its norm, may a batch that a mode computes itself be from the reference's: it is
+the same after some ops, and computed by other kernels."""
 
-    `drifting_from` is the first step that computed something else.
+
+def rounded_arguments(forced: RecordedRun | None) -> set[int]:
+    """The arguments of the models that a mode computes within its step, where it comes from the reference's state, as
+    the reference has them but for rounding, by their places: noise that is mixed into a batch on the device."""
+    largest: dict[int, float] = {}
+    for event in () if forced is None else forced.journal.events("own-batch"):
+        for place, apart in event["arguments"]:
+            largest[int(place)] = max(largest.get(int(place), 0.0), math.inf if apart is None else float(apart))
+    return {place for place, apart in largest.items() if apart <= ROUNDED}
+
+
+def batch_setup(
+    a: RecordedRun,
+    b: RecordedRun,
+    drifting_from: int | None,
+    from_the_model: Collection[int] = (),
+    rounded: Collection[int] = (),
+) -> list[SetupDifference]:
+    """The first batch that differs, and the first that differs though it does not come from the model, and by more than
+    rounding.
+
+    `drifting_from` is the first step that computed something else, `rounded` are arguments that do so by no more.
     """
     equal_after_drift: set[int] = set()
-    follows = None
+    follows = by_rounding = None
     for ours, theirs in common_steps(a.journal, b.journal):
         # after the training has come apart an argument may come from the model: equal once more, it is data
         late = drifting_from is not None and ours.step > drifting_from
@@ -109,11 +129,13 @@ def batch_setup(
         for place, left, equal in compared:
             if equal and late:
                 equal_after_drift.add(place)
+            elif not equal and place in rounded:
+                by_rounding = by_rounding or replace(_differing(ours.step, place, left), harmless="rounding")
             elif not equal and place not in from_the_model and (not late or place in equal_after_drift):
                 return [*([follows] if follows else []), _differing(ours.step, place, left)]
             elif not equal and follows is None:
                 follows = _differing(ours.step, place, left, follows=True)
-    return [follows] if follows else []
+    return [one for one in (follows, by_rounding) if one is not None]
 
 
 def compared_arguments(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:

@@ -135,11 +135,13 @@ def setup_differences(
     state_a: TensorFile | None = None,
     state_b: TensorFile | None = None,
     from_the_model: Collection[int] = (),
+    rounded: Collection[int] = (),
 ) -> list[SetupDifference]:
     """Compare what went into two runs, the first occurrence of each kind and name, a cause before its consequence.
 
     `state_a` and `state_b` are the states that step 0 began with; without them distances between initial
-    values are told by their digests. The arguments `from_the_model` are known to be made by the training itself.
+    values are told by their digests. The arguments `from_the_model` are known to be made by the training itself, those
+    `rounded` to be computed by the mode as the reference has them but for rounding.
     """
     drifting_from = first_computed_difference(a, b)
     found, left, right = [], a.manifest, b.manifest
@@ -161,7 +163,7 @@ def setup_differences(
     found += initial_differences(a, b, state_a, state_b)
     found += hyper_differences(a, b, drifting_from)
     found += generator_setup(a, b)
-    found += batch_setup(a, b, drifting_from, from_the_model)
+    found += batch_setup(a, b, drifting_from, from_the_model, rounded)
     counts = [len(run.journal.steps) for run in (a, b)]
     # A run that failed is shorter for that reason
     failed = any(one.failed and one.status != "nonfinite" for one in (left, right))

@@ -16,7 +16,7 @@ from ..drift.nonfinite import nonfinite
 from ..drift.recorded_drift import Repetition, repetition
 from ..drift.referee_accuracy import Accuracy
 from ..drift.run_comparison import RunComparison, compare_runs
-from ..drift.setup_difference import SetupDifference, made_by_the_training
+from ..drift.setup_difference import SetupDifference, made_by_the_training, rounded_arguments
 from ..drift.setup_triage import environment_differences, setup_differences
 from ..drift.step_score import StepScore
 from ..drift.verdict import VerdictEvidence, decide
@@ -180,7 +180,8 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     several = evidence.one_against_several
     compared = whole_batch_compared(a, b) if several else compare_runs(a, b)
     states = (_first_state(a, evidence.a_again), _first_state(b, evidence.b_again))
-    setup = setup_differences(a, b, *states, from_the_model=made_by_the_training(b, evidence.forced))
+    own, rounded = made_by_the_training(b, evidence.forced), rounded_arguments(evidence.forced)
+    setup = setup_differences(a, b, *states, from_the_model=own, rounded=rounded)
     if several:
         setup = [one for one in setup if one.kind not in OF_ONE_RANK]
     by_values = ended_by_values(a, b, evidence.forced)

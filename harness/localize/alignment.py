@@ -44,6 +44,7 @@ ALIASES = {
     "_unsafe_index": "index",
     "_unsafe_masked_index": "index",
     "norm": "linalg_vector_norm",
+    "reshape": "clone",
 }
 """Names under which compilers, and devices with kernels of other ops, know what eager mode calls otherwise."""
 
@@ -74,7 +75,11 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     firm = _by_readers(left, right, firm)
     loose = _paired(left, right, firm, lambda unit: unit.place, lambda unit: unit.name)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
+    loose |= _about_the_same(left, right, firm | loose)
     pairs = firm | loose
+    joined, left, right = _with_products(a, b, left, right, pairs)
+    loose |= joined
+    pairs |= joined
     back = {j: i for i, j in pairs.items()}
     same = alike(a), alike(b)
     left, right = _with_repeats(left, pairs, right, *same), _with_repeats(right, back, left, *same[::-1])
@@ -128,6 +133,51 @@ def _with_repeats(
             found[home] = replace(found[home], nodes=tuple(sorted((*found[home].nodes, *units[number].nodes))))
             found[number] = replace(units[number], nodes=())
     return found
+
+
+def _about_the_same(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Mapping[int, int]) -> dict[int, int]:
+    """Pair what `pairs` does not, where in one place one op of a name is about the same parameters, states or gradients
+    on each side, wherever in the order: the sum that is a bias's gradient, after the weight's or before."""
+    found: list[dict[Hashable, list[int]]] = [{}, {}]
+    for units, taken, known in ((left, pairs.keys(), found[0]), (right, {*pairs.values()}, found[1])):
+        for number, unit in enumerate(units):
+            about = tuple(one for one in unit.look if isinstance(one, str))
+            if about and number not in taken:
+                known.setdefault((unit.place, unit.name, about), []).append(number)
+    mine, yours = found
+    return {mine[key][0]: yours[key][0] for key in mine if len(mine[key]) == len(yours.get(key, ())) == 1}
+
+
+def _with_products(
+    a: StorageFlow, b: StorageFlow, left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Mapping[int, int]
+) -> tuple[dict[int, int], list[OpUnit], list[OpUnit]]:
+    """Pair an `addmm` with the `mm` and the `add` that the other side has in its place, and no op for either: torch
+    takes a linear layer of more than two dimensions apart on devices of torch_xla. Those become one unit of that name.
+    """
+    sides, joined = [list(left), list(right)], dict[int, int]()
+    free = [[n for n in range(len(left)) if n not in pairs], sorted({*range(len(right))} - {*pairs.values()})]
+    for whole, parts, flow in ((0, 1, b), (1, 0, a)):
+        waiting: dict[Hashable, list[int]] = {}
+        for number in free[whole]:
+            if sides[whole][number].name == "addmm":
+                waiting.setdefault(sides[whole][number].place, []).append(number)
+        units = sides[parts]
+        products: dict[FlowValue, int] = {}
+        for number in free[parts]:
+            unit = units[number]
+            node = flow.nodes[unit.nodes[0]]
+            if unit.name == "mm" and len(unit.nodes) == 1:
+                products |= {use.value: number for use in node.made}
+            elif unit.name == "add" and len(unit.nodes) == 1 and waiting.get(unit.place):
+                product = next((products.pop(use.value) for use in node.reads if use.value in products), None)
+                if product is not None and units[product].place == unit.place:
+                    found = waiting[unit.place].pop(0)
+                    joined |= {found: product} if whole == 0 else {product: found}
+                    units[product] = replace(
+                        units[product], name="addmm", nodes=(*units[product].nodes, *unit.nodes), readers=unit.readers
+                    )
+                    units[number] = replace(unit, nodes=())
+    return joined, sides[0], sides[1]
 
 
 def _by_readers(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int]) -> dict[int, int]:

@@ -11,7 +11,7 @@ import torch
 from ..tape.tape import GeneratorState, View, leaves
 from ..torch_private.operators import argument_names
 from .storage_flow import FlowNode, Use, layout_of
-from .value_links import Links, arguments_of, common_reads, is_turned_product
+from .value_links import Links, are_folded, arguments_of, common_reads, is_turned_product
 
 LAYOUT = "another layout"
 """The same values in another order in memory: the call computes the same, and its kernel may be another one."""
@@ -20,6 +20,11 @@ PART = "another layout or part of a tensor"
 
 TURNED = "computes the transpose of the product, from both transposed and exchanged"
 """Another order of the same sums: the kernel is the same one for other sizes and strides."""
+
+FOLDED = "takes the same elements in other dimensions"
+"""A sum over the first two of three dimensions is one over the first of two: the kernel is that for other sizes."""
+
+SUMS = ("sum", "mean")
 
 NAMELESS = ("self", "other")
 """Arguments of schemas whose names say nothing: `mul(self, other)`."""
@@ -32,6 +37,8 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
     have for it, which may take its arguments in another order."""
     if is_turned_product(left, right, links):
         return [TURNED]
+    if is_folded_sum(left, right, links):
+        return [FOLDED]
     if left.call.name.strip("_") != right.call.name.strip("_"):
         return _of_other_op(left, right, links)
     ours, theirs = _by_name(left), _by_name(right)
@@ -60,6 +67,25 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
         shown = f" ({', '.join(map(plain_text, values))})" if values else ""
         found.append(f"only {'the reference' if name in ours else 'the other mode'} is given {name}{shown}")
     return list(dict.fromkeys(found))
+
+
+def is_folded_sum(left: FlowNode, right: FlowNode, links: Links) -> bool:
+    """Whether two sums are over the same elements of one tensor, which one side sees in fewer dimensions: their results
+    have as many elements, in the same order."""
+    if left.call.op != right.call.op or left.call.name not in SUMS:
+        return False
+    if not (len(left.reads) == len(right.reads) == len(left.made) == len(right.made) == 1):
+        return False
+    taken = left.reads[0], right.reads[0]
+    given = left.made[0].view, right.made[0].view
+    sizes = {math.prod(view.size) for view in given}
+    return (
+        links.are_linked(*(one.value for one in taken))
+        and taken[0].view.size != taken[1].view.size
+        and are_folded(*(one.view for one in taken))
+        and len(sizes) == 1
+        and given[0].dtype == given[1].dtype
+    )
 
 
 def _of_other_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:

@@ -18,7 +18,7 @@ from ..tape.tape import Tape, Watched
 from .argument_differences import LAYOUT, PART
 from .hybrid import Instead, Mixture, MixtureExecution, TapePair, storage_read
 from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
-from .local_error import LocalError, exact_block, results_of
+from .local_error import LocalError, exact_block
 from .selections import names_other_elements
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
@@ -70,8 +70,8 @@ class Examined:
     the other bits, or with which its kernel does; `terms` counts the elements of one of them to one of a result.
     `elsewhere` says of an op that gives places that other elements lie there, `once` of one that computes each element
     by itself that its results are of 16 bits: it does so in float32, and rounds them once. What is told something else
-    means results that are `meant` roundings apart, in exact arithmetic on the same inputs. What differs is a `single`
-    number, or several."""
+    means results that are `meant` times what rounding makes of them apart, in exact arithmetic on the same inputs. What
+    differs is a `single` number, or several."""
 
     suspect: Suspect
     differs: bool | None
@@ -213,15 +213,18 @@ def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
 
 def _apart_exactly(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]) -> float:
     """How far two versions of a block are apart in double, where rounding is no reason: the largest distance of a
-    result, in roundings of the precision that side a has it in. Zero where that is not known."""
+    result, over what rounding of its inputs, and in the precision that side a has it in, makes. Zero where that is not
+    known."""
     found = [0.0]
     with suppress(Exception):  # an op may raise anything on doubles
-        exact = [exact_values(slices[side]) for side in SIDES]
-        if not any(not_exact for _, not_exact in exact):
-            values = (results_of(one) for one, _ in exact)
-            for a, b, recorded in zip(*values, results["a"], strict=True):
+        (_, mine_not), (theirs, theirs_not) = (exact_values(slices[side]) for side in SIDES)
+        if not mine_not and not theirs_not:
+            exact = exact_block(slices["a"])
+            for number, recorded in enumerate(results["a"]):
+                name = f"output {number}"
+                a, b = exact.values[name], theirs[name]
                 if recorded.is_floating_point() and a.shape == b.shape and bool(a.any()):
-                    found.append(in_roundings(relative(a, b), precision(recorded, recorded)))
+                    found.append(exact.distance(name, b, recorded.dtype))
     return max(found)
 
 

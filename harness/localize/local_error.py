@@ -91,11 +91,21 @@ class ExactResults:
             leaning.lean,
         )
 
+    def distance(self, name: str, other: torch.Tensor, dtype: torch.dtype) -> float:
+        """How far another exact result of the same shape is, over what rounding of the inputs and of the result in its
+        dtype makes."""
+        distance, _ = _norm((other.double() - self.values[name].double()).reshape(-1))
+        scale = self._scale(name, dtype)
+        return 0.0 if not distance else distance / scale if scale else math.inf
+
+    def _scale(self, name: str, dtype: torch.dtype) -> float:
+        unit = UNIT_ROUNDOFF.get(str(dtype).removeprefix("torch."), 2.0**-24)
+        return self._spread[name] + unit * float(self.values[name].double().reshape(-1).norm())
+
     def _error(self, name: str, result: torch.Tensor, exact: torch.Tensor) -> LocalError:
-        unit = UNIT_ROUNDOFF.get(str(result.dtype).removeprefix("torch."), 2.0**-24)
         everywhere = result.double() - exact
         distance, apart = _norm(everywhere.reshape(-1))
-        scale = self._spread[name] + unit * float(exact.reshape(-1).norm())
+        scale = self._scale(name, result.dtype)
         rho = 0.0 if not distance else distance / scale if scale else math.inf
         above, below = int((apart > 0).sum()), int((apart < 0).sum())
         lean = (above - below) / (above + below) if above + below else 0.0

@@ -20,7 +20,7 @@ from .examination import Examined, examine
 from .found_culprits import Describer, kernel_of, place_of
 from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, TapePair, Values, execute, paired
-from .hybrid_tests import HybridTests, Infeasible, Scorer
+from .hybrid_tests import Drift, HybridTests, Infeasible, Scorer
 from .layouts import both_in_words, looks_of
 from .left_over import left_over
 from .proofs import Proofs, prove
@@ -110,10 +110,12 @@ class Held:
 @dataclass(slots=True, eq=False)
 class LocalizedStep:
     """What was found in one step. `controls` says of each side whether its tape, executed here, gives its own
-    values again."""
+    values again. `control_scores` how far it is from them otherwise, as a multiple of the reference's rounding noise:
+    infinity where whole numbers differ."""
 
     pair: TapePair
     controls: Mapping[Side, bool]
+    control_scores: Mapping[Side, float]
     kernels: Mapping[Side, Found]
     examined: Mapping[int, Examined]
     causes: list[Cause]
@@ -183,12 +185,13 @@ def localize_step(
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, one) for one in causes]))
     values = execute(pair, Mixture("b"))
     tests.measured(Mixture("b"), values)
-    controls: dict[Side, bool] = {"b": _gives_itself(sides["b"], values, noise)}
+    again: dict[Side, Drift] = {"b": _from_itself(sides["b"], values, noise)}
     del values  # a copy of all that the step gave
     proofs = prove(tests, causes, threshold)
     beyond = proofs.whole.score > threshold or proofs.whole.discrete
     chosen = with_choices_of_reference(pair, scorer, differing) if beyond else None
-    controls["a"] = _gives_itself(sides["a"], execute(pair, Mixture("a")), noise)
+    again["a"] = _from_itself(sides["a"], execute(pair, Mixture("a")), noise)
+    controls = {side: one.is_none for side, one in again.items()}
 
     def kernel(side: Side, numbers: Sequence[int]) -> str | None:
         held = sides[side]
@@ -204,7 +207,8 @@ def localize_step(
         places = [place_of(pair, examined, one.cause) for one in followed.causes]
         culprits = with_batch(culprits, places, followed, labels["a"])
         notes += followed.notes
-    return LocalizedStep(pair, controls, kernels, examined, causes, proofs, culprits, chosen, left, notes)
+    scores = {side: math.inf if one.discrete else one.score for side, one in again.items()}
+    return LocalizedStep(pair, controls, scores, kernels, examined, causes, proofs, culprits, chosen, left, notes)
 
 
 def followed_preparation(sides: Mapping[Side, Held], own: Collection[str]) -> dict[str, object]:
@@ -267,9 +271,9 @@ def _verified(pair: TapePair, side: Side, held: Held) -> tuple[Found, Kernels]:
     return verify(pair, side, held.digests(), held.calls)
 
 
-def _gives_itself(held: Held, values: Values, noise: Noise) -> bool:
-    """Whether these values, of a side's tape executed by its own kernels, are those that it has recorded."""
-    return Scorer(held.tape.expected(), noise).drift(values).is_none
+def _from_itself(held: Held, values: Values, noise: Noise) -> Drift:
+    """How far these values, of a side's tape executed by its own kernels, are from those that it has recorded."""
+    return Scorer(held.tape.expected(), noise).drift(values)
 
 
 def _causes(

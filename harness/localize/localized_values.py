@@ -22,7 +22,7 @@ from .examination import Examined, examined_block
 from .hybrid import Mixture, MixtureExecution, TapePair
 from .local_error import results_of
 from .step_memory import Memory
-from .storage_flow import SIDES, FlowValue, Side, Use
+from .storage_flow import SIDES, FlowValue, Side, Use, is_contiguous
 from .suspects import Suspect
 
 
@@ -169,12 +169,6 @@ class Values:
     def size(self) -> int:
         """Bytes."""
         return sum(one.numel() * one.itemsize for one in self.tensors.values())
-
-
-def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
-    return 0 in size or all(
-        n == 1 or step == math.prod(size[at + 1 :]) for at, (n, step) in enumerate(zip(size, stride, strict=True))
-    )
 
 
 def base_of(data: torch.Tensor, views: Sequence[View], *, aligned: bool = False) -> tuple[ScriptTensor, torch.Tensor]:

@@ -156,6 +156,7 @@ def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object
         "left": found.left,
         "culprits": found.culprits,
         "controls": dict(found.controls),
+        "control_scores": dict(found.control_scores),
         "blocks": len(found.pair.blocks),
         "flagged": sum(one.differs is not False for one in found.examined.values()),
         "calls": calls,

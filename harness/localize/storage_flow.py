@@ -82,6 +82,12 @@ def layout_of(view: View) -> Layout:
     return view.offset, view.size, view.stride
 
 
+def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
+    return 0 in size or all(
+        n == 1 or step == math.prod(size[at + 1 :]) for at, (n, step) in enumerate(zip(size, stride, strict=True))
+    )
+
+
 def flow_of(tape: Tape) -> StorageFlow:
     """Tell apart every content of every storage. Raises NotReplayable when this torch lacks one of the ops."""
     versions: dict[int, int] = {}

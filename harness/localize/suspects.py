@@ -11,6 +11,7 @@ from ..records.culprit import AGAIN
 from ..tape.tape import SCRATCH
 from ..torch_private.operators import view_behind
 from .argument_differences import (
+    FOLDED,
     GENERATOR,
     LAYOUT,
     PART,
@@ -41,6 +42,7 @@ KINDS: Mapping[tuple[str, ...], Kind] = {
     (WIRING,): "structure",
     (LAYOUT,): "kernel",
     (TURNED,): "kernel",
+    (FOLDED,): "kernel",
 }
 """What a call is that differs in nothing but this."""
 
@@ -76,7 +78,7 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
             found[number] = Suspect(number, kind, tuple(reasons))
         elif left.call.op != right.call.op:
             found[number] = Suspect(number, "kernel", (f"{left.call.op} against {right.call.op}",))
-        if WIRING in reasons or TURNED in reasons or any(reason.startswith("shape ") for reason in reasons):
+        if {WIRING, TURNED, FOLDED}.intersection(reasons) or any(reason.startswith("shape ") for reason in reasons):
             pair.own_reads.add(number)
     return found
 

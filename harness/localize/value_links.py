@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..tape.tape import View, leaves
 from ..torch_private.operators import view_behind
 from .blocks import Block
 from .repeats import again_within
-from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
+from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, is_contiguous, layout_of, other
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,11 @@ class Links:
     again: dict[Side, dict[int, int]] = field(default_factory=lambda: {"a": {}, "b": {}})
 
     def connect(self, a: Use, b: Use) -> None:
-        """Let both values stand for each other where nothing does yet."""
+        """Let both values stand for each other where nothing does yet, though one side has folded dimensions."""
         if a.view.size != b.view.size:
-            return
+            if not are_folded(a.view, b.view):
+                return
+            a = Use(replace(a.view, size=b.view.size, stride=b.view.stride), a.value)
         self.of["a"].setdefault(a.value, Link(a.view, b.view, b.value))
         self.of["b"].setdefault(b.value, Link(b.view, a.view, a.value))
 
@@ -96,7 +99,19 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
     unpaired: dict[Side, set[int]] = {
         side: {node for block in blocks if not block.is_pair for node in block.of(side)} for side in SIDES
     }
-    for left, right in pairs:
+    read_alike = {(mine.value, yours.value) for pair in pairs for mine, yours in common_reads(*pair)}
+    for left_numbers, right_numbers in once:
+        if not len(left_numbers) == len(right_numbers) == 1:
+            # What pairs read of them at the same places is surer
+            inner = {
+                side: {use.value for one in numbers for use in flow.nodes[one].made}
+                for (side, flow), numbers in zip(flows, (left_numbers, right_numbers), strict=True)
+            }
+            if not any(one in inner["a"] and another in inner["b"] for one, another in read_alike):
+                for mine_last, yours_last in _last_results(a, left_numbers, b, right_numbers):
+                    links.connect(mine_last, yours_last)
+            continue
+        left, right = a.nodes[left_numbers[0]], b.nodes[right_numbers[0]]
         for ours, theirs in common_reads(left, right):
             makers = a.makers.get(ours.value), b.makers.get(theirs.value)
             loose = makers[0] in unpaired["a"] or makers[1] in unpaired["b"]
@@ -134,6 +149,27 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
     for side in SIDES:
         _link_copies(links, side, copies[side])
     return links
+
+
+def are_folded(one: View, another: View) -> bool:
+    """Whether two views show the same elements in the same order, some dimensions of the one being one of the other:
+    [4, 16, 32] and [64, 32], and never [64, 32] and [32, 64]."""
+    if not all(is_contiguous(view.size, view.stride) for view in (one, another)):
+        return False
+    mine, yours = ({math.prod(view.size[at:]) for at in range(len(view.size) + 1)} for view in (one, another))
+    return max(mine) == max(yours) and (mine <= yours or yours <= mine)
+
+
+def _last_results(a: StorageFlow, ours: Sequence[int], b: StorageFlow, theirs: Sequence[int]) -> list[tuple[Use, Use]]:
+    """What two sides' ways to compute one op give: of each number of elements the last that is used elsewhere."""
+    found: list[dict[Hashable, Use]] = []
+    for flow, numbers in ((a, ours), (b, theirs)):
+        within = set(numbers)
+        read = {use.value for number, node in enumerate(flow.nodes) if number not in within for use in node.reads}
+        used = read | {use.value for use in flow.watched.values()}
+        results = [use for number in numbers for use in flow.nodes[number].made if use.value in used]
+        found.append({(math.prod(use.view.size), use.view.dtype): use for use in results})
+    return [(found[0][key], found[1][key]) for key in found[0].keys() & found[1].keys()]
 
 
 Copied = tuple[Use, Use, Callable[[View], View | None]]

@@ -11,6 +11,8 @@ the steps 0, 1, 3 and 5 are the training's own once more, and can be held agains
 from __future__ import annotations
 
 import json
+import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,7 @@ class ForcedSteps:
         self.has_inputs = any(self._folder.glob("inputs-*.safetensors"))
         self._inputs: Mapping[str, torch.Tensor] = {}
         self._given: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._waiting: list[tuple[int, int, weakref.ref[torch.Tensor], torch.Tensor]] = []
         self._away = False
         self._told: set[tuple[str, ...]] = set()
 
@@ -118,22 +121,38 @@ class ForcedSteps:
             return []
         before = len(self._given)
         replaced: list[tuple[int, str]] = []
+        apart: list[tuple[int, float | None]] = []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for place, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
                 wanted = inputs.get(f"input {place}")
                 fits = wanted is not None and wanted.shape == tensor.shape and tensor.layout == torch.strided
-                if wanted is None or not fits or tensor.grad_fn is not None or not has_value(tensor):
+                if wanted is None or not fits or tensor.grad_fn is not None:
+                    continue
+                if not has_value(tensor):  # what is computed within the step stays, and is held against it afterwards
+                    self._waiting.append((self._step, place, weakref.ref(tensor), wanted))
                     continue
                 own = tensor.detach().clone()
                 read = self._mode.read([own])
                 if not is_same(read[0], wanted):
                     replaced.append((place, hash_text(self._digester.digest(read))))
+                    apart.append((place, roundings_apart(read[0], wanted)))
                     # Past autograd and its count of versions, as parameters are put in place
                     tensor.data.copy_(wanted)
                     self._given.append((tensor, own))
         if replaced:  # with the hashes of what the script would have given itself
             self._write("given", step=self._step, arguments=replaced)
+            self._write("own-batch", step=self._step, arguments=apart)
         return [tensor for tensor, _ in self._given[before:]]
+
+    def settled(self) -> None:
+        """The steps so far have their values: say how far batches that were computed are from the reference's."""
+        waiting, self._waiting = self._waiting, []
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            for step, place, tensor, wanted in waiting:
+                own = tensor()
+                if own is not None and has_value(own):
+                    apart = roundings_apart(self._mode.read([own])[0], wanted)
+                    self._write("own-batch", step=step, arguments=[(place, apart)])
 
     def step_ended(self) -> None:
         """Give the script back what it has given: it may be a part of its data."""
@@ -175,3 +194,13 @@ class ForcedSteps:
             values = self._mode.read(values)
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             return all(is_same(one.cpu(), tensors[name]) for name, one in zip(names, values, strict=True))
+
+
+def roundings_apart(one: torch.Tensor, another: torch.Tensor) -> float | None:
+    """How far two tensors of a floating dtype are apart by their norms, ||one - another|| / ||another||, in half an
+    epsilon of the dtype; None of others, and where that is no number."""
+    if one.dtype != another.dtype or not one.dtype.is_floating_point:
+        return None
+    mine, yours = one.double(), another.double()
+    apart = float((mine - yours).norm()) / max(float(yours.norm()), torch.finfo(torch.double).tiny)
+    return 2 * apart / torch.finfo(one.dtype).eps if math.isfinite(apart) else None

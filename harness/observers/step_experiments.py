@@ -190,6 +190,8 @@ class Experiments(Observer):
         self.doing = "writing an outcome"
         if self._outcomes is not None:
             self._outcomes.write()
+        if self._forced is not None:
+            self._forced.settled()
         self.doing = "writing a tape"
         for _, watcher in self._watchers:
             watcher.settled(moment, step)

@@ -139,10 +139,13 @@ class Localization:
 
     def is_ill_conditioned(self, threshold: float) -> bool:
         """Whether all of a drift beyond the threshold goes with proven ops, each of which errs by no more than what
-        rounding of its own inputs causes."""
+        rounding of its own inputs causes. What a tape, executed by its own kernels, does not give again is no more than
+        rounding either."""
         found = [one for one in self.culprits if one.significance == "beyond-rounding"]
         rest, controls = self.content.get("rest"), self.content.get("controls") or {}
-        gone = rest is not None and float(rest) <= threshold and all(controls.values())
+        scores = self.content.get("control_scores") or {}
+        again = all(same or float(scores.get(side, math.inf)) <= threshold for side, same in controls.items())
+        gone = rest is not None and float(rest) <= threshold and again
         return bool(found) and gone and all(one.is_proven and one.is_within_its_inputs for one in found)
 
     @property

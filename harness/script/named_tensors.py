@@ -105,6 +105,8 @@ class RootModules:
         holds tensors of the roots' only. Says whether it is one."""
         if module in self._seen or all(type(module) is not root.kind for root in self._roots):
             return False
+        if any(root.reference() is module for root in self._roots):  # one that was expected
+            return False
         known = {id(one.tensor) for root in self._roots for one in root.named()}
         held = [*module.parameters(), *module.buffers()]
         if not held or any(id(tensor) not in known for tensor in held) or under_construction():

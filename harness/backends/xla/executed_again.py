@@ -30,10 +30,10 @@ UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::
 """Results of which torch_xla (2.9) gives no value that counts, by their place: as the sum of the weights it gives 1,
 which its backward does not read."""
 
-MOST_EXECUTIONS = 12
+MOST_EXECUTIONS = 24
 """So often one step is executed again to find which values can be read, each time compiled anew."""
 
-READING_SECONDS = 20.0
+READING_SECONDS = 60.0
 """For so long more values of a step are looked for; what is not known then is compiled by itself where it is needed."""
 
 
@@ -131,6 +131,19 @@ def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[Va
     return found if same else None
 
 
+ValueKey = tuple[str, int]
+"""A value by the op that makes it and its place among what ops of that name make in the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedValue:
+    """A value to be read. `fused` says that XLA computes its elements within a loop with those of other ops."""
+
+    number: ValueNumber
+    key: ValueKey
+    fused: bool
+
+
 @dataclass(slots=True, eq=False)
 class ReadValues:
     """What is known of the values of a step: `found` by their numbers. `repeats` says that executed once more as it was
@@ -140,24 +153,28 @@ class ReadValues:
     repeats: bool = True
 
 
-def read_values(program: Program, wanted: Mapping[ValueNumber, str], unreadable: set[str]) -> ReadValues:
-    """Read as many of these values as can be; `wanted` says of each by what op it is made. What one op of a name gives
-    is mostly as readable as what another gives, so the values of a name are read together. `unreadable` are names that
-    were found to change the results in an earlier step; those of this one are added. Raises what torch_xla raises.
+def read_values(program: Program, wanted: Sequence[WantedValue], unreadable: set[ValueKey]) -> ReadValues:
+    """Read as many of these values as can be, in the time there is. `unreadable` are those that were found to change
+    the results in an earlier step; those of this one are added. Raises what torch_xla raises.
 
-    Of the names [a b c d] with c to blame [a b c d] and [] are tried, then [a b] is read, [c d] and [c] fail, and [d]
-    is read.
+    What one op of a name gives is mostly as readable as what another gives, so a group of values is parted by names
+    before it is parted by places, and first of all into what is fused and what is not.
+
+        a0 b0 b1 c0, of which b1 is to blame: all of them fail, and so do [b0 b1] and [b1]; [a0 c0] and [b0] are read
     """
+    whole = [one for one in wanted if one.key not in unreadable]
     known, left, until = ReadValues(), MOST_EXECUTIONS, time.monotonic() + READING_SECONDS
-    waiting = [sorted({*wanted.values()} - unreadable)]
-    whole = waiting[0]
-    while waiting and left and time.monotonic() < until:
-        names, left = waiting.pop(), left - 1
-        found = executed_again(program, [number for number, name in wanted.items() if name in names])
+    waiting = [whole]
+    while waiting and left > 0 and time.monotonic() < until:
+        # What has several names first, then the largest: it may give the most
+        group = max(waiting, key=lambda one: (len({each.key[0] for each in one}) > 1, len(one)))
+        waiting.remove(group)
+        left -= 1
+        found = executed_again(program, [one.number for one in group])
         if found is not None:
             known.found |= found
             continue
-        if names is whole:
+        if group is whole:
             # Without any value held it gives other results, too: no value is to blame, so none is looked for.
             left -= 1
             bare = executed_again(program, ())
@@ -165,10 +182,21 @@ def read_values(program: Program, wanted: Mapping[ValueNumber, str], unreadable:
                 known.repeats = False
                 return known
             known.found |= bare
-        half = len(names) // 2
-        if half:
-            waiting += [names[half:], names[:half]]
+        parts = _parts(group)
+        if parts:
+            waiting += parts
         else:
-            unreadable.update(names)
-    unreadable.update(name for names in waiting for name in names)
+            unreadable.update(one.key for one in group)
     return known
+
+
+def _parts(group: Sequence[WantedValue]) -> list[list[WantedValue]]:
+    """A group of values in two; nothing of a single one."""
+    names = list(dict.fromkeys(one.key[0] for one in group))
+    apart = {one.key[0] for one in group if one.fused}
+    if not apart or len(apart) == len(names):
+        apart = {*names[len(names) // 2 :]} if len(names) > 1 else set()
+    if apart:
+        return [[one for one in group if (one.key[0] in apart) == is_apart] for is_apart in (False, True)]
+    half = len(group) // 2
+    return [list(group[:half]), list(group[half:])] if half else []

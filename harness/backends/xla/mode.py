@@ -63,7 +63,7 @@ class XlaMode:
         self._cutting: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self._cuts_itself = self._is_undecided = False
         self._has_model = False
-        self._unreadable: set[str] = set()
+        self._unreadable: set[tuple[str, int]] = set()
 
     def require_here(self) -> None:
         require_xla()

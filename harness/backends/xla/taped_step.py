@@ -35,7 +35,8 @@ from ...torch_private.operators import view_behind
 from ...torch_private.xla import own_reads, read_xla
 from ...torch_private.xla_tensors import is_pending, xla_value_id
 from ..held_back_step import HeldBackStep, apart
-from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, StepCut, ValueNumber
+from .composed_ops import ComposedOps
+from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, StepCut, ValueKey, ValueNumber
 from .settled_values import SettledValues
 from .xla_kernels import XlaKernels
 
@@ -74,7 +75,7 @@ class XlaStepRecorder(HeldBackStep):
     is what is known of all steps of a run (see `read_values`)."""
 
     def __init__(
-        self, step: int, script: str, observe_cuts: Callable[..., Callable[[], None]], unreadable: set[str]
+        self, step: int, script: str, observe_cuts: Callable[..., Callable[[], None]], unreadable: set[ValueKey]
     ) -> None:
         super().__init__()
         self._step = step
@@ -86,6 +87,7 @@ class XlaStepRecorder(HeldBackStep):
         self._twins: dict[ValueNumber, torch.Tensor] = {}
         self._alive: dict[ValueNumber, StorageWeakRef] = {}
         self._written: dict[int, int] = {}
+        self._groups: dict[int, int] = {}
         self._values = SettledValues()
         self._seen: list[Watched] = []
         self._given: list[Watched] = []
@@ -95,11 +97,13 @@ class XlaStepRecorder(HeldBackStep):
     def start(self) -> None:
         self._settings = current_settings()
         self._places = StepPlaces(modules=True)
+        self._composed = ComposedOps()
         mode = InterceptedOps(self._around)
         mode.__enter__()  # type: ignore[no-untyped-call]
         own_reads.append(self._reads)
         self._undo = [
             self._places.close,
+            self._composed.close,
             lambda: mode.__exit__(None, None, None),
             lambda: own_reads.remove(self._reads),
             self._observe_cuts(lambda: None, lambda: None if self._is_over else self._look(self._cut)),
@@ -246,7 +250,11 @@ class XlaStepRecorder(HeldBackStep):
         if [_shape(one) for one in theirs] != [_shape(one) for one in mine]:
             raise NotReplayable(f"{operation} gives other tensors on xla than on the CPU")
         shown = [one if isinstance(one, torch.Tensor) else number for one, number in zip(mine, theirs, strict=True)]
-        compiled = CompiledNode(GRAPH, f"{operation.name()}_{position}", str(operation), position)
+        origin, group = str(operation), position
+        whole = self._composed.whole(begun.executed.operation, place.sequence if place.phase == "backward" else None)
+        if whole is not None:
+            origin, group = str(whole.operation), self._groups.setdefault(whole.number, position)
+        compiled = CompiledNode(GRAPH, f"{operation.name()}_{position}", origin, group)
         call = self._log.complete(operation, arguments, keywords, taken, shown, frames, compiled)
         numbers: list[ValueNumber | None] = []
         for one, twin in zip(theirs, mine, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,34 +17,46 @@ from ...tape.step_kernels import executed_apart
 from ...tape.tape import NotReplayable, Tape, leaves, mapped
 from ...torch_private.dispatching import bare_execution
 from ...torch_private.xla import execute_pending, is_xla_op_by_op, read_xla, xla_generator_kept, xla_op_by_op
-from .executed_again import ExecutedOp, Program, read_values
+from .executed_again import ExecutedOp, Program, ValueKey, WantedValue, read_values
 
 
 class XlaKernels:
-    """Those of one step. `notes` say which of its values are unknown, and why."""
+    """Those of one step. What its ops gave is read once somebody asks, for that takes a while."""
 
-    def __init__(self, tape: Tape, program: Program, values: CallValues, unreadable: set[str]) -> None:
-        """`unreadable` are names of ops whose values cannot be read; those that are found here are added."""
-        self.notes: Sequence[str] = ()
+    def __init__(self, tape: Tape, program: Program, values: CallValues, unreadable: set[ValueKey]) -> None:
+        """`unreadable` are values that cannot be read; those that are found here are added."""
+        self._notes: Sequence[str] = ()
         self._values = values
         self._op_by_op = is_xla_op_by_op()  # which the mode takes back when the script has ended
         self._ops = {one.position: one for one in program.ops if isinstance(one, ExecutedOp)}
-        computing = {one.position: one for one in executions(tape)}
-        self._read(program, computing, unreadable)
+        self._unread: tuple[Tape, Program] | None = tape, program
+        self._unreadable = unreadable
 
-    def _read(self, program: Program, computing: Mapping[int, Computation], unreadable: set[str]) -> None:
-        """Have the step executed once more, and note what its calls gave."""
+    @property
+    def notes(self) -> Sequence[str]:
+        """Which values of the step are unknown, and why."""
+        self._read()
+        return self._notes
+
+    def _read(self) -> None:
+        """Have the step executed once more, unless it has been, and note what its calls gave."""
+        if self._unread is None:
+            return
+        (tape, program), self._unread = self._unread, None
+        computing = {one.position: one for one in executions(tape)}
         fresh: dict[int, list[int | None]] = {}
         for position, one in computing.items():
             op = self._ops.get(position)
             if op is not None and op.drawn is None:
                 fresh[position] = [number for number, new in zip(op.outputs, one.call.fresh, strict=True) if new]
-        wanted = {
-            number: computing[position].call.name
-            for position, numbers in fresh.items()
-            for number in numbers
-            if number is not None
-        }
+        wanted, counts = list[WantedValue](), Counter[str]()
+        for position, numbers in fresh.items():
+            call, operation = computing[position].call, computing[position].operation
+            fused = torch.Tag.pointwise in getattr(operation, "tags", ()) or "norm" in call.name
+            for number in numbers:
+                if number is not None:
+                    wanted.append(WantedValue(number, (call.name, counts[call.name]), fused))
+                    counts[call.name] += 1
         program.rewritten = {
             number
             for position, one in computing.items()
@@ -51,9 +64,10 @@ class XlaKernels:
             if position in self._ops and (number := self._ops[position].number_of(view, one.call)) is not None
         }
         try:
-            known = read_values(program, wanted, unreadable)
+            with xla_op_by_op(self._op_by_op):
+                known = read_values(program, wanted, self._unreadable)
         except Exception as error:  # noqa: BLE001, a compiler may raise anything
-            self.notes = (f"what its ops gave in XLA's graphs cannot be read: {in_words(error)}",)
+            self._notes = (f"what its ops gave in XLA's graphs cannot be read: {in_words(error)}",)
             return
         # What an op writes past every name (the running statistics of batch normalization) is what is there at the end,
         # of the last one that writes it.
@@ -73,15 +87,16 @@ class XlaKernels:
                 is_last = last[view.slot] == position
                 given.append(known.found.get(number) if number is not None and is_last else None)
             self._values.set(position, given, keep=True)
+        left = [one for one in wanted if one.number not in known.found]
         if not known.repeats:
-            self.notes = ("executed once more the step does not give its own bits again",)
-        elif wanted.keys() - known.found.keys():
-            left = [number for number in wanted if number not in known.found]
-            names = ", ".join(dict.fromkeys(wanted[number] for number in left))
+            self._notes = ("executed once more the step does not give its own bits again",)
+        elif left:
+            names = ", ".join(dict.fromkeys(one.key[0] for one in left))
             said = f"what {len(left)} of its {len(wanted)} values were ({names}) is unknown: reading them"
-            self.notes = (f"{said} changes what XLA makes of the graph",)
+            self._notes = (f"{said} changes what XLA makes of the graph, or takes too long",)
 
     def digests(self) -> list[list[str | None]]:
+        self._read()
         return self._values.digests
 
     def prepare(self, positions: Sequence[int]) -> None:
@@ -125,6 +140,7 @@ class XlaKernels:
         return None
 
     def value(self, position: int) -> list[torch.Tensor] | None:
+        self._read()
         return self._values.value(position)
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:

@@ -120,8 +120,12 @@ def test_a_kernel_that_is_far_less_accurate_within_its_inputs_is_worth_a_look() 
     assert not with_causes(ROUNDING, [culprit(rho={"a": 0.01, "b": 0.05})], "cpu", "other").inspect
 
 
-def localization(step: int, *culprits: Culprit, rest: float = 0.0, controls: bool = True) -> Localization:
+def localization(
+    step: int, *culprits: Culprit, rest: float = 0.0, controls: bool = True, apart: float = 0.0
+) -> Localization:
     content = {"step": step, "culprits": list(culprits), "rest": rest, "controls": {"a": True, "b": controls}}
+    if apart:
+        content["control_scores"] = {"a": 0.0, "b": apart}
     return Localization(Path(), content)
 
 
@@ -159,6 +163,7 @@ def test_a_drift_that_is_all_of_ill_conditioned_ops_is_rounding_and_worth_a_look
     [
         localization(1, MAGNIFIED, rest=20.0),  # something is left
         localization(1, MAGNIFIED, controls=False),
+        localization(1, MAGNIFIED, controls=False, apart=20.0),
         localization(1, MAGNIFIED, culprit(significance="beyond-rounding", status="suspect")),
         localization(1, MAGNIFIED, wrong("error")),
         localization(1, culprit(significance="beyond-rounding", local_rule=None)),
@@ -169,6 +174,13 @@ def test_a_drift_that_is_all_of_ill_conditioned_ops_is_rounding_and_worth_a_look
 def test_what_is_not_all_explained_stays_beyond_rounding(known: Localization) -> None:
     scores = with_explanations(Scores((step(1, 100.0),), THRESHOLD, "", ()), [known])
     assert verdict_of(scores).word == "beyond-rounding"
+
+
+def test_a_tape_that_its_own_kernels_give_again_but_for_rounding_explains_as_much() -> None:
+    scores = with_explanations(
+        Scores((step(1, 100.0),), THRESHOLD, "", ()), [localization(1, MAGNIFIED, controls=False, apart=0.3)]
+    )
+    assert verdict_of(scores).word == "rounding"
 
 
 def on_choices(*culprits: Culprit, left: float = 1.5) -> Localization:

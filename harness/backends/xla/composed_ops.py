@@ -1,0 +1,64 @@
+"""The ops that torch_xla makes of others above autograd, where torch has one kernel with one derivative.
+
+`native_layer_norm` is the one of torch_xla 2.9: it becomes `native_batch_norm`, `addcmul` and reshapes, and its
+derivative is made of theirs. Whoever follows a step meets those ops alone; here is what they are parts of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...torch_private.dispatching import next_sequence_number
+from ...torch_private.operators import aten_overload
+from ...torch_private.xla_tensors import XLA_AUTOGRAD_KEY, xla_composites
+from ..followed_calls import FollowedKernels
+
+SUMS = ("aten::add", "aten::add_")
+"""Where gradients meet autograd adds them, after what gave the last one and as if by that."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComposedOp:
+    """One call of such an op, or its derivative. `number` counts them; the parts of a call have autograd nodes with the
+    numbers from `begins` on."""
+
+    operation: Any
+    number: int
+    begins: int = 0
+
+
+class ComposedOps:
+    """Follows from its making to `close`, which is not to be called from within an op."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._within: list[ComposedOp] = []
+        self._derivatives: dict[int, ComposedOp] = {}
+        self._kernels = FollowedKernels(xla_composites(), XLA_AUTOGRAD_KEY, self._entered, self._left)
+
+    def close(self) -> None:
+        self._kernels.close()
+
+    def whole(self, operation: Any, sequence: int | None) -> ComposedOp | None:
+        """What an op that is being called is a part of, if of anything. `sequence` is the number of the autograd node
+        that is being executed, None outside of a backward."""
+        if sequence is None or operation.name().partition(".")[0] in SUMS:
+            return self._within[-1] if self._within else None
+        return self._derivatives.get(sequence)
+
+    def _entered(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ComposedOp:
+        self._within.append(self._made(operation))
+        return self._within[-1]
+
+    def _left(self, composed: ComposedOp, outputs: Any) -> None:
+        self._within.pop()
+        derivative = aten_overload(f"{composed.operation.name().partition('.')[0]}_backward")
+        numbers = range(composed.begins, next_sequence_number())
+        if derivative is not None and numbers:
+            self._derivatives.update(dict.fromkeys(numbers, self._made(derivative)))
+
+    def _made(self, operation: Any) -> ComposedOp:
+        self._count += 1
+        return ComposedOp(operation, self._count, next_sequence_number())
