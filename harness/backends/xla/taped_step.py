@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...tape.call_log import CallLog, CallValues, NotedCall
 from ...tape.op_places import StepPlaces, owned_by_one, owners_of
@@ -32,12 +31,13 @@ from ...torch_private.dispatching import (
     is_operation_overload,
 )
 from ...torch_private.operators import view_behind
-from ...torch_private.xla import own_reads, read_xla
-from ...torch_private.xla_tensors import is_pending, xla_value_id
+from ...torch_private.xla import own_reads
+from ...torch_private.xla_tensors import is_pending
 from ..held_back_step import HeldBackStep, apart
 from .composed_ops import ComposedOps
-from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, StepCut, ValueKey, ValueNumber
+from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, ValueKey, ValueNumber
 from .settled_values import SettledValues
+from .step_twins import StepTwins
 from .xla_kernels import XlaKernels
 
 NOTHING = ("_propagate_xla_data",)
@@ -45,9 +45,6 @@ NOTHING = ("_propagate_xla_data",)
 
 HERE = ("xla", "cuda")
 """The mode's device, and what a script says that asks for CUDA and gets it: `x.to(0)`."""
-
-OVERWRITTEN = 2**40
-"""So far apart are the numbers of values that one tensor of torch_xla has had."""
 
 ON_THE_DEVICE = (
     "the step draws random numbers by the device's own generator, which torch_xla has apart from torch's; in the mode "
@@ -84,9 +81,7 @@ class XlaStepRecorder(HeldBackStep):
         self._log = CallLog(CallValues())
         self._program = Program()
         self._frames = StepFrames(script)
-        self._twins: dict[ValueNumber, torch.Tensor] = {}
-        self._alive: dict[ValueNumber, StorageWeakRef] = {}
-        self._written: dict[int, int] = {}
+        self._twins = StepTwins(self._program, self._takes)
         self._groups: dict[int, int] = {}
         self._values = SettledValues()
         self._seen: list[Watched] = []
@@ -116,7 +111,7 @@ class XlaStepRecorder(HeldBackStep):
         def look() -> None:
             for name, tensor in values.items():
                 if tensor.device.type == "xla" and not is_pending(tensor):
-                    twin = self._twin(tensor)
+                    twin = self._twins.of(tensor)
                     # of which the view is used alone
                     self._starts.append(Watched(0, name, self._log.table.view(twin, is_input=True), twin))
 
@@ -132,7 +127,7 @@ class XlaStepRecorder(HeldBackStep):
 
         def look() -> None:
             if tensor.device.type == "xla":
-                self._values.hold(name, self._number(tensor), tensor)
+                self._values.hold(name, self._twins.number(tensor), tensor)
             else:
                 self._seen.append(self._as_it_is(name, tensor))
 
@@ -145,8 +140,8 @@ class XlaStepRecorder(HeldBackStep):
             for name, tensor in tensors.items():
                 if tensor.device.type != "xla":
                     self._given.append(self._as_it_is(name, tensor))
-                elif self._number(tensor) in self._twins or not is_pending(tensor):
-                    self._given.append(self._as_it_is(name, self._twin(tensor)))
+                elif self._twins.is_known(tensor):
+                    self._given.append(self._as_it_is(name, self._twins.of(tensor)))
 
         self._look(look)
 
@@ -159,7 +154,7 @@ class XlaStepRecorder(HeldBackStep):
             self.reason = reason
             self._seen, self._given, self._values = [], [], SettledValues()
             self._log, self._program = CallLog(), Program()
-            self._twins.clear()
+            self._twins = StepTwins(self._program, self._takes)
 
     def tape(self) -> Tape:
         """What was recorded, once what is watched has been executed. Raises NotReplayable with the reason where that is
@@ -172,7 +167,7 @@ class XlaStepRecorder(HeldBackStep):
             if self._values.lacking is not None:
                 raise NotReplayable(f"{self._values.lacking} was not executed when the step had ended")
             for name, number, value in self._values:
-                twin = self._twins.setdefault(number, value)  # nothing in the step may have touched it
+                twin = self._twins.at_end(number, value)
                 self._program.results[name] = number, value
                 view = self._log.table.view(twin, is_input=True)
                 watched.append(Watched(len(self._log.calls), name, view, value))
@@ -188,6 +183,10 @@ class XlaStepRecorder(HeldBackStep):
         values = self._log.values
         assert values is not None
         return XlaKernels(tape, self._program, values, self._unreadable)
+
+    def _takes(self, value: torch.Tensor) -> None:
+        """The step takes a value from before it."""
+        self._log.table.view(value, is_input=True)
 
     def _as_it_is(self, name: str, tensor: torch.Tensor) -> Watched:
         view = self._log.table.view(tensor.detach(), is_input=True)
@@ -214,6 +213,7 @@ class XlaStepRecorder(HeldBackStep):
         if any((one if isinstance(one, torch.device) else one.device).type in HERE for one in given):
             named = {name: mapped(self._noted, one) for name, one in kwargs.items()}
             executed = ExecutedOp(operation, mapped(self._noted, args), named)
+        self._twins.taking = str(operation)
         # What torch_xla has as a copy is a view of the twin, as the script has asked for: it is written to by nobody.
         ours = view_behind(operation) or operation
         arguments = mapped(self._ours, args)
@@ -259,11 +259,8 @@ class XlaStepRecorder(HeldBackStep):
         numbers: list[ValueNumber | None] = []
         for one, twin in zip(theirs, mine, strict=True):
             if isinstance(one, torch.Tensor) and one.device.type == "xla":
-                number = self._number(one)
-                if operation.name() in OVERWRITING and number in begun.executed.given():
-                    self._written[xla_value_id(one)] = self._written.get(xla_value_id(one), 0) + 1
-                    number = self._number(one)
-                self._twins[number], self._alive[number] = twin, StorageWeakRef(one.untyped_storage())
+                overwrites = operation.name() in OVERWRITING and self._twins.number(one) in begun.executed.given()
+                number = self._twins.made(one, twin, overwrites=overwrites)
                 numbers.append(number)
             else:
                 numbers.append(None)
@@ -280,43 +277,19 @@ class XlaStepRecorder(HeldBackStep):
     def _ours(self, value: Any) -> Any:
         """What stands on the CPU for an argument."""
         if isinstance(value, torch.Tensor):
-            return self._twin(value) if value.device.type == "xla" else value
+            return self._twins.of(value) if value.device.type == "xla" else value
         return torch.device("cpu") if isinstance(value, torch.device) and value.type in HERE else value
 
     def _noted(self, value: Any) -> Any:
         """An argument as the program has it: tensors of the device by their numbers, copies of others."""
         if not isinstance(value, torch.Tensor):
             return torch.device("xla") if isinstance(value, torch.device) and value.type in HERE else value
-        return Given(self._number(value)) if value.device.type == "xla" else value.detach().clone()
-
-    def _number(self, tensor: torch.Tensor) -> ValueNumber:
-        """The number of the value that a tensor has now, apart for what was written over it."""
-        number = xla_value_id(tensor)
-        return number + self._written.get(number, 0) * OVERWRITTEN
-
-    def _twin(self, tensor: torch.Tensor) -> torch.Tensor:
-        number = self._number(tensor)
-        if number not in self._twins:
-            if is_pending(tensor):
-                raise NotReplayable(
-                    "the step takes a value that torch_xla still has to compute, and no op was seen that gives it: one "
-                    "from before the step, or of an op that torch_xla has for itself (max_pool2d, einsum)"
-                )
-            (value,) = read_xla([tensor.detach()])
-            self._twins[number] = value
-            self._program.inputs[number] = value.clone()
-            self._log.table.view(value, is_input=True)
-        return self._twins[number]
+        return Given(self._twins.number(value)) if value.device.type == "xla" else value.detach().clone()
 
     def _cut(self) -> None:
-        """What was pending has been executed; what nobody holds any more is not met again."""
+        """What was pending has been executed."""
         self._values.read()
-        watched = self._values.numbers
-        for number in [one for one, mark in self._alive.items() if mark.expired()]:
-            del self._alive[number]
-            if number not in watched:
-                del self._twins[number]
-        self._program.ops.append(StepCut(frozenset(self._alive)))
+        self._twins.cut(self._values.numbers)
 
     @contextmanager
     def _reads(self) -> Iterator[None]:
