@@ -58,7 +58,7 @@ class StepTwins:
         else:
             raise NotReplayable(
                 f"{self.taking} takes a value that torch_xla still has to compute, and no op was seen that gives it: "
-                "one from before the step, or of an op that torch_xla has for itself (max_pool2d, einsum)"
+                "one from before the step, or of an op that torch_xla has for itself (einsum)"
             )
         self._twins[number] = value
         self._seen(value)

@@ -36,6 +36,7 @@ from ...torch_private.xla_tensors import is_pending
 from ..held_back_step import HeldBackStep, apart
 from .composed_ops import ComposedOps
 from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, ValueKey, ValueNumber
+from .seen_pools import SeenPools
 from .settled_values import SettledValues
 from .step_twins import StepTwins
 from .xla_kernels import XlaKernels
@@ -92,13 +93,14 @@ class XlaStepRecorder(HeldBackStep):
     def start(self) -> None:
         self._settings = current_settings()
         self._places = StepPlaces(modules=True)
-        self._composed = ComposedOps()
+        self._composed, pools = ComposedOps(), SeenPools()
         mode = InterceptedOps(self._around)
         mode.__enter__()  # type: ignore[no-untyped-call]
         own_reads.append(self._reads)
         self._undo = [
             self._places.close,
             self._composed.close,
+            pools.close,
             lambda: mode.__exit__(None, None, None),
             lambda: own_reads.remove(self._reads),
             self._observe_cuts(lambda: None, lambda: None if self._is_over else self._look(self._cut)),

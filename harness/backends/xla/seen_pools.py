@@ -1,0 +1,34 @@
+"""Maximum pooling of torch_xla (2.9), which it has for itself above autograd, where no op of it is seen.
+
+While a step is taped torch's own ops are called in its place, `max_pool2d_with_indices` and its derivative: for those
+torch_xla has the same computation, so no bit changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...torch_private.dispatching import Overrides
+from ...torch_private.operators import aten_overload
+from ...torch_private.xla_tensors import XLA_AUTOGRAD_KEY
+
+POOLS = ("aten::max_pool2d", "aten::max_pool3d")
+
+
+class SeenPools:
+    """From its making to `close`."""
+
+    def __init__(self) -> None:
+        self._overrides = Overrides()
+        for name in POOLS:
+            own, seen = aten_overload(name), aten_overload(f"{name}_with_indices")
+            if own is not None and seen is not None:
+                self._overrides.replace(own, XLA_AUTOGRAD_KEY, _largest(seen))
+
+    def close(self) -> None:
+        self._overrides.close()
+
+
+def _largest(pool: Any) -> Any:
+    """The op without the places of what it gives."""
+    return lambda *args, **kwargs: pool(*args, **kwargs)[0]
