@@ -73,9 +73,9 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
     # Firm is what has the same place, name and look; loose what has the name in its place, or the look elsewhere.
     firm = _paired(left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name, unit.look))
     firm = _by_readers(left, right, firm)
-    loose = _paired(left, right, firm, lambda unit: unit.place, lambda unit: unit.name)
+    loose = _about_the_same(left, right, firm)
+    loose |= _paired(left, right, firm | loose, lambda unit: unit.place, lambda unit: unit.name)
     loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
-    loose |= _about_the_same(left, right, firm | loose)
     pairs = firm | loose
     joined, left, right = _with_products(a, b, left, right, pairs)
     loose |= joined

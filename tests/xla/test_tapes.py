@@ -37,3 +37,10 @@ def test_a_taped_step_keeps_its_bits_and_its_ops_give_its_results_again() -> Non
     names = {op.split(".")[1] for op, _, _ in calls}
     assert not {one for one in names if one.endswith("_copy") and one != "_to_copy"}
     assert "_propagate_xla_data" not in names
+    # What torch_xla makes of others is known as the one op that it is, the derivative of its parts as its derivative.
+    composed: dict[str, set[str]] = {}
+    for origin, name in found["composed"]:
+        composed.setdefault(origin, set()).add(name)
+    assert {"native_batch_norm", "addcmul"} <= composed["aten.native_layer_norm.default"]
+    assert {"native_batch_norm_backward", "mul", "sum"} <= composed["aten.native_layer_norm_backward.default"]
+    assert {"max_pool2d_with_indices", "max_pool2d_with_indices_backward", "lift_fresh"} <= names

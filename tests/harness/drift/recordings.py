@@ -60,9 +60,11 @@ def record(
     hyper: Sequence[tuple[int, Any]] = (),
     label: str | None = None,
     end: Mapping[str, Any] | None = None,
+    said: Sequence[Mapping[str, Any]] = (),
     **manifest: Any,
 ) -> RecordedRun:
-    """Write a run's journal and give the run; `hyper` holds (step, optimizers), `end` what its last line says."""
+    """Write a run's journal and give the run; `hyper` holds (step, optimizers), `said` other events, `end` what its last
+    line says."""
     journal = path / "journal"
     journal.mkdir(parents=True)
     events: list[dict[str, Any]] = []
@@ -78,6 +80,7 @@ def record(
             for name, array in initial.items()
         ]
         events.append({"event": "initial", "step": 0, "tensors": tensors})
+    events += map(dict, said)
     for since, optimizers in hyper:
         events.append({"event": "hyper", "step": since, "optimizers": optimizers})
     digests = b""

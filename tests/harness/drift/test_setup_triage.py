@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from numdrift.harness.drift.setup_difference import SetupDifference
+from numdrift.harness.drift.setup_difference import SetupDifference, rounded_arguments
 from numdrift.harness.drift.setup_triage import environment_differences, setup_differences
 
 from .recordings import Argument, Step, Y, record, tensors
@@ -266,6 +266,42 @@ def test_a_value_that_is_carried_on_follows_the_drift(tmp_path: Path) -> None:
     difference = one(found(tmp_path, b=drifted(with_batches(OTHER, 2, 3, 4, 5), since=1)))
     assert difference.follows
     assert difference.step == 2
+
+
+@pytest.mark.parametrize(("rounded", "harmless"), [({0}, "rounding"), ({1}, ""), (set(), "")])
+def test_a_batch_that_a_mode_computes_itself_may_be_off_by_rounding(
+    tmp_path: Path, rounded: set[int], harmless: str
+) -> None:
+    left, right = record(tmp_path / "a", STEPS), record(tmp_path / "b", with_batches(OTHER, *range(6)))
+    difference = one(setup_differences(left, right, rounded=rounded))
+    assert (difference.kind, difference.step, difference.harmless) == ("batch", 0, harmless)
+    assert difference.counts == (not harmless)
+
+
+def test_other_data_beside_a_batch_that_is_off_by_rounding_counts(tmp_path: Path) -> None:
+    b = [replace(step, batches=((OTHER, OTHER if number > 2 else Y),)) for number, step in enumerate(STEPS)]
+    left, right = record(tmp_path / "a", STEPS), record(tmp_path / "b", b)
+    difference = one(setup_differences(left, right, rounded={0}))
+    assert (difference.step, difference.name, difference.counts) == (3, "argument 1", True)
+
+
+@pytest.mark.parametrize(
+    ("apart", "rounded"),
+    [
+        ([[[0, 1.5]], [[0, 60.0]]], {0}),
+        ([[[0, 1.5]], [[0, 70.0]]], set()),
+        ([[[0, 0.0], [1, None]]], {0}),  # of another dtype, or no number
+        ([], set()),
+    ],
+)
+def test_what_is_off_by_rounding_is_seen_in_steps_from_the_states_of_the_reference(
+    tmp_path: Path, apart: list[list[list[Any]]], rounded: set[int]
+) -> None:
+    run = record(
+        tmp_path / "forced", STEPS, said=[{"event": "own-batch", "step": 2, "arguments": one} for one in apart]
+    )
+    assert rounded_arguments(run) == rounded
+    assert rounded_arguments(None) == set()
 
 
 def test_late_data_is_told_from_what_drifts(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor, nn
 
 from numdrift.harness.localize.alignment import align
+from numdrift.harness.localize.argument_differences import FOLDED
 from numdrift.harness.localize.blocks import Block
 from numdrift.harness.localize.examination import examine
 from numdrift.harness.localize.hybrid import Mixture, execute, paired
@@ -19,7 +20,7 @@ from numdrift.harness.localize.suspects import suspects
 from numdrift.harness.tape.tape import CompiledNode, Tape
 
 from ..tape.trainings import TRAININGS, Training, started
-from .pairs import Plant, Sides, Small, differing, sides, taped
+from .pairs import Plant, Sides, Small, differing, localized, sides, taped
 from .programs import Program, edits, learned, tape_of
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -369,3 +370,61 @@ def test_of_ops_that_look_alike_those_are_paired_whose_results_are_read_alike() 
         flow, nodes = (b, alone.b) if turned else (a, alone.a)
         divisions = [number for number, node in enumerate(flow.nodes) if node.call.name == "div"]
         assert nodes == (divisions[1],)
+
+
+class Heads(Training):
+    """A layer norm and three linear layers of as many features as samples, of three dimensions: what each is of, sizes do
+    not tell. `linear` is how a layer is executed."""
+
+    def __init__(self) -> None:
+        self.norm, self.layers = nn.LayerNorm(8), nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        super().__init__(
+            nn.ModuleList([self.norm, self.layers]),
+            torch.optim.SGD([*self.norm.parameters(), *self.layers.parameters()]),
+        )
+        self.x = torch.randn(2, 4, 8)
+        self.linear: Callable[[Tensor, Tensor, Tensor], Tensor] = F.linear
+
+    def work(self) -> None:
+        self.optimizer.zero_grad()
+        h = self.norm(self.x)
+        one, two, three = (self.linear(h, each.weight, each.bias) for each in self.layers)
+        self.backward((one.tanh() * two.sigmoid() * three).sum())
+        self.optimizer.step()
+
+
+def taken_apart(training: Heads) -> None:
+    """As torch executes a linear layer on devices of torch_xla."""
+    training.linear = lambda x, weight, bias: torch.add(torch.matmul(x, weight.t()), bias)
+
+
+def test_a_linear_layer_that_one_side_takes_apart_is_one_op() -> None:
+    two = sides(Heads, taken_apart)
+    a, b, blocks = aligned(two)
+    several = [block for block in blocks if not block.is_pair]
+    assert len(several) == 3 and all(block.paired for block in several)
+    for block in several:
+        assert [a.nodes[n].call.name for n in block.a] == ["addmm"]
+        assert [b.nodes[n].call.name for n in block.b] == ["mm", "add"]
+    # The sums that are the gradients of its biases are over other dimensions, and of the same elements.
+    found = suspects(two.pair())
+    assert {one.kind for one in found.values()} == {"kernel"}
+    assert sum(FOLDED in one.reasons for one in found.values()) == 3
+    # Each side's way can be put into the other, and all of the difference goes with them.
+    step = localized(two)
+    assert all(step.controls.values()) and not step.left.blocks
+    assert all(score == 0.0 for score in step.control_scores.values())
+    assert step.proofs.rest is None or step.proofs.rest.is_none
+
+
+def test_both_ways_around() -> None:
+    _, _, blocks = aligned(sides(Heads, lambda t: setattr(t, "linear", F.linear), before=taken_apart))
+    assert sum(len(block.a) == 2 and len(block.b) == 1 and block.paired for block in blocks) == 3
+
+
+def test_a_product_without_the_sum_is_no_linear_layer() -> None:
+    def without_bias(training: Heads) -> None:
+        training.linear = lambda x, weight, bias: torch.matmul(x, weight.t())
+
+    _, _, blocks = aligned(sides(Heads, without_bias))
+    assert not any(block.paired and not block.is_pair for block in blocks)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from numdrift.harness.localize.examination import examine
 from numdrift.harness.localize.hybrid import TapePair
 from numdrift.harness.localize.storage_flow import FlowNode
 from numdrift.harness.localize.suspects import names_of, suspects
+from numdrift.harness.localize.value_links import are_folded
+from numdrift.harness.tape.tape import View
 
 from .pairs import Sides, taped
 
@@ -165,3 +168,28 @@ def test_a_generator_of_the_scripts_own_is_told_by_its_state() -> None:
 
     assert told("rand", seeded(3), seeded(3)) == []
     assert told("rand", seeded(3), seeded(4)) == ["the generator is at another state"]
+
+
+@pytest.mark.parametrize(
+    ("one", "another", "folded"),
+    [
+        ((4, 16, 32), (64, 32), True),
+        ((64, 32), (4, 16, 32), True),
+        ((4, 16, 1), (64,), True),
+        ((64, 32), (32, 64), False),
+        ((4, 16, 32), (4, 32, 16), False),
+        ((4, 16), (63,), False),
+    ],
+)
+def test_dimensions_are_folded_where_elements_keep_their_order(
+    one: tuple[int, ...], another: tuple[int, ...], folded: bool
+) -> None:
+    views = [View(0, torch.float32, 0, size, torch.empty(size, device="meta").stride()) for size in (one, another)]
+    assert are_folded(*views) == folded
+    if folded:
+        order = torch.arange(math.prod(one))
+        assert torch.equal(order.view(one).flatten(), order.view(another).flatten())
+
+
+def test_a_transpose_is_not_folded() -> None:
+    assert not are_folded(View(0, torch.float32, 0, (4, 6), (1, 4)), View(0, torch.float32, 0, (2, 2, 6), (12, 6, 1)))

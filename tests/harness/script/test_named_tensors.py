@@ -172,6 +172,15 @@ def test_a_model_of_the_same_class_with_tensors_of_its_own_stands_for_no_other()
     assert not roots.made_anew(nn.Linear(2, 2))
 
 
+def test_a_model_that_was_expected_is_new_when_it_is_called() -> None:
+    # as where an optimizer's step is given a closure that calls the model for the first time
+    roots, model = RootModules(), nn.Linear(2, 2)
+    assert roots.expect(model)
+    assert not roots.made_anew(model)
+    assert roots.add(model) and not roots.add(model)
+    assert names(roots) == ["weight", "bias"]
+
+
 def test_a_tensor_describes_itself() -> None:
     tensor = torch.zeros(2, 3, dtype=torch.bfloat16)
     described = NamedTensor("w", "buffer", tensor).describe()

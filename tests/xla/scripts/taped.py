@@ -31,7 +31,14 @@ def train(steps: int, taped: int) -> tuple[dict[str, torch.Tensor], float, XlaSt
     """The model's values and the last loss; of the step `taped` what was recorded."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Tanh(), torch.nn.Linear(16, 1)
+        torch.nn.Linear(8, 16),
+        torch.nn.BatchNorm1d(16),
+        torch.nn.Tanh(),
+        torch.nn.LayerNorm(16),  # which torch_xla makes of others
+        torch.nn.Unflatten(1, (1, 4, 4)),
+        torch.nn.MaxPool2d(2),  # which it has for itself
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 1),
     ).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     recorder = None
@@ -49,6 +56,7 @@ def train(steps: int, taped: int) -> tuple[dict[str, torch.Tensor], float, XlaSt
             recorder.watch("loss 0", loss)
         loss.backward()
         mode.execute()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)  # torch_xla's own, with `torch.tensor(0.5, device="xla")`
         optimizer.step()
         if step == taped:
             for name, value in model.state_dict().items():
@@ -96,5 +104,6 @@ found = {
     "unknown": sum(None in one for one in kernels.digests()),
     "notes": list(kernels.notes),
     "calls": [(call.op, call.phase, call.module) for call in tape.calls],
+    "composed": [(call.compiled.origin, call.name) for call in tape.calls if call.compiled is not None],
 }
 print(json.dumps(found))
