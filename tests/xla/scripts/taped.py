@@ -56,7 +56,9 @@ def train(steps: int, taped: int) -> tuple[dict[str, torch.Tensor], float, XlaSt
             recorder.watch("loss 0", loss)
         loss.backward()
         mode.execute()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)  # torch_xla's own, with `torch.tensor(0.5, device="xla")`
+        torch.nn.utils.clip_grad_norm_(
+            model.parameters(), 0.5
+        )  # torch_xla's own, with `torch.tensor(0.5, device="xla")`
         optimizer.step()
         if step == taped:
             for name, value in model.state_dict().items():
