@@ -25,7 +25,10 @@ import torch
 
 from numdrift.harness.drift import calibration
 from numdrift.harness.errors import UsageError
+from numdrift.harness.launch.guest_process import check_interpreter
 from numdrift.harness.launch.preloaded import SWITCH
+from numdrift.harness.launch.xla_environment import in_their_interpreters
+from numdrift.harness.records.mode_spec import parse_mode
 
 from ..processes.forked import nursery
 from . import xla_trials
@@ -52,16 +55,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.whole:
         provenance = calibration.Provenance(
             what="the benchmark of injected faults, tests/faults",
-            torch=torch.__version__,
+            torch=versions_of_xla() if args.xla else torch.__version__,
             command="scripts/bench faults --xla" if args.xla else "scripts/bench faults",
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         )
         page = PAGE.with_name("score-xla.md") if args.xla else PAGE
         page.parent.mkdir(exist_ok=True)
-        page.write_text(score.page(provenance, XLA_PLANTED if args.xla else CASES_PLANTED), encoding="utf-8")
+        said = (XLA_PLANTED, "Score on faults in mode xla") if args.xla else (CASES_PLANTED,)
+        page.write_text(score.page(provenance, *said), encoding="utf-8")
         calibrate(score, provenance)
         print(f"Wrote {page.relative_to(ROOT)} and {calibration.TABLE.name}")
     return 0 if score.perfect else 1
+
+
+def versions_of_xla() -> str:
+    """`2.9.0 and torch_xla 2.9.0`. Raises UsageError where there is no environment of torch_xla."""
+    (mode,) = in_their_interpreters([parse_mode("xla")]).modes
+    found = check_interpreter(mode)
+    return f"{found['torch']} and torch_xla {found['torch_xla']}"
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -232,9 +232,12 @@ class Score:
             return ["Every verdict is the one expected."]
         return ["Not as expected:", "", *(_said(one, reasons) for one in missed)]
 
-    def page(self, provenance: Provenance, planted: str = CASES_PLANTED) -> str:
+    def page(
+        self, provenance: Provenance, planted: str = CASES_PLANTED, title: str = "Score on injected faults"
+    ) -> str:
         """The page that documents the score; `planted` says what the command does with the training scripts."""
         return PAGE.format(
+            title=title,
             command=provenance.command,
             planted=planted,
             torch=provenance.torch,
@@ -243,7 +246,7 @@ class Score:
         )
 
 
-PAGE = """# Score on injected faults
+PAGE = """# {title}
 
 `{command}` {planted}. Measured on {date} with torch {torch}; this page is what the command
 wrote.

@@ -377,11 +377,9 @@ class Heads(Training):
     not tell. `linear` is how a layer is executed."""
 
     def __init__(self) -> None:
-        self.norm, self.layers = nn.LayerNorm(8), nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
-        super().__init__(
-            nn.ModuleList([self.norm, self.layers]),
-            torch.optim.SGD([*self.norm.parameters(), *self.layers.parameters()]),
-        )
+        self.norm, self.layers = nn.LayerNorm(8), [nn.Linear(8, 8) for _ in range(3)]
+        whole = nn.ModuleList([self.norm, *self.layers])
+        super().__init__(whole, torch.optim.SGD(whole.parameters()))
         self.x = torch.randn(2, 4, 8)
         self.linear: Callable[[Tensor, Tensor, Tensor], Tensor] = F.linear
 
