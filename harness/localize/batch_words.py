@@ -18,10 +18,10 @@ import torch
 from ..records.culprit import SETUP
 from ..tape.tape import GeneratorState, View, leaves
 from ..torch_private.operators import argument_names
-from .alignment import op_name
 from .argument_differences import plain_text
 from .examination import Examined
 from .hybrid import TapePair
+from .op_units import op_name
 from .storage_flow import SIDES, FlowNode, FlowValue, Side
 from .suspects import WIRING
 from .swap_sites import Cause

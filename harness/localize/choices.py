@@ -23,9 +23,9 @@ import torch
 
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import View
-from .alignment import op_name
 from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
 from .hybrid_tests import Drift, Scorer
+from .op_units import op_name
 from .storage_flow import SIDES, FlowNode, Side
 from .swap_sites import Cause
 

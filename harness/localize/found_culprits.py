@@ -14,7 +14,6 @@ from ..errors import NumdriftError
 from ..records.culprit import AGAIN, KERNEL, LAYOUT, STRUCTURE, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from ..tape.origin import line_of
-from .alignment import op_name
 from .batch_words import first_reader
 from .examination import Examined
 from .hybrid import TapePair
@@ -23,6 +22,7 @@ from .judged_alone import judged_alone
 from .layouts import look_at
 from .local_error import LocalError
 from .net_effect import NetEffect, net_effects
+from .op_units import op_name
 from .proofs import MeasuredCause, Proofs, is_beyond
 from .storage_flow import SIDES, FlowNode, Side
 from .suspects import names_of

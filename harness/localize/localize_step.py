@@ -12,7 +12,6 @@ from ..drift.step_noise import Noise
 from ..records.culprit import AGAIN, Culprit
 from ..records.localization_record import LeftOver
 from ..tape.tape import Tape
-from .alignment import op_name
 from .batch_difference import follow_batch, with_batch
 from .batch_words import inputs_in_words
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
@@ -23,6 +22,7 @@ from .hybrid import Kernels, Mixture, TapePair, Values, execute, paired
 from .hybrid_tests import Drift, HybridTests, Infeasible, Scorer
 from .layouts import both_in_words, looks_of
 from .left_over import left_over
+from .op_units import op_name
 from .proofs import Proofs, prove
 from .same_number import of_one_number
 from .storage_flow import SIDES, Side, Use, flow_of

@@ -13,6 +13,7 @@ from numdrift.harness import search
 from numdrift.harness.localize import alignment, hybrid, layouts, swap_sites
 from numdrift.harness.localize.examination import examine
 from numdrift.harness.localize.hybrid import paired
+from numdrift.harness.localize.op_units import op_name
 from numdrift.harness.localize.storage_flow import flow_of
 from numdrift.harness.localize.suspects import suspects
 from numdrift.harness.tape import tape
@@ -22,6 +23,7 @@ KNOWN: dict[str, Any] = {
     "torch": torch,
     "TapeRecorder": TapeRecorder,
     "flow_of": flow_of,
+    "op_name": op_name,
     "paired": paired,
     "examine": examine,
     "suspects": suspects,
