@@ -117,6 +117,30 @@ def test_a_script_that_speaks_of_torch_xla_runs_as_it_is_and_on_the_cpu(
     assert compiled == "compiled 2"
 
 
+WITHOUT_CUTS = """
+import torch
+import torch_xla
+
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1).to("xla")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.randn(16, 8).to("xla")
+for _ in range(4):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_that_imports_torch_xla_and_cuts_nowhere_is_cut_by_phases(numdrift: Numdrift, tmp_path: Path) -> None:
+    script = tmp_path / "without_cuts.py"
+    script.write_text(WITHOUT_CUTS, encoding="utf-8")
+    done = numdrift("run", script, "--mode", "xla", "--mode", "phase=xla,mark_step=phase", "--metrics", "--name", "t")
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads(numdrift("metrics", "runs/t", "--json", "-").stdout)
+    assert [one["executed"]["count"] for one in metrics["runs"]] == [8, 8]  # two graphs a step
+
+
 def test_a_platform_that_is_not_here_is_named(numdrift: Numdrift) -> None:
     done = numdrift("run", SCRIPTS / "plain.py", "--mode", "xla,env.PJRT_DEVICE=FOO", "--name", "t")
     assert done.returncode == 2

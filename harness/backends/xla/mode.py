@@ -153,11 +153,12 @@ class XlaMode:
 
     def _script_cuts(self, mark: Callable[[], None]) -> None:
         """Somebody has ordered that all that is pending be executed: the script, or `execute` below."""
-        if self._is_undecided:
-            self.policy = "script"
         if self._cuts_itself:
             mark()
-        elif self.policy in ("script", "phase"):
+            return
+        if self._is_undecided:
+            self.policy = "script"
+        if self.policy in ("script", "phase"):
             self._execute(mark)
 
     def _execute(self, mark: Callable[[], None]) -> None:
