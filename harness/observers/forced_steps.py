@@ -121,7 +121,6 @@ class ForcedSteps:
             return []
         before = len(self._given)
         replaced: list[tuple[int, str]] = []
-        apart: list[tuple[int, float | None]] = []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for place, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
                 wanted = inputs.get(f"input {place}")
@@ -135,13 +134,11 @@ class ForcedSteps:
                 read = self._mode.read([own])
                 if not is_same(read[0], wanted):
                     replaced.append((place, hash_text(self._digester.digest(read))))
-                    apart.append((place, roundings_apart(read[0], wanted)))
                     # Past autograd and its count of versions, as parameters are put in place
                     tensor.data.copy_(wanted)
                     self._given.append((tensor, own))
         if replaced:  # with the hashes of what the script would have given itself
             self._write("given", step=self._step, arguments=replaced)
-            self._write("own-batch", step=self._step, arguments=apart)
         return [tensor for tensor, _ in self._given[before:]]
 
     def settled(self) -> None:
