@@ -1,4 +1,4 @@
-"""A training with dropout, whose masks are drawn on the device."""
+"""A training with dropout, whose masks are drawn on the device, where noise is also mixed into its batches."""
 
 import torch
 
@@ -10,5 +10,6 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 x, y = torch.randn(64, 8).cuda(), torch.randn(64, 1).cuda()
 for _ in range(4):
     optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(x), y).backward()
+    noisy = torch.tanh(x + 0.1 * torch.randn(64, 8).cuda())
+    torch.nn.functional.mse_loss(model(noisy), y).backward()
     optimizer.step()
