@@ -30,7 +30,6 @@ HARMLESS_LOWERINGS: Mapping[str, tuple[str, ...]] = {
     "bag": ("mean=pairwise",),
     "contrast": ("_log_softmax=online", "mm=split_k"),
     "gru": ("sigmoid=tanh_form", "tanh=rational"),
-    "transformer": ("_softmax=online", "gelu=erfc", "gelu_backward=fma"),
     "memory": ("tanh=expm1_form",),
     "settings": (),
     "denoise": (),
@@ -43,7 +42,6 @@ HARMLESS: Mapping[str, tuple[str, ...]] = {
     "tanh_sam": ("linear_by_einsum",),
     "contrast": ("log_softmax_forms",),
     "gru": ("tanh_by_sigmoid",),
-    "transformer": ("clip_by_hand",),
 }
 """Cases of `cases/benign`."""
 
@@ -51,7 +49,6 @@ WRONG_LOWERINGS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "tanh_sam": (("backward", "tanh_backward=bf16"), ("forward", "tanh=bf16"), ("backward", "mm=bf16")),
     "bag": (("backward", "sigmoid_backward=bf16"),),
     "contrast": (("forward", "_log_softmax=bf16"), ("backward", "tanh_backward=bf16")),
-    "transformer": (("backward", "gelu_backward=bf16"), ("forward", "gelu=tanh_form")),
 }
 """The phase in which each lowering is to blame that is less exact than torch_xla's own."""
 
@@ -72,13 +69,6 @@ PLANTED: Mapping[str, tuple[str, ...]] = {
         "loop/zero_grad_missing",
         "optimizer/decay_missing",
         "structure/softmax_twice",
-    ),
-    "transformer": (
-        "argument/attention_scale",
-        "argument/clip_norm",
-        "argument/gelu_tanh",
-        "argument/layer_norm_eps",
-        "setup/weight_decay",
     ),
     "formulas": ("argument/elu_alpha", "argument/leaky_slope"),
 }
