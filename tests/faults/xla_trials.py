@@ -29,7 +29,6 @@ HARMLESS_LOWERINGS: Mapping[str, tuple[str, ...]] = {
     "tanh_sam": ("tanh_backward=fma", "tanh_backward=mac", "mm=reversed_k"),
     "bag": ("mean=pairwise",),
     "contrast": ("_log_softmax=online", "mm=split_k"),
-    "gru": ("sigmoid=tanh_form", "tanh=rational"),
     "memory": ("tanh=expm1_form",),
     "settings": (),
     "denoise": (),
@@ -41,7 +40,6 @@ HARMLESS_LOWERINGS: Mapping[str, tuple[str, ...]] = {
 HARMLESS: Mapping[str, tuple[str, ...]] = {
     "tanh_sam": ("linear_by_einsum",),
     "contrast": ("log_softmax_forms",),
-    "gru": ("tanh_by_sigmoid",),
 }
 """Cases of `cases/benign`."""
 
@@ -64,12 +62,6 @@ PLANTED: Mapping[str, tuple[str, ...]] = {
         "structure/regularizer_added",
     ),
     "bag": ("argument/padding_word", "loop/accumulation_forgets", "loop/accumulation_not_averaged", "setup/init_gain"),
-    "gru": (
-        "argument/label_smoothing",
-        "loop/zero_grad_missing",
-        "optimizer/decay_missing",
-        "structure/softmax_twice",
-    ),
     "formulas": ("argument/elu_alpha", "argument/leaky_slope"),
 }
 """Cases of the other modes by kind and name."""
