@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -102,14 +102,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
     read_alike = {(mine.value, yours.value) for pair in pairs for mine, yours in common_reads(*pair)}
     for left_numbers, right_numbers in once:
         if not len(left_numbers) == len(right_numbers) == 1:
-            # What pairs read of them at the same places is surer
-            inner = {
-                side: {use.value for one in numbers for use in flow.nodes[one].made}
-                for (side, flow), numbers in zip(flows, (left_numbers, right_numbers), strict=True)
-            }
-            if not any(one in inner["a"] and another in inner["b"] for one, another in read_alike):
-                for mine_last, yours_last in _last_results(a, left_numbers, b, right_numbers):
-                    links.connect(mine_last, yours_last)
+            _link_ways(links, a, left_numbers, b, right_numbers, read_alike)
             continue
         left, right = a.nodes[left_numbers[0]], b.nodes[right_numbers[0]]
         for ours, theirs in common_reads(left, right):
@@ -160,16 +153,29 @@ def are_folded(one: View, another: View) -> bool:
     return max(mine) == max(yours) and (mine <= yours or yours <= mine)
 
 
-def _last_results(a: StorageFlow, ours: Sequence[int], b: StorageFlow, theirs: Sequence[int]) -> list[tuple[Use, Use]]:
-    """What two sides' ways to compute one op give: of each number of elements the last that is used elsewhere."""
+def _link_ways(
+    links: Links,
+    a: StorageFlow,
+    ours: Sequence[int],
+    b: StorageFlow,
+    theirs: Sequence[int],
+    read_alike: Collection[tuple[FlowValue, FlowValue]],
+) -> None:
+    """Link what two sides' ways to compute one op give: of each number of elements the last that is used elsewhere.
+    What pairs read of it at the same places, `read_alike`, is surer, and linked with them."""
     found: list[dict[Hashable, Use]] = []
+    inner: list[set[FlowValue]] = []
     for flow, numbers in ((a, ours), (b, theirs)):
         within = set(numbers)
+        made = [use for number in numbers for use in flow.nodes[number].made]
         read = {use.value for number, node in enumerate(flow.nodes) if number not in within for use in node.reads}
         used = read | {use.value for use in flow.watched.values()}
-        results = [use for number in numbers for use in flow.nodes[number].made if use.value in used]
-        found.append({(math.prod(use.view.size), use.view.dtype): use for use in results})
-    return [(found[0][key], found[1][key]) for key in found[0].keys() & found[1].keys()]
+        found.append({(math.prod(use.view.size), use.view.dtype): use for use in made if use.value in used})
+        inner.append({use.value for use in made})
+    if any(one in inner[0] and another in inner[1] for one, another in read_alike):
+        return
+    for key in found[0].keys() & found[1].keys():
+        links.connect(found[0][key], found[1][key])
 
 
 Copied = tuple[Use, Use, Callable[[View], View | None]]
