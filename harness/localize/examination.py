@@ -18,7 +18,7 @@ from ..tape.tape import Tape, Watched
 from .argument_differences import LAYOUT, PART
 from .hybrid import Instead, Mixture, MixtureExecution, TapePair, storage_read
 from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
-from .local_error import LocalError, exact_block
+from .local_error import ExactResults, LocalError, exact_block
 from .selections import names_other_elements
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
@@ -147,7 +147,8 @@ def examined_block(
         # The cast that one side alone has is what rounds: against the digits that there are without it.
         widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
         results = {one: [value.to(wide) for value, wide in zip(results[one], widest, strict=True)] for one in results}
-    found = _errors(slices, results) if errors and slices else None
+    exact = _exactly(slices) if errors else None
+    found = _errors(exact[1], results) if exact is not None else None
     apart = [(relative(a, b), precision(a, b)) for a, b in zip(results["a"], results["b"], strict=True)]
     largest, roundings = max(one for one, _ in apart), max(in_roundings(*one) for one in apart)
     elsewhere = False
@@ -158,7 +159,7 @@ def examined_block(
     once = torch.Tag.pointwise in getattr(one, "tags", ()) and all(
         value.dtype in (torch.bfloat16, torch.float16) for value in (*results["a"], *results["b"])
     )
-    meant = _apart_exactly(slices, results) if errors and suspect.kind == "arguments" else 0.0
+    meant = _apart_exactly(exact, slices, results) if suspect.kind == "arguments" else 0.0
     single = is_single(zip(results["a"], results["b"], strict=True))
     return Examined(
         *(suspect, True, "", found, largest, roundings, kept_slices, relaid_arguments),
@@ -211,35 +212,37 @@ def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
     return list(found.values())
 
 
-def _apart_exactly(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]) -> float:
+def _exactly(slices: Mapping[Side, Tape]) -> tuple[Side, ExactResults] | None:
+    """What side a's calls give in double, or side b's where only those can be executed so."""
+    for side in SIDES:
+        if side in slices and slices[side].calls:
+            with suppress(Exception):  # an op may raise anything on doubles
+                return side, exact_block(slices[side], [slices[one] for one in SIDES if one in slices])
+    return None
+
+
+def _apart_exactly(
+    exact: tuple[Side, ExactResults] | None, slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]
+) -> float:
     """How far two versions of a block are apart in double, where rounding is no reason: the largest distance of a
     result, over what rounding of its inputs, and in the precision that side a has it in, makes. Zero where that is not
     known."""
     found = [0.0]
-    with suppress(Exception):  # an op may raise anything on doubles
-        (_, mine_not), (theirs, theirs_not) = (exact_values(slices[side]) for side in SIDES)
-        if not mine_not and not theirs_not:
-            exact = exact_block(slices["a"])
-            for number, recorded in enumerate(results["a"]):
+    if exact is not None and exact[0] == "a" and exact[1].is_exact:
+        with suppress(Exception):  # an op may raise anything on doubles
+            theirs, not_exact = exact_values(slices["b"])
+            for number, recorded in enumerate(results["a"] if not not_exact else ()):
                 name = f"output {number}"
-                a, b = exact.values[name], theirs[name]
+                a, b = exact[1].values[name], theirs[name]
                 if recorded.is_floating_point() and a.shape == b.shape and bool(a.any()):
-                    found.append(exact.distance(name, b, recorded.dtype))
+                    found.append(exact[1].distance(name, b, recorded.dtype))
     return max(found)
 
 
-def _errors(slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]) -> dict[Side, LocalError] | None:
-    """Each side's error against side a's calls in double; against its own where only it can be executed so."""
-    for side in SIDES:
-        if side not in slices or not slices[side].calls:
-            continue
-        exact = None
-        with suppress(Exception):  # an op may raise anything on doubles
-            exact = exact_block(slices[side], [slices[one] for one in SIDES if one in slices])
-        if exact is not None:
-            found = {one: exact.error(results[one]) for one in SIDES}
-            return {one: error for one, error in found.items() if error is not None} or None
-    return None
+def _errors(exact: ExactResults, results: Mapping[str, list[torch.Tensor]]) -> dict[Side, LocalError] | None:
+    """Each side's error against what is exact."""
+    found = {one: exact.error(results[one]) for one in SIDES}
+    return {one: error for one, error in found.items() if error is not None} or None
 
 
 def precision(a: torch.Tensor, b: torch.Tensor) -> float:

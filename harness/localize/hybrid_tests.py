@@ -45,6 +45,11 @@ class Drift:
         return math.sqrt(sum(squares) / max(1, len(squares)))
 
     @property
+    def distance(self) -> float:
+        """The score; infinite where integers differ."""
+        return math.inf if self.discrete else self.score
+
+    @property
     def is_none(self) -> bool:
         return not self.discrete and not any(self.scores.values())
 

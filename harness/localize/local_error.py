@@ -56,9 +56,13 @@ class LocalError:
 class ExactResults:
     """What a block gives in double, and how much that depends on the rounding of its inputs."""
 
-    def __init__(self, values: Values, moved: Iterable[Values], bounds: Bounds | None = None) -> None:
-        """`moved` is what it gives for inputs that are moved by their rounding, SAMPLES times."""
+    def __init__(
+        self, values: Values, moved: Iterable[Values], bounds: Bounds | None = None, *, is_exact: bool = True
+    ) -> None:
+        """`moved` is what it gives for inputs that are moved by their rounding, SAMPLES times; `is_exact` says that
+        each of its ops has a form in double."""
         self.values = values
+        self.is_exact = is_exact
         self._bounds = bounds or {}
         squares = dict.fromkeys(values, 0.0)
         for sample in moved:
@@ -128,7 +132,8 @@ def exact_block(tape: Tape, versions: Sequence[Tape] = ()) -> ExactResults:
     values, not_exact = exact_values(tape)
     # Where an op has no double form the values are not exact, and a bound would be held against their errors.
     bounds = {} if not_exact else _bounds(versions or (tape,))
-    return ExactResults(values, (exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES)), bounds)
+    moved = (exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES))
+    return ExactResults(values, moved, bounds, is_exact=not not_exact)
 
 
 def _bounds(versions: Sequence[Tape]) -> Bounds:

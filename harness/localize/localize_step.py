@@ -207,7 +207,7 @@ def localize_step(
         places = [place_of(pair, examined, one.cause) for one in followed.causes]
         culprits = with_batch(culprits, places, followed, labels["a"])
         notes += followed.notes
-    scores = {side: math.inf if one.discrete else one.score for side, one in again.items()}
+    scores = {side: one.distance for side, one in again.items()}
     return LocalizedStep(pair, controls, scores, kernels, examined, causes, proofs, culprits, chosen, left, notes)
 
 

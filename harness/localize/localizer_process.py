@@ -7,7 +7,6 @@ swap. What it is doing it prints, line by line.
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -106,8 +105,7 @@ def _differs_op_by_op(held: Held, outcome: str) -> list[str]:
 
 def _apart(held: Held, outcome: str, noise: Noise) -> float:
     """How far the step is from what its tape gives, as a multiple of the reference's rounding noise."""
-    drift = Scorer(held.tape.expected(), noise).drift(read_tensors(Path(outcome))[0])
-    return math.inf if drift.discrete else drift.score
+    return Scorer(held.tape.expected(), noise).drift(read_tensors(Path(outcome))[0]).distance
 
 
 def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, asking: Executor) -> Held:

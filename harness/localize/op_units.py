@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..torch_private.operators import view_behind
 from .repeats import recomputed
-from .storage_flow import FlowNode, FlowValue, StorageFlow
+from .storage_flow import FlowNode, StorageFlow, readers_of
 
 ALIASES = {
     "_native_batch_norm_legit": "native_batch_norm",
@@ -67,10 +67,7 @@ def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
             names = {ends[made.value] for made in node.made if made.value in ends}
             for use in node.reads if len(names) == 1 else ():
                 ends.setdefault(use.value, *names)
-    readers: dict[FlowValue, list[int]] = {}
-    for number, node in enumerate(flow.nodes):
-        for use in node.reads:
-            readers.setdefault(use.value, []).append(number)
+    readers = readers_of(flow)
     units = []
     for members in groups.values():
         node = flow.nodes[members[0]]

@@ -88,6 +88,15 @@ def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
     )
 
 
+def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
+    """The nodes that read each value, in their order; nothing of a value that none reads."""
+    found: dict[FlowValue, list[int]] = {}
+    for number, node in enumerate(flow.nodes):
+        for use in node.reads:
+            found.setdefault(use.value, []).append(number)
+    return found
+
+
 def flow_of(tape: Tape) -> StorageFlow:
     """Tell apart every content of every storage. Raises NotReplayable when this torch lacks one of the ops."""
     versions: dict[int, int] = {}

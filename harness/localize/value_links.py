@@ -14,7 +14,18 @@ from ..tape.tape import View, leaves
 from ..torch_private.operators import view_behind
 from .blocks import Block
 from .repeats import again_within
-from .storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, is_contiguous, layout_of, other
+from .storage_flow import (
+    SIDES,
+    FlowNode,
+    FlowValue,
+    Side,
+    StorageFlow,
+    Use,
+    is_contiguous,
+    layout_of,
+    other,
+    readers_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +110,16 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
     unpaired: dict[Side, set[int]] = {
         side: {node for block in blocks if not block.is_pair for node in block.of(side)} for side in SIDES
     }
-    read_alike = {(mine.value, yours.value) for pair in pairs for mine, yours in common_reads(*pair)}
+    readers = {side: readers_of(flow) for side, flow in flows}
+    for side, flow in flows:
+        for watched in flow.watched.values():  # the end of the step reads it
+            readers[side].setdefault(watched.value, []).append(len(flow.nodes))
+    read_alike: dict[FlowValue, set[FlowValue]] = {}
+    for left_read, right_read in (one for pair in pairs for one in common_reads(*pair)):
+        read_alike.setdefault(left_read.value, set()).add(right_read.value)
     for left_numbers, right_numbers in once:
         if not len(left_numbers) == len(right_numbers) == 1:
-            _link_ways(links, a, left_numbers, b, right_numbers, read_alike)
+            _link_ways(links, flows, (left_numbers, right_numbers), readers, read_alike)
             continue
         left, right = a.nodes[left_numbers[0]], b.nodes[right_numbers[0]]
         for ours, theirs in common_reads(left, right):
@@ -155,24 +172,21 @@ def are_folded(one: View, another: View) -> bool:
 
 def _link_ways(
     links: Links,
-    a: StorageFlow,
-    ours: Sequence[int],
-    b: StorageFlow,
-    theirs: Sequence[int],
-    read_alike: Collection[tuple[FlowValue, FlowValue]],
+    flows: Sequence[tuple[Side, StorageFlow]],
+    ways: Sequence[Sequence[int]],
+    readers: Mapping[Side, Mapping[FlowValue, Sequence[int]]],
+    read_alike: Mapping[FlowValue, Collection[FlowValue]],
 ) -> None:
-    """Link what two sides' ways to compute one op give: of each number of elements the last that is used elsewhere.
-    What pairs read of it at the same places, `read_alike`, is surer, and linked with them."""
+    """Link what two sides' ways to compute one op give, the nodes of either: of each number of elements the last that
+    is used elsewhere. What pairs read of it at the same places, `read_alike`, is surer, and linked with them."""
     found: list[dict[Hashable, Use]] = []
     inner: list[set[FlowValue]] = []
-    for flow, numbers in ((a, ours), (b, theirs)):
-        within = set(numbers)
+    for (side, flow), numbers in zip(flows, ways, strict=True):
         made = [use for number in numbers for use in flow.nodes[number].made]
-        read = {use.value for number, node in enumerate(flow.nodes) if number not in within for use in node.reads}
-        used = read | {use.value for use in flow.watched.values()}
-        found.append({(math.prod(use.view.size), use.view.dtype): use for use in made if use.value in used})
+        used = [use for use in made if any(one not in numbers for one in readers[side].get(use.value, ()))]
+        found.append({(math.prod(use.view.size), use.view.dtype): use for use in used})
         inner.append({use.value for use in made})
-    if any(one in inner[0] and another in inner[1] for one, another in read_alike):
+    if any(yours in inner[1] for mine in inner[0] for yours in read_alike.get(mine, ())):
         return
     for key in found[0].keys() & found[1].keys():
         links.connect(found[0][key], found[1][key])

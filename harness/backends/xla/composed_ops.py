@@ -1,7 +1,8 @@
 """The ops that torch_xla makes of others above autograd, where torch has one kernel with one derivative.
 
-`native_layer_norm` is the one of torch_xla 2.9: it becomes `native_batch_norm`, `addcmul` and reshapes, and its
-derivative is made of theirs. Whoever follows a step meets those ops alone; here is what they are parts of.
+In torch_xla 2.9 these are `native_layer_norm` and `native_group_norm`: they become `native_batch_norm`, `addcmul` and
+reshapes, and their derivatives are made of theirs. Whoever follows a step meets those ops alone; here is what they are
+parts of.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class ComposedOp:
 
     operation: Any
     number: int
-    begins: int = 0
+    begins: int
 
 
 class ComposedOps:

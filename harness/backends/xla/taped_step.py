@@ -26,10 +26,7 @@ from ...tape.replay import generator_state, set_generator_state
 from ...tape.step_settings import current_settings
 from ...tape.tape import CompiledNode, NotReplayable, Tape, Watched, leaves, mapped
 from ...tape.tape_recorder import is_off_tape
-from ...torch_private.dispatching import (
-    InterceptedOps,
-    is_operation_overload,
-)
+from ...torch_private.dispatching import InterceptedOps, is_operation_overload
 from ...torch_private.operators import view_behind
 from ...torch_private.xla import own_reads
 from ...torch_private.xla_tensors import is_pending
