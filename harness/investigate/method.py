@@ -143,7 +143,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
     # Of a reference that does not repeat itself no step can be held against another mode's.
     if differing and is_repeatable(reference):
         if asks_for_causes and len(differing) == 1:
-            expect_one(laboratory, reference)
+            expect_one(laboratory, reference, differing[0])
         folder, progress = EvidenceFolder.of(reference), laboratory.progress
         complete_noise(reference, control_of(reference), chosen, laboratory)
         # The referee takes one processor for as long as what is made here takes the others.

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from ..errors import JournalError
 from ..launch.batch_plan import BatchPlan
-from ..launch.guest_process import EAGER, Guest, environment
+from ..launch.guest_process import Guest, environment, preloadable
 from ..records.codec import json_text
 from ..records.culprit import SETUP, Culprit, CulpritScript
 from ..records.experiment import Experiment
@@ -234,14 +234,14 @@ def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path]
     )
 
 
-def expect_one(laboratory: Laboratory, reference: RecordedRun) -> None:
+def expect_one(laboratory: Laboratory, reference: RecordedRun, other: RecordedRun) -> None:
     """Have what a localizer imports loaded meanwhile, where one is to work by itself."""
-    laboratory.processes.expect([_guest(Path(), reference, alone=True)])
+    laboratory.processes.expect([_guest(Path(), reference, other, alone=True)])
 
 
-def _guest(config: Path, reference: RecordedRun, *, alone: bool) -> Guest:
+def _guest(config: Path, reference: RecordedRun, other: RecordedRun, *, alone: bool) -> Guest:
     variables = environment(spec_of(reference), os.environ, alone=alone)  # with the threads of the reference
-    return Guest(config, variables, module=LOCALIZER, imports=EAGER)
+    return Guest(config, variables, module=LOCALIZER, imports=preloadable(spec_of(reference), spec_of(other)))
 
 
 @contextmanager
@@ -249,7 +249,7 @@ def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory,
     """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
     path = config.folder / "localizer.json"
     path.write_text(json_text(config, indent=1), encoding="utf-8")
-    guest = _guest(path, inquiry.evidence.a, alone=alone)
+    guest = _guest(path, inquiry.evidence.a, inquiry.evidence.b, alone=alone)
     progress, (reading, writing) = laboratory.progress, os.pipe()
     said = os.fdopen(reading, encoding="utf-8", errors="replace")
     try:

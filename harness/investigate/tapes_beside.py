@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..drift.step_noise import Noise, read_noise
 from ..errors import JournalError
-from ..launch.guest_process import EAGER, Guest, GuestProcess, environment
+from ..launch.guest_process import Guest, GuestProcess, environment, interpreter, preloadable
 from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
 from ..records.run_request import NOISE_REPLAYS
@@ -30,7 +30,7 @@ from .evidence import EvidenceFolder
 from .laboratory import Laboratory
 from .pair_scores import spec_of
 
-REFEREE = "numdrift.harness.tape.in_double"
+REFEREE = "numdrift.harness.recorder.referee_process"
 BESIDE_TRAINING = "numdrift.harness.tape.beside_training"
 
 LONGEST = 600.0
@@ -138,7 +138,8 @@ def run_referee(
     until = time.monotonic() + LONGEST
     try:
         told = {"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}
-        process = _started(folder, "referee", told, ModeSpec("cpu", "cpu"), REFEREE, laboratory)
+        # Where the tapes' mode runs: a step in double takes an accelerator milliseconds
+        process = _started(folder, "referee", told, spec_of(runs[0]), REFEREE, laboratory)
         while (code := process.poll()) is None:
             if time.monotonic() > until or (given_up is not None and given_up.is_set()):
                 process.kill()
@@ -182,6 +183,6 @@ def _started(
     folder.path.mkdir(parents=True, exist_ok=True)
     config = folder.path / f"{name}.json"
     config.write_text(json.dumps(told))
-    guest = Guest(config, environment(spec, os.environ), module=module, imports=EAGER)
+    guest = Guest(config, environment(spec, os.environ), interpreter(spec), module, preloadable(spec))
     with _log(folder, name).open("wb") as written:
         return laboratory.processes.start(guest, written.fileno(), written.fileno())

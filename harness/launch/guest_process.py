@@ -90,6 +90,11 @@ IMPORTS = {"cpu": EAGER, "lazy": EAGER, "xla": EAGER, "compile": (*EAGER, "torch
 plug-ins, want a process of their own: drivers do not survive a fork. torch_xla itself is imported after it."""
 
 
+def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
+    """What a process that executes tapes of these modes may find imported; nothing for one that opens a device."""
+    return EAGER if all(spec.base in IMPORTS and spec.device in (None, "cpu") for spec in specs) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Guest:
     """One process of ours: its configuration, all of its variables, and the module of numdrift that is its `main`

@@ -127,7 +127,8 @@ class _Forced:
         before = [_copied(one) for one in arguments]
         outputs = self._kernels.execute(number, node, arguments, keywords)
         # after the kernel, so that an op in place has written, and what it took is the copy of before
-        theirs, given = self._seen[block]
+        there = next(value.device for value in (*before, *outputs) if isinstance(value, torch.Tensor))
+        theirs, given = ([_moved(value, there) for value in values] for values in self._seen[block])
         chosen = CHOICES[op_name(node)](theirs, given, before)
         for output, value in zip(outputs, chosen, strict=True):
             if isinstance(output, torch.Tensor) and not is_same(output, value.to(output.dtype)):
@@ -167,6 +168,10 @@ def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int
 
 def _copied(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 # Where the script itself took another branch: a number that it read from a tensor, and that is another one on the other

@@ -127,6 +127,8 @@ def examined_block(
             "a": [ours.tensor("a", mine).clone() for mine, _ in compared],
             "b": [execution.memory.tensor("b", theirs).clone() for _, theirs in compared],
         }
+        # The sides may run on two devices; what they give is compared on the reference's.
+        results["b"] = [b.to(a.device) for a, b in zip(results["a"], results["b"], strict=True)]
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
         return Examined(suspect, None, in_words(error))
     if all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True)):

@@ -77,13 +77,14 @@ class Scorer:
                 scores[name] = self._floating(name, a, b)
             else:
                 known = self._noise.of(name)
-                discrete += not (known is not None and known.flips) and (a.shape != b.shape or not torch.equal(a, b))
+                discrete += not (known is not None and known.flips) and (a.shape != b.shape or not torch.equal(a.to(b.device), b))
         return Drift(scores, discrete)
 
     def _floating(self, name: str, a: torch.Tensor, b: torch.Tensor) -> float:
         """z as `drift.step_score` has it, of tensors, in double."""
         if a.shape != b.shape or b.is_floating_point() != a.is_floating_point():
             return math.inf
+        a = a.to(b.device)  # what was recorded is on the CPU
         if a.dtype == b.dtype and torch.equal(a, b):
             return 0.0
         # a complex number counts as two

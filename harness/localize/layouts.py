@@ -163,7 +163,9 @@ class _Swap:
             outputs = kernels.execute(one.number, one.node, arguments, keywords)
         fresh = [output for made, output in zip(one.node.makes, outputs, strict=True) if made is not None]
         found = [*fresh, *one.node.execution.written(arguments, keywords)]
-        return [found[at].clone() for at in self._shown]
+        home = self._execution.pair.flows["a"].tape.slots  # what is compared lies on one device
+        places = [home[use.value.slot].device for use in self._taken["a"].node.made]
+        return [found[at].to(places[at], copy=True) for at in self._shown]
 
     def effect(self, lies: Lies, called: Collection[Side]) -> Effect:
         every = range(len(lies["a"]))

@@ -83,7 +83,7 @@ class ExactResults:
                 continue
             if not result.numel() or not exact.is_floating_point():
                 continue
-            found.append(self._error(name, result, exact.double()))
+            found.append(self._error(name, result.to(exact.device), exact.double()))
         if not found:
             return None
         leaning = max(found, key=lambda one: abs(one.bias))

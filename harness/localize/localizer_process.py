@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+import traceback
 from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ..backends.opened_device import open_devices
 from ..drift.step_noise import Noise, read_noise
 from ..errors import NumdriftError
 from ..records.codec import read
@@ -24,7 +26,8 @@ from ..records.localization_record import SCHEMA, LocalizedSide, LocalizerConfig
 from ..tape.ensemble import in_words
 from ..tape.replay import is_same
 from ..tape.step_settings import settings_of_step
-from ..tape.tape import NotReplayable
+from ..tape.placed import on_cpu
+from ..tape.tape import NotReplayable, Tape
 from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
 from .held_run import Worker, WorkerCalls
@@ -71,6 +74,8 @@ def main(path: Path) -> int:
                 facts["notes"] = [*facts["notes"], said]
     except Exception as error:  # noqa: BLE001, an op may raise anything, and the investigation goes on
         facts["reason"] = str(error) if isinstance(error, NumdriftError) else in_words(error)
+        if not isinstance(error, (NumdriftError, NotReplayable)):
+            traceback.print_exc()  # into the localizer's log, beside its answer
         _say(f"step {config.step} could not be localized: {facts['reason']}")
     return _written(config, facts, began)
 
@@ -120,13 +125,25 @@ def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, asking
         reason = json.loads(noise.read_text(encoding="utf-8")).get("reason")
         if reason:
             raise NotReplayable(f"{side.label} has no tape of it: {reason}")
-    held = Held(read_tape(path), side.label, spec=side.spec)
+    held = Held(_reachable(read_tape(path), side.label), side.label, spec=side.spec)
     if worker is None:
         return held
     calls, notes = WorkerCalls(worker, config.step), worker.notes(config.step)
     # The process executes the whole step for them: meanwhile the other tape is read, and both are aligned.
     pending = asking.submit(worker.digests, config.step)
     return replace(held, digests=pending.result, calls=calls, notes=notes)
+
+
+def _reachable(tape: Tape, label: str) -> Tape:
+    """The tape, on the devices that it was recorded on where this process can open them; else on the CPU, its calls to
+    be executed by the process of its mode."""
+    devices = {slot.device for slot in tape.slots}
+    try:
+        open_devices(devices)
+    except Exception as error:  # noqa: BLE001, a plug-in may raise anything
+        _say(f"{label}: its ops are executed by its own process alone ({in_words(error)})")
+        return on_cpu(tape)
+    return tape
 
 
 def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object]:

@@ -141,7 +141,8 @@ def _left_values(
         for mine, theirs in left.get(number, ()):
             is_mine = mixture.blocks and pair.maker("a", mine.value) in mixture.blocks
             tensor = memory.tensor("a", mine) if is_mine else memory.tensor("b", theirs)
-            found[f"output {len(found)}"] = tensor.clone()
+            home = pair.flows["a"].tape.slots[mine.value.slot].device  # what is compared lies on one device
+            found[f"output {len(found)}"] = tensor.to(home, copy=True)
         memory.block_ended(number)
     return found
 

@@ -135,17 +135,23 @@ class Memory:
     def _converted(self, side: Side, value: FlowValue, link: Link, *, whole: bool = False) -> torch.UntypedStorage:
         far = other(side)
         theirs = self.storage(far, link.value)
-        size = self._slots[side].size(value.slot)
+        size, device = self._slots[side].size(value.slot), self._flows[side].tape.slots[value.slot].device
         if is_one(link) and size <= theirs.nbytes():
-            return theirs
+            return theirs if str(theirs.device) == device else moved_to(theirs, device)
         whole = whole or self._flows[side].is_whole(link.mine, value)
         # an expanded view shows one element more than once, and cannot be written
         overlaps = any(not step and size > 1 for size, step in zip(link.mine.size, link.mine.stride, strict=True))
         if link.mine.size != link.theirs.size or not whole or overlaps:
             raise Unbound(f"storage {value.slot} of side {side} is laid out otherwise on the other side")
-        made = torch.UntypedStorage(size, device=self._flows[side].tape.slots[value.slot].device)
+        made = torch.UntypedStorage(size, device=device)
         self.viewed(side, made, link.mine).copy_(self.viewed(far, theirs, link.theirs))
         return made
+
+
+def moved_to(storage: torch.UntypedStorage, device: str) -> torch.UntypedStorage:
+    """Copy a storage to another device, byte by byte."""
+    whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return whole.set_(storage, 0, (storage.nbytes(),), (1,)).to(device).untyped_storage()
 
 
 class Lifetimes:

@@ -78,6 +78,8 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
             found[number] = Suspect(number, kind, tuple(reasons))
         elif left.call.op != right.call.op:
             found[number] = Suspect(number, "kernel", (f"{left.call.op} against {right.call.op}",))
+        elif _devices(pair, "a", left) != _devices(pair, "b", right):
+            found[number] = Suspect(number, "kernel", ())
         if {WIRING, TURNED, FOLDED}.intersection(reasons) or any(reason.startswith("shape ") for reason in reasons):
             pair.own_reads.add(number)
     return found
@@ -91,6 +93,12 @@ def _executed_once(pair: TapePair, number: int) -> tuple[FlowNode, FlowNode] | N
         return None
     left, right = ([one for one in nodes[side] if one.call.repeats is None] for side in SIDES)
     return (left[0], right[0]) if len(left) == len(right) == 1 else None
+
+
+def _devices(pair: TapePair, side: Side, node: FlowNode) -> set[str]:
+    """The devices of what a call takes and gives: another device has kernels of its own."""
+    slots = pair.flows[side].tape.slots
+    return {slots[use.value.slot].device for use in (*node.reads, *node.made)}
 
 
 def _only_copies(pair: TapePair, number: int) -> bool:

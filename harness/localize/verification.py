@@ -122,9 +122,10 @@ class CheckedKernels:
             return self._elsewhere(number, node, arguments, keywords, expected)
         written = node.execution.written(arguments, keywords)
         before = [tensor.clone() for tensor in written]
-        outputs = executed(node.execution, arguments, keywords)
-        if _same(_results(node, outputs, written), expected):
-            return outputs
+        with suppress(NotImplementedError):  # this process may lack the device, and the kernel with it
+            outputs = executed(node.execution, arguments, keywords)
+            if _same(_results(node, outputs, written), expected):
+                return outputs
         _put_back(written, before)  # what an op in place wrote is its input no longer
         return self._elsewhere(number, node, arguments, keywords, expected)
 

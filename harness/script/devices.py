@@ -14,14 +14,13 @@ import torch
 
 from ..errors import AdoptionError, NotAvailable
 from ..torch_private.accelerators import (
-    DISPATCH_KEYS,
     answer_for,
     forget_package,
     no_accelerator,
     redirect_traced_devices,
     replace_initialisation,
 )
-from ..torch_private.dispatching import Overrides
+from ..torch_private.dispatching import Overrides, dispatch_key
 from ..torch_private.lazy import replace_lazy_unscaling
 from ..torch_private.operators import find_overload
 from ..torch_private.patches import Patches
@@ -74,8 +73,7 @@ class DeviceRedirection:
             for name in FACTORIES:
                 overload = find_overload(name)
                 for kind in self.kinds:
-                    key = DISPATCH_KEYS[kind]
-                    overrides.replace(overload, key, self._factory(overload, kind))
+                    overrides.replace(overload, dispatch_key(kind), self._factory(overload, kind))
             # A run with other seeds has wrapped the type as well.
             patches.wrap(torch, "Generator", lambda before: _generator_type(before, self._generator_device))
             self._redirect_loading()

@@ -181,7 +181,8 @@ class CallLog:
         moved = tuple(one for one in taken.generators if not torch.equal(one.state, generator_state(one.device)))
         if given_moved or moved:
             drawn = [*results, *written_values(operation, args, kwargs)]
-            draw = Draw(moved, tuple(one.detach().clone() for one in drawn if isinstance(one, torch.Tensor)))
+            drawn = [value.detach().to("cpu", copy=True) for value in drawn if isinstance(value, torch.Tensor)]
+            draw = Draw(moved, tuple(drawn))
         call = Call(
             op=str(operation),
             arguments=taken.arguments,

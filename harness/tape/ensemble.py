@@ -140,7 +140,7 @@ def _spread(replay: Replay, expected: Mapping[str, torch.Tensor], step: int, rep
     spread = Spread(expected)
     for number in range(replays):
         try:
-            spread.add(replay.run(RandomRounding(step * SEEDS_OF_A_STEP + number, strength)))
+            spread.add(replay, RandomRounding(step * SEEDS_OF_A_STEP + number, strength))
         except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
             spread.drop(error)
     return spread
@@ -158,16 +158,26 @@ class Spread:
         self._squares = dict.fromkeys(expected, 0.0)
         self._flips = dict.fromkeys(expected, 0)
 
-    def add(self, values: Mapping[str, torch.Tensor]) -> None:
-        self._members += 1
-        for name, value in self._expected.items():
+    def add(self, replay: Replay, member: RandomRounding) -> None:
+        """Execute one member. Raises what its ops raise, and counts nothing of it then."""
+        squares: dict[str, float] = {}
+        flips: list[str] = []
+
+        def compare(name: str, value: torch.Tensor) -> None:
+            recorded = self._expected[name].to(value.device)  # for a moment: an accelerator's memory is short
             with bare_execution(), torch.no_grad():
-                if has_digits(value):
-                    square = _finite_square(_wide(values[name]) - _wide(value))
-                    self._squares[name] += square
-                    self.reach[name] = max(self.reach[name], math.sqrt(square))
-                elif not is_same(values[name], value):
-                    self._flips[name] += 1
+                if has_digits(recorded):
+                    squares[name] = _finite_square(_wide(value) - _wide(recorded))
+                elif not is_same(value, recorded):
+                    flips.append(name)
+
+        replay.show(member, compare)
+        self._members += 1
+        for name, square in squares.items():
+            self._squares[name] += square
+            self.reach[name] = max(self.reach[name], math.sqrt(square))
+        for name in flips:
+            self._flips[name] += 1
 
     def drop(self, error: Exception) -> None:
         """Count a member that could not be executed."""

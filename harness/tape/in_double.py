@@ -4,26 +4,20 @@ Every floating-point tensor is a double, every dtype among the arguments too, so
 nothing: what autocast would have computed without rounding. An op that has no double kernel is executed in
 the recorded precision, and named.
 
-It runs in a clean process in which no kernel is replaced, as
-`python bootstrap.py PACKAGE CONFIG numdrift.harness.tape.in_double`; CONFIG is JSON, `{"tapes": [paths]}`. Beside
-each tape it writes the exact values of what the step is compared by.
+It runs in a clean process in which no kernel is replaced (`recorder/referee_process.py`).
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..errors import JournalError, NumdriftError
 from .ensemble import in_words
 from .replay import Computation, Replay, executed
 from .tape import Tape, View, mapped, views_in
-from .tape_file import exact_file, read_tape
 from .tensor_file import write_tensors
 
 SCHEMA = 1
@@ -56,7 +50,7 @@ class Exact:
             if call.name == "native_dropout":
                 # Dropout with the recorded mask: x * mask / (1 - p)
                 value, share, training = arguments
-                mask = call.draw.drawn[1]
+                mask = call.draw.drawn[1].to(value.device)
                 kept = 1.0 - share if training is not False else 1.0
                 return [value * mask / kept if kept else torch.zeros_like(value), mask]
             # What was drawn is as exact as what the op read, unless it read numbers only for a discrete choice.
@@ -130,15 +124,19 @@ class Exact:
 
 
 def exact_values(tape: Tape) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
-    """The watched values as double arithmetic gives them, and the ops that were not executed in it.
+    """The watched values as double arithmetic gives them, on their devices, and the ops that were not executed in it.
 
     Raises NotReplayable, and whatever an op raises on values that are not the recorded ones.
     """
-    arithmetic = Exact()
+    arithmetic, values = Exact(), dict[str, torch.Tensor]()
+
+    def keep(name: str, value: torch.Tensor) -> None:
+        values[name] = value.clone()
+
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # of what an op makes of integers and numbers
     try:
-        values = Replay(tape).run(arithmetic)
+        Replay(tape).show(arithmetic, keep)
     finally:
         torch.set_default_dtype(before)
     return values, tuple(arithmetic.not_exact)
@@ -161,25 +159,3 @@ def write_exact(tape: Tape, path: Path) -> None:
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones
         facts["reason"] = f"the step does not replay in double: {in_words(error)}"
     write_tensors(path, values, facts | {"not_exact": list(not_exact)})
-
-
-def main(config: Path) -> int:
-    """Judge the tapes that a file names; gives the exit code for the process, having printed what failed."""
-    exit_code = 0
-    try:
-        tapes = [Path(one) for one in json.loads(config.read_text(encoding="utf-8"))["tapes"]]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "names no tapes"
-        failure = JournalError(config, what)
-        print(f"numdrift: {failure}", file=sys.stderr)
-        return failure.exit_code
-    for path in tapes:
-        try:
-            write_exact(read_tape(path), exact_file(path))
-        except NumdriftError as failed:
-            print(f"numdrift: {failed}", file=sys.stderr)
-            exit_code = failed.exit_code
-        except OSError as error:
-            print(f"numdrift: the exact values of {path} cannot be written: {error.strerror}", file=sys.stderr)
-            exit_code = NumdriftError.exit_code
-    return exit_code

@@ -86,11 +86,21 @@ class Replay:
             raise NotReplayable(f"{own} is an op of the script's own, which no other process can execute")
 
     def run(self, arithmetic: Arithmetic) -> dict[str, torch.Tensor]:
-        """Give the watched values. Random generators and the grad mode are as before afterwards.
-
-        Raises NotReplayable, and whatever an op raises on values that are not the recorded ones.
-        """
+        """Give the watched values, in the CPU's memory. Raises what `show` raises."""
         values: dict[str, torch.Tensor] = {}
+
+        def keep(name: str, value: torch.Tensor) -> None:
+            values[name] = value.to("cpu", copy=True)
+
+        self.show(arithmetic, keep)
+        return values
+
+    def show(self, arithmetic: Arithmetic, seen: Callable[[str, torch.Tensor], None]) -> None:
+        """Execute the tape and show each watched value to `seen`, on its device and in memory that later calls write.
+
+        Random generators and the grad mode are as before afterwards. Raises NotReplayable, and whatever an op raises on
+        values that are not the recorded ones.
+        """
         storages = Storages(self._tape, arithmetic.held)
         pending = sorted(self._tape.watched, key=lambda one: one.position)
         draws = (call.draw for call in self._tape.calls)
@@ -100,11 +110,10 @@ class Replay:
                 # A value was watched before the call at its position, which may write into it.
                 while pending and pending[0].position <= one.position:
                     watched = pending.pop(0)
-                    values[watched.name] = storages.tensor(watched.view).clone()
+                    seen(watched.name, storages.tensor(watched.view))
                 self._execute(one, arithmetic, storages)
             for watched in pending:
-                values[watched.name] = storages.tensor(watched.view).clone()
-        return values
+                seen(watched.name, storages.tensor(watched.view))
 
     def _execute(self, one: Computation, arithmetic: Arithmetic, storages: Storages) -> None:
         # A function of its own, so that what the call took is let go here and not once the next one has its results.
@@ -142,11 +151,11 @@ def executed(one: Computation, arguments: Iterable[Any], keywords: Mapping[str, 
 
 
 def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are equal bit for bit; equal NaN are."""
+    """Return whether two tensors are equal bit for bit, on whichever devices they are; equal NaN are."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     with bare_execution():
-        return torch.equal(bits_of(one), bits_of(other))
+        return torch.equal(bits_of(one), bits_of(other.to(one.device)))
 
 
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:

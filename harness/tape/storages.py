@@ -46,10 +46,10 @@ class HeldSlots:
         held = self._held(recorded.dtype)
         if held == recorded.dtype:
             # A copy, for ops in place write into what they are given, and a tape is replayed many times.
-            return data.clone().untyped_storage()
+            return data.to(recorded.device, copy=True).untyped_storage()
         # A storage may end within an element: bytes behind the last whole one are no value.
         whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
-        return whole.view(recorded.dtype).to(held).untyped_storage()
+        return whole.to(recorded.device).view(recorded.dtype).to(held).untyped_storage()
 
     def _dtype(self, view: View) -> torch.dtype:
         """The dtype that the view is held in. Parts of a complex number are as wide as its parts."""
@@ -107,7 +107,8 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | Non
     Raises NotReplayable for another shape.
     """
     recorded = (view.offset, view.size, view.stride)
-    if tensor.dtype == (dtype or view.dtype) and recorded == (
+    there = str(tensor.device) == slot.device
+    if there and tensor.dtype == (dtype or view.dtype) and recorded == (
         int(tensor.storage_offset()),
         tuple(tensor.size()),
         tuple(tensor.stride()),
@@ -125,7 +126,8 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | Non
 
 
 class SlotTable:
-    """Gives storages their slots. Nothing is kept alive but the bytes of those that came from before the step."""
+    """Gives storages their slots. Nothing is kept alive but the bytes of those that came from before the step: they
+    are kept in the CPU's memory, for an accelerator has none to spare beside a training."""
 
     def __init__(self) -> None:
         self.inputs: dict[int, torch.Tensor] = {}
@@ -168,7 +170,7 @@ class SlotTable:
             # then have this slot.
             self._slots.append(Slot(size, str(tensor.device), tensor.dtype))
             if is_input:
-                self.inputs[number] = bytes_of_storage(tensor).clone()
+                self.inputs[number] = bytes_of_storage(tensor).to("cpu", copy=True)
         elif size > self._slots[number].size:  # an op has made it larger
             self._slots[number] = replace(self._slots[number], size=size)
         return View(number, tensor.dtype, int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride()))

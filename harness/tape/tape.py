@@ -159,7 +159,8 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tape:
-    """One step. `inputs` are the bytes of the storages that came from before it, by slot; `settings` are what torch
+    """One step. `inputs` are the bytes of the storages that came from before it, by slot, in the CPU's memory as all
+    values of a tape are; `settings` are what torch
     was set to in it (see `step_settings`). `starts` are views of what it starts from, by the names that are watched at
     its end, where it writes nothing in place: a parameter is another storage then than the one that it was. `given` is
     what the script gave to the first root module that it called, named `argument 0`, `argument 1`: the batch, which

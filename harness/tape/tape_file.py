@@ -135,14 +135,13 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
             ones.append(Watched(whole(position), _text(name), view, tensors[f"{kind} {number}"]))
         if any(one.position > len(calls) for one in ones):
             raise ValueError(f"a {kind} value after the end")
-    # Only what came from before the step has bytes: `input 3` is slot 3, on the device that the slot was on.
+    # Only what came from before the step has bytes: `input 3` is slot 3.
     inputs = {
         whole(int(name.partition(" ")[2])): _bytes(tensors, name) for name in tensors if name.startswith("input ")
     }
     for slot, data in inputs.items():
         if slot >= len(slots) or data.numel() > slots[slot].size:
             raise ValueError(f"input {slot} is larger than its storage")
-        inputs[slot] = data.to(slots[slot].device)
     settings = facts.get("settings", {})  # tapes of before have none
     if not isinstance(settings, dict) or not all(isinstance(one, (bool, int, str)) for one in settings.values()):
         raise TypeError("settings that are none")

@@ -89,7 +89,7 @@ class TapeRecorder:
         with self._looking():
             if self.reason is None:
                 view = self._log.table.view(tensor.detach(), is_input=True)
-                value = tensor.detach().clone()
+                value = tensor.detach().to("cpu", copy=True)
                 self._watched.append(Watched(len(self._log.calls), name, view, value))
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -98,7 +98,8 @@ class TapeRecorder:
             for name, tensor in tensors.items():
                 if self.reason is None:
                     view = self._log.table.view(tensor.detach(), is_input=True)
-                    self._given.append(Watched(len(self._log.calls), name, view, tensor.detach().clone()))
+                    value = tensor.detach().to("cpu", copy=True)
+                    self._given.append(Watched(len(self._log.calls), name, view, value))
 
     def given(self, tensor: torch.Tensor) -> None:
         """Take note that a tensor holds other values than the script has given it, put in place past every op."""

@@ -19,32 +19,45 @@ from ..errors import NotAvailable
 from .patches import Undo, wrapped
 from .presence import private, require
 
-DEVICE_NUMBERS = {"cpu": 0, "cuda": 1, "xla": 9, "xpu": 12, "mps": 13, "meta": 14, "hpu": 15, "lazy": 17}
-"""`c10::DeviceType`: its numbers are part of torch's binary interface."""
-
-DISPATCH_KEYS = {"cuda": "CUDA", "xpu": "XPU", "mps": "MPS", "hpu": "HPU", "xla": "XLA"}
+PRIVATE_USE = "privateuseone"
+"""The name of the device type that torch keeps for plug-ins, until one of them renames it."""
 
 GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
-"""`c10::impl::device_guard_impl_registry`: for each device type, who answers for it; null where nobody does."""
+"""`c10::impl::device_guard_impl_registry`: the device guard of each device type; null where no guard is registered."""
 
 NEVER_USED = 5
-"""The number of IDEEP, for which no build of torch has anybody."""
-
+"""The number of IDEEP, for which no build of torch registers a guard."""
 
 GET_DEVICE, ENTRIES = 2, 48
-"""Of the table of virtual functions of those who answer: the place of `getDevice`, the third since torch 1.0, and more
-entries than any has."""
-
-PICKY = ("xla",)
-"""Devices whose own answerers end the process when they are told that another device is the current one. The engine of
-autograd tells everybody who answers for anything, before each node."""
-
-_answerers: list[ctypes.Array[ctypes.c_void_p]] = []
-"""Those that were made here. They stay: a thread of autograd's may look at one at any time."""
+"""The place of `getDevice` in a guard's table of virtual functions (the third since torch 1.0), and more entries than
+any such table has."""
 
 
-def _answerer(own: int | None, mute: int | None) -> int:
-    """Who gives the current device as `own` does, and otherwise does nothing, as the CPU's (`mute`) does."""
+def device_number(kind: str) -> int | None:
+    """Return the number of a device type in `c10::DeviceType`, None for a type that this torch does not know.
+
+    The numbers are part of torch's binary interface. A plug-in's device is the type that torch keeps for plug-ins,
+    under the name that the plug-in has given it.
+    """
+    names = {name.lower(): int(number) for name, number in _device_types().__members__.items()}
+    plugged_in = private("torch._C", "_get_privateuse1_backend_name")()
+    return names.get("privateuse1") if kind in (PRIVATE_USE, plugged_in) else names.get(kind)
+
+
+def _device_types() -> Any:
+    return private("torch._C._autograd", "DeviceType")
+
+
+_silent_guards: list[ctypes.Array[ctypes.c_void_p]] = []
+"""The memory of the guards that were made here. They stay: a thread of autograd's may look at one at any time."""
+
+
+def _silent_guard(own: int | None, mute: int | None) -> int:
+    """Make a guard that gives the current device as `own` does, and otherwise does nothing, as the CPU's (`mute`) does.
+
+    The engine of autograd tells every registered guard the current device before each node, and a device's own guard
+    ends the process when it is told of another type (`CUDAGuardImpl::uncheckedSetDevice`, torch 2.11).
+    """
 
     def table(address: int | None) -> ctypes.Array[ctypes.c_void_p]:
         assert address is not None
@@ -55,9 +68,9 @@ def _answerer(own: int | None, mute: int | None) -> int:
     made = (ctypes.c_void_p * ENTRIES)(*table(mute))
     made[2 + GET_DEVICE] = table(own)[2 + GET_DEVICE]
     functions = ctypes.addressof(made) + 2 * ctypes.sizeof(ctypes.c_void_p)
-    answerer = (ctypes.c_void_p * 1)(functions)
-    _answerers.extend((made, answerer))
-    return ctypes.addressof(answerer)
+    guard = (ctypes.c_void_p * 1)(functions)
+    _silent_guards.extend((made, guard))
+    return ctypes.addressof(guard)
 
 
 _meant: dict[str, str] = {}
@@ -76,26 +89,26 @@ def answer_for(kinds: Sequence[str], device: str) -> Undo:
     its answers otherwise."""
     library, kind = Path(torch.__file__).parent / "lib" / "libc10.so", device.partition(":")[0]
     try:
-        guards = (ctypes.c_void_p * 21).in_dll(ctypes.CDLL(str(library)), GUARDS)
+        guards = (ctypes.c_void_p * len(_device_types().__members__)).in_dll(ctypes.CDLL(str(library)), GUARDS)
     except (OSError, ValueError) as error:
         raise NotAvailable("redirected devices", f"{library} does not have {GUARDS}") from error
     # Before anything is written into torch's memory: it holds who must be there, and nobody who cannot be.
-    if not guards[DEVICE_NUMBERS["cpu"]] or not guards[DEVICE_NUMBERS["meta"]] or guards[NEVER_USED]:
+    cpu, meta, own = (device_number(name) for name in ("cpu", "meta", kind))
+    if cpu is None or meta is None or not guards[cpu] or not guards[meta] or guards[NEVER_USED]:
         raise NotAvailable("redirected devices", f"{GUARDS} of torch {torch.__version__} is of another form")
-    if kind not in DEVICE_NUMBERS or not guards[DEVICE_NUMBERS[kind]]:
-        raise NotAvailable("redirected devices", f"torch {torch.__version__} has nobody to answer for {kind}")
-    before = {one: guards[DEVICE_NUMBERS[one]] for one in kinds}
-    answerer = guards[DEVICE_NUMBERS[kind]]
-    if kind in PICKY:
-        answerer = _answerer(answerer, guards[DEVICE_NUMBERS["cpu"]])
-    for one in kinds:
-        guards[DEVICE_NUMBERS[one]] = answerer
-        _meant[one] = device
+    if own is None or not guards[own]:
+        raise NotAvailable("redirected devices", f"torch {torch.__version__} has no device guard for {kind}")
+    numbers = {name: number for name in kinds if (number := device_number(name)) is not None}
+    before = {name: guards[number] for name, number in numbers.items()}
+    guard = guards[own] if kind == "cpu" else _silent_guard(guards[own], guards[cpu])
+    for name, number in numbers.items():
+        guards[number] = guard
+        _meant[name] = device
 
     def undo() -> None:
-        for one, address in before.items():
-            guards[DEVICE_NUMBERS[one]] = address
-            _meant.pop(one, None)
+        for name, address in before.items():
+            guards[numbers[name]] = address
+            _meant.pop(name, None)
 
     return undo
 

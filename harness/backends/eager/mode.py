@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from numdrift.kernels.swaps.engine import Swaps
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import Moment, ScriptFacts
+from ...records.mode_registry import registry
 from ...records.mode_spec import ModeSpec
 from ...tape.shards import local_tensor
 
@@ -43,6 +45,9 @@ def convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
 
 class EagerMode:
     """Runs the script as it is: nothing is placed, nothing is held back."""
+
+    imports: Sequence[str] = ()
+    """Modules that torch does not know the device without: the package of its vendor."""
 
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
@@ -85,10 +90,17 @@ class EagerMode:
 
 
 def require_device(device: str) -> None:
-    """Raise NotAvailable when torch has no such device here."""
-    kind = device.partition(":")[0]
+    """Load what a device needs, as the mode that is named after it states. Raises NotAvailable when torch has no such
+    device here."""
+    kind, _, number = device.partition(":")
     if kind in ("cpu", "lazy"):
         return
+    if kind in registry.names():
+        for name in getattr(registry.load(kind), "imports", ()):
+            try:
+                importlib.import_module(name)
+            except ImportError as error:
+                raise NotAvailable(f"device {device!r}", str(error), f"install the package {name}") from error
     try:
         module = getattr(torch, kind, None)
         found = module is not None and module.is_available()
@@ -100,3 +112,7 @@ def require_device(device: str) -> None:
             f"torch {torch.__version__} finds none on this machine",
             f"install the torch build or plug-in for {kind} on a machine that has the device",
         )
+    count = module.device_count()
+    if number and int(number) >= count:
+        there = ", ".join(f"{kind}:{place}" for place in range(count))
+        raise NotAvailable(f"device {device!r}", f"torch finds {there}", "name one of these")

@@ -1,0 +1,26 @@
+"""Devices made ready in a process that runs no script: a referee, a localizer.
+
+Only a process of a mode touches the mode's device (docs/architecture.md). Such a process belongs to the modes whose
+tapes it executes: it loads what their devices need, as the training did, and installs no swap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..records.mode_registry import registry
+from ..records.mode_spec import ModeSpec
+from .mode_presence import require_here
+
+HOST = ("cpu", "meta")
+"""Devices that every process has."""
+
+
+def open_devices(devices: Iterable[str]) -> None:
+    """Load what these devices need here, a vendor's package for one, by the modes that are named after them.
+
+    Raises NotAvailable for a device that is not here, and whatever a plug-in raises.
+    """
+    for kind in sorted({device.partition(":")[0] for device in devices}):
+        if kind not in HOST and kind in registry.names():
+            require_here(ModeSpec(name=kind, base=kind))

@@ -1,0 +1,55 @@
+"""The process of the fp64 referee: `python bootstrap.py PACKAGE CONFIG numdrift.harness.recorder.referee_process`.
+
+CONFIG is JSON, `{"tapes": [paths]}`. Beside each tape it writes the values that the step is compared by, as double
+arithmetic gives them. No kernel is replaced in it, so a suspect does not judge itself. It runs on the devices of the
+tapes, with the environment of their mode; a device without double precision is replaced by the CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from ..backends.opened_device import open_devices
+from ..errors import JournalError, NumdriftError
+from ..tape.in_double import write_exact
+from ..tape.placed import on_cpu
+from ..tape.tape import Tape
+from ..tape.tape_file import exact_file, read_tape
+
+
+def main(config: Path) -> int:
+    """Judge the tapes that a file names. Returns the exit code for the process, having printed what failed."""
+    exit_code = 0
+    try:
+        tapes = [Path(path) for path in json.loads(config.read_text(encoding="utf-8"))["tapes"]]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "names no tapes"
+        failure = JournalError(config, what)
+        print(f"numdrift: {failure}", file=sys.stderr)
+        return failure.exit_code
+    for path in tapes:
+        try:
+            write_exact(where_double_is(read_tape(path)), exact_file(path))
+        except NumdriftError as failed:
+            print(f"numdrift: {failed}", file=sys.stderr)
+            exit_code = failed.exit_code
+        except OSError as error:
+            print(f"numdrift: the exact values of {path} cannot be written: {error.strerror}", file=sys.stderr)
+            exit_code = NumdriftError.exit_code
+    return exit_code
+
+
+def where_double_is(tape: Tape) -> Tape:
+    """Return the tape on its own devices, or on the CPU where one of them has no double precision."""
+    devices = {slot.device for slot in tape.slots}
+    try:
+        open_devices(devices)
+        for device in devices:
+            torch.ones(1, dtype=torch.float64, device=device).sum()
+    except (NumdriftError, RuntimeError, TypeError, NotImplementedError):
+        return on_cpu(tape)
+    return tape
