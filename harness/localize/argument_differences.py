@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from ..tape.tape import GeneratorState, View, leaves
+from ..tape.list_calls import PREFIX
+from ..tape.tape import GeneratorState, View, leaves, views_in
 from ..torch_private.operators import argument_names
 from .storage_flow import FlowNode, Use, layout_of
 from .value_links import Links, are_folded, arguments_of, common_reads, is_turned_product
@@ -39,6 +40,8 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
         return [TURNED]
     if is_folded_sum(left, right, links):
         return [FOLDED]
+    if left.call.name.startswith(PREFIX) != right.call.name.startswith(PREFIX):
+        return _of_list(left, right, links)
     if left.call.name.strip("_") != right.call.name.strip("_"):
         return _of_other_op(left, right, links)
     ours, theirs = _by_name(left), _by_name(right)
@@ -67,6 +70,34 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
         shown = f" ({', '.join(map(plain_text, values))})" if values else ""
         found.append(f"only {'the reference' if name in ours else 'the other mode'} is given {name}{shown}")
     return list(dict.fromkeys(found))
+
+
+def _of_list(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
+    """What an op on a list of one tensor and the op itself are told differently: arguments go by their order in the
+    schemas, defaults included.
+
+    _foreach_addcdiv_([x], [t], [u], 0.1)   addcdiv_(x, t, u, value=0.1)
+    """
+    found = []
+    name_of = [name for name, _ in argument_names(right.execution.operation)]
+    for name, (mine, use), (yours, used) in zip(name_of, _in_order(left), _in_order(right), strict=False):
+        if use is None or used is None:
+            found += [_called(name, said) for said in _plain(mine, yours)]
+            continue
+        found += _views(use.view, used.view, relaid=True)
+        if not links.are_linked(use.value, used.value):
+            found.append("reads another tensor")
+    return list(dict.fromkeys(found))
+
+
+def _in_order(node: FlowNode) -> list[tuple[Any, Use | None]]:
+    """What a call takes in the order of its schema, a list of one tensor as that tensor."""
+    uses = dict(zip(map(id, views_in(node.call)), node.reads, strict=True))
+    schema = argument_names(node.execution.operation)
+    given = dict(zip((name for name, _ in schema), node.call.arguments, strict=False)) | dict(node.call.keywords)
+    values = [given.get(name, default) for name, default in schema]
+    values = [value[0] if isinstance(value, tuple) and len(value) == 1 else value for value in values]
+    return [(value, uses.get(id(value))) for value in values]
 
 
 def is_folded_sum(left: FlowNode, right: FlowNode, links: Links) -> bool:

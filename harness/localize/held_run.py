@@ -43,6 +43,8 @@ class Worker:
 
     def __init__(self, connection: socket.socket, name: str) -> None:
         self.name = name
+        self.apart = False
+        """Whether steps are asked about with their calls on lists taken apart (see `tape.list_calls`)."""
         self._connection = connection
 
     @classmethod
@@ -167,7 +169,7 @@ class Worker:
 
     def _ask(self, fields: Mapping[str, Any], segments: Sequence[torch.Tensor] = ()) -> Message:
         try:
-            send(self._connection, Message(fields, segments))
+            send(self._connection, Message({**fields, "apart": True} if self.apart else fields, segments))
             answer = receive(self._connection)
         except (OSError, WireError) as error:
             self.close()

@@ -77,7 +77,9 @@ class Scorer:
                 scores[name] = self._floating(name, a, b)
             else:
                 known = self._noise.of(name)
-                discrete += not (known is not None and known.flips) and (a.shape != b.shape or not torch.equal(a.to(b.device), b))
+                discrete += not (known is not None and known.flips) and (
+                    a.shape != b.shape or not torch.equal(a.to(b.device), b)
+                )
         return Drift(scores, discrete)
 
     def _floating(self, name: str, a: torch.Tensor, b: torch.Tensor) -> float:

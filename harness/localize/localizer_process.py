@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from ..errors import NumdriftError
 from ..records.codec import read
 from ..records.localization_record import SCHEMA, LocalizedSide, LocalizerConfig, write_localization
 from ..tape.ensemble import in_words
+from ..tape.list_calls import list_ops, taken_apart
+from ..tape.placed import on_cpu
 from ..tape.replay import is_same
 from ..tape.step_settings import settings_of_step
-from ..tape.placed import on_cpu
 from ..tape.tape import NotReplayable, Tape
 from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
@@ -51,7 +52,8 @@ def main(path: Path) -> int:
     try:
         with ExitStack() as stack:
             asking = stack.enter_context(ThreadPoolExecutor(len(SIDES)))
-            sides = {side: _held(config, modes[side], stack, asking) for side in SIDES}
+            held = {side: _held(config, modes[side], stack) for side in SIDES}
+            sides = {side: _asked(each, config.step, asking) for side, each in _lists_alike(held).items()}
             # As in the reference's step; what the other side was set to otherwise shows as other bits of its ops, which
             # are executed in its own process then.
             stack.enter_context(settings_of_step(sides["a"].tape.settings))
@@ -113,7 +115,17 @@ def _apart(held: Held, outcome: str, noise: Noise) -> float:
     return Scorer(held.tape.expected(), noise).drift(read_tensors(Path(outcome))[0]).distance
 
 
-def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, asking: Executor) -> Held:
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadSide:
+    """A side's tape, and the process of its mode where one is held."""
+
+    tape: Tape
+    label: str
+    spec: str
+    worker: Worker | None
+
+
+def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> ReadSide:
     """Raises NotReplayable where no tape was written, with the reason, and JournalError for one that is damaged."""
     worker = None
     if side.socket:
@@ -125,12 +137,27 @@ def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, asking
         reason = json.loads(noise.read_text(encoding="utf-8")).get("reason")
         if reason:
             raise NotReplayable(f"{side.label} has no tape of it: {reason}")
-    held = Held(_reachable(read_tape(path), side.label), side.label, spec=side.spec)
-    if worker is None:
+    return ReadSide(_reachable(read_tape(path), side.label), side.label, side.spec, worker)
+
+
+def _lists_alike(read: Mapping[Side, ReadSide]) -> Mapping[Side, ReadSide]:
+    """Both sides, their calls on lists taken apart where one side calls an op on lists that the other does not."""
+    ops = [list_ops(read[side].tape) for side in SIDES]
+    if ops[0] == ops[1]:
+        return read
+    for each in read.values():
+        if each.worker is not None:
+            each.worker.apart = True
+    return {side: replace(each, tape=taken_apart(each.tape)[0]) for side, each in read.items()}
+
+
+def _asked(read: ReadSide, step: int, asking: Executor) -> Held:
+    held = Held(read.tape, read.label, spec=read.spec)
+    if read.worker is None:
         return held
-    calls, notes = WorkerCalls(worker, config.step), worker.notes(config.step)
-    # The process executes the whole step for them: meanwhile the other tape is read, and both are aligned.
-    pending = asking.submit(worker.digests, config.step)
+    calls, notes = WorkerCalls(read.worker, step), read.worker.notes(step)
+    # The process executes the whole step for them: meanwhile both tapes are aligned.
+    pending = asking.submit(read.worker.digests, step)
     return replace(held, digests=pending.result, calls=calls, notes=notes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from ..tape.list_calls import PREFIX
 from ..torch_private.operators import view_behind
 from .repeats import recomputed
 from .storage_flow import FlowNode, StorageFlow, readers_of
@@ -43,6 +44,7 @@ def op_name(node: FlowNode) -> str:
     """The name that an op is paired by: that of what it was decomposed from, and in place or not alike."""
     compiled = node.call.compiled
     name = compiled.origin.split(".")[1] if compiled is not None else node.call.name
+    name = name.removeprefix(PREFIX)
     name = name if name == "_" else name.removesuffix("_")
     return ALIASES.get(name, name)
 

@@ -26,6 +26,7 @@ from ..records.step_files import outcome_file, recompiled_folder
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .ensemble import in_words, measure_noise
 from .laid_out import LaidOut, relaid
+from .list_calls import TakenApartKernels, taken_apart
 from .replay import Computation, executions, given
 from .step_kernels import CallMemory, ReplayedKernels, StepKernels
 from .step_settings import settings_of_step
@@ -51,6 +52,8 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send,
 #     value     step position          what a call gave in the recorded step, where it was kept
 #     recompile step mode name         executes the step with its compiled code compiled as this mode has it; the
 #                                      outcome lies in the `recompiled_folder` of this name, or there is a `reason`
+#
+# With `"apart": true` a request is about the step with its calls on lists taken apart (see `list_calls`).
 
 COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
 """Where the steps of compiled regions are registered; what is not loaded has registered none."""
@@ -72,7 +75,7 @@ class Requests:
     def __init__(self, config: RunConfig) -> None:
         self._config = config
         self._folder = Path(config.journal).parent / TAPES
-        self._steps: dict[int, HeldStep] = {}
+        self._steps: dict[tuple[int, bool], HeldStep] = {}
 
     def answer(self, request: Message) -> Message:
         """Raises whatever an op raises, and ValueError, TypeError or KeyError for a request that is none."""
@@ -205,14 +208,17 @@ class Requests:
         return Message({})
 
     def _step(self, request: Message) -> HeldStep:
-        step = whole(request.fields["step"])
-        if step not in self._steps:
+        step, apart = whole(request.fields["step"]), request.fields.get("apart") is True
+        if (step, apart) not in self._steps:
             tape = self._tape(step).without_values()
             # A mode that compiles has registered what its graphs really computed; any other one replays.
             compiled: Mapping[int, StepKernels] = getattr(sys.modules.get(COMPILED_STEPS), "STEPS", {})
             kernels = compiled.get(step) or ReplayedKernels(lambda: self._tape(step))
-            self._steps[step] = HeldStep(tape, {one.position: one for one in executions(tape)}, kernels)
-        return self._steps[step]
+            if apart:
+                tape, origins = taken_apart(tape)
+                kernels = TakenApartKernels(kernels, origins)
+            self._steps[step, apart] = HeldStep(tape, {call.position: call for call in executions(tape)}, kernels)
+        return self._steps[step, apart]
 
     def _tape(self, step: int) -> Tape:
         path = tape_file(self._folder, step)

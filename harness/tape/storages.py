@@ -108,10 +108,15 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | Non
     """
     recorded = (view.offset, view.size, view.stride)
     there = str(tensor.device) == slot.device
-    if there and tensor.dtype == (dtype or view.dtype) and recorded == (
-        int(tensor.storage_offset()),
-        tuple(tensor.size()),
-        tuple(tensor.stride()),
+    if (
+        there
+        and tensor.dtype == (dtype or view.dtype)
+        and recorded
+        == (
+            int(tensor.storage_offset()),
+            tuple(tensor.size()),
+            tuple(tensor.stride()),
+        )
     ):
         return tensor.untyped_storage()
     if tuple(tensor.size()) != view.size:

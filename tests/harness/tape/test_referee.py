@@ -24,7 +24,7 @@ def judged(folder: Path, tapes: list[Path]) -> subprocess.CompletedProcess[str]:
         str(PACKAGE / "harness/recorder/bootstrap.py"),
         str(PACKAGE),
         str(config),
-        "numdrift.harness.tape.in_double",
+        "numdrift.harness.recorder.referee_process",
     ]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
@@ -94,7 +94,7 @@ def test_a_configuration_without_tapes_is_refused(tmp_path: Path) -> None:
             str(PACKAGE / "harness/recorder/bootstrap.py"),
             str(PACKAGE),
             str(config),
-            "numdrift.harness.tape.in_double",
+            "numdrift.harness.recorder.referee_process",
         ],
         capture_output=True,
         text=True,
