@@ -1,4 +1,4 @@
-"""`torch.cuda` where there is no CUDA: what a script asks of its device is answered harmlessly.
+"""`torch.cuda` in a mode of another device: what a script asks of its device is answered harmlessly.
 
 `torch.cuda.is_available()` and `torch.cuda.device_count()` go on telling the truth.
 """
@@ -61,7 +61,8 @@ TENSOR_TYPES = (
 
 
 class CudaStandIns:
-    """Takes the place of what needs a driver, from `install` to `close`. Does nothing where there is CUDA."""
+    """Takes the place of what needs a driver, from `install` to `close`. Does nothing in a mode that runs on CUDA: in any
+    other one the machine may have a GPU, which is to be left alone."""
 
     def __init__(self, device: str, notes: ScriptNotes) -> None:
         self._device = device
@@ -69,7 +70,7 @@ class CudaStandIns:
         self._patches = Patches("torch.cuda without CUDA")
 
     def install(self) -> None:
-        if torch.cuda.device_count() > 0:
+        if self._device.partition(":")[0] == "cuda":
             return
         answers: dict[str, Callable[..., Any]] = {
             **dict.fromkeys(NOTHING_TO_DO, lambda *_, **__: None),
@@ -110,7 +111,7 @@ class CudaStandIns:
                 return answer(*args, **kwargs)
             if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch":
                 return original(*args, **kwargs)  # torch finds out by its failure that there is no device
-            self._notes.note("device", "torch.cuda has no device here: its functions do nothing")
+            self._notes.note("device", "the mode has no CUDA device: what the script calls of torch.cuda does nothing")
             return answer(*args, **kwargs)
 
         return call

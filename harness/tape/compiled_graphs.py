@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import operator
+import time
 import weakref
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
+from ..errors import NotAvailable
 from ..torch_private.dispatching import is_operation_overload
 from ..torch_private.graph_stages import AotCompiler, Compile, DynamoGraph, called_like, is_compiled_by_inductor
 from ..torch_private.operators import returns_view, written_names
@@ -21,6 +23,7 @@ from ..torch_private.probing import (
     InnerCompilation,
     ProbeOp,
     copied_graph,
+    materialized_values,
     undescribed_graph,
     watch_compiled_graphs,
 )
@@ -92,13 +95,56 @@ class RepeatableExecution(Protocol):
         """Execute this on the same inputs; says whether every result has the same bits."""
 
 
+READING_FACTOR, READING_LEAST = 2.0, 10.0
+"""On an accelerator values of compiled graphs are read for so many times as long as the graphs took to be compiled, and
+at least for so many seconds: a graph with a probe at every node is another graph, of many more kernels."""
+
+
+class ReadingTime:
+    """The time in which the values of compiled graphs may be read; without a limit on the CPU."""
+
+    def __init__(self) -> None:
+        self.compiled = 0.0
+        self.spent = 0.0
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """The graph itself is compiled here."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.compiled += time.perf_counter() - began
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Its values are read here."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent += time.perf_counter() - began
+
+    @property
+    def limit(self) -> float:
+        """Seconds."""
+        return max(READING_LEAST, READING_FACTOR * self.compiled)
+
+    @property
+    def is_over(self) -> bool:
+        return self.spent >= self.limit
+
+
 class ProbedGraph:
     """Reads the values of one graph. Where reading one changes the results, that one is found by halving, and left out.
 
     What was compiled is kept for the next execution.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, again: Recompile, probes: Probes) -> None:
+    def __init__(self, module: torch.fx.GraphModule, again: Recompile, probes: Probes, reading: ReadingTime) -> None:
+        self.unread = 0
+        """How many values were not tried to be read, because the time for that was over."""
+        self.reading = reading
         self._module = module
         self._again = again
         self._probes = probes
@@ -106,40 +152,73 @@ class ProbedGraph:
         self._plan: list[Probed] = []
         self._left_out: set[ValueKey] = set()
         self._compilations = MOST_COMPILATIONS
+        devices = {
+            value.device.type
+            for node in module.graph.nodes
+            for value in [node.meta.get("val")]
+            if isinstance(value, torch.Tensor)
+        }
+        self._limited = bool(devices - {"cpu"})
+        self._materialized: Boxed | None = None
 
     def values(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
         """The values that could be read without changing the results. Raises what a compiler raises."""
-        found: dict[ValueKey, torch.Tensor] = {}
-        for probed in self._plan:
-            found |= self._read(probed, repetition) or {}
-        if len(found) + len(self._left_out) >= len(self._keys):
-            return found
+        with self.reading.reading():
+            found = self._buffers(repetition) if self._limited else {}
+            for probed in self._plan:
+                found |= self._read(probed, repetition) or {}
         # Compile with ever fewer probes until the results are what they were: of [a b c d] with c to blame [a b] is
         # read, then [c] fails and is left out, then [a b d] is read.
-        while self._compilations:
+        while len(found.keys() | self._left_out) < len(self._keys) and self._may_go_on():
             suspects = [key for key in self._keys if key not in self._left_out]
             values = self._tried(suspects, repetition)
             if values is not None:
                 return found | values
             # Compiled once more without any probe it gives other bits: no probe is to blame, so none is looked for.
-            if not self._left_out and self._tried([], repetition) is None:
+            if not self._left_out and self._may_go_on() and self._tried([], repetition) is None:
                 self._compilations = 0
-            while len(suspects) > 1 and self._compilations:
+            while len(suspects) > 1 and self._may_go_on():
                 half = suspects[: len(suspects) // 2]
                 values = self._tried(half, repetition)
                 found |= values or {}
                 suspects = half if values is None else suspects[len(half) :]
             if len(suspects) == 1:
                 self._left_out.add(suspects[0])
+        over = self._limited and self.reading.is_over
+        self.unread = len(set(self._keys) - found.keys() - self._left_out) if over else 0
         return found
+
+    def _may_go_on(self) -> bool:
+        return self._compilations > 0 and not (self._limited and self.reading.is_over)
+
+    def _buffers(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
+        """What the graph's own code writes into memory, read without another fusion; nothing where that is not to be
+        had. It costs one compilation, whose kernels are those that there are."""
+        shown: dict[str, torch.Tensor] = {}
+
+        def seen(name: str, value: torch.Tensor) -> None:
+            shown[name] = value.detach().clone()
+
+        if self._materialized is None:
+            with suppress(NotAvailable):
+                self._materialized = materialized_values(lambda: self._again(copied_graph(self._module)), seen)
+        if self._materialized is None or not repetition.repeated(self._materialized):
+            return {}
+        shapes = {key: node.meta["val"] for node, key in computed_values(self._module.graph)}
+        return {
+            (name, 0): value
+            for name, value in shown.items()
+            if (like := shapes.get((name, 0))) is not None and like.shape == value.shape and like.dtype == value.dtype
+        }
 
     def _tried(self, keys: Sequence[ValueKey], repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor] | None:
         self._compilations = max(0, self._compilations - 1)
-        copied = copied_graph(self._module)
-        probed = Probed(self._probes.insert(copied, frozenset(keys)), self._again(copied))
-        values = self._read(probed, repetition)
+        with self.reading.reading():
+            copied = copied_graph(self._module)
+            probed = Probed(self._probes.insert(copied, frozenset(keys)), self._again(copied))
+            values = self._read(probed, repetition)
         if values:
-            self._plan = [one for one in self._plan if not set(one.keys) <= set(keys)] + [probed]
+            self._plan = [each for each in self._plan if not set(each.keys) <= set(keys)] + [probed]
         return values
 
     def _read(self, probed: Probed, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor] | None:
@@ -246,6 +325,7 @@ class CompiledGraphs:
         self._numbers = itertools.count()
         self._captured: list[int | None] = []
         self._probes: Probes | None = None
+        self._reading = ReadingTime()
 
     def install(self) -> None:
         """Put the hooks in. Raises NotAvailable, and then none is left."""
@@ -300,7 +380,7 @@ class CompiledGraphs:
             with self._told_again(number, phase == "backward"):
                 return again(copy)
 
-        return ProbedGraph(module, told, probes)
+        return ProbedGraph(module, told, probes, self._reading)
 
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         if seen.key is None or self._probes is None:
@@ -311,7 +391,8 @@ class CompiledGraphs:
         region = self._regions[seen.key] = self._region() if known is None else known
         copied = copied_graph(seen.module)
         graph = CompiledGraph(region, seen.phase, copied, self._probed(copied, seen.phase, seen.again, self._probes))
-        compiled = compile_()
+        with self._reading.compiling():
+            compiled = compile_()
         if is_compiled_by_inductor(compiled):
             self._graphs[id(compiled)] = graph
             # An id is given to another object once this one is gone, so the entry goes with it.
@@ -340,7 +421,8 @@ class CompiledGraphs:
             if not self._op_by_op and self._probes is not None:
                 probed = self._probed(copied, phase, again, self._probes)
             graph = CompiledGraph(region, phase, copied, probed)
-            compiled = compiler(module, example_inputs)
+            with self._reading.compiling():
+                compiled = compiler(module, example_inputs)
 
             def run(*args: Any) -> Any:
                 executor = self.executor

@@ -24,7 +24,7 @@ from .graph_stages import (
     without_graph_caches,
 )
 from .patches import Patches, Undo
-from .presence import private
+from .presence import private, require
 
 Boxed = Callable[[list[Any]], Any]
 """A compiled graph: takes the list of its inputs, which it may empty."""
@@ -168,6 +168,25 @@ class ProbeOp:
 
     def close(self) -> None:
         self._library._destroy()
+
+
+def materialized_values(compile_: Callable[[], Boxed], seen: Callable[[str, torch.Tensor], None]) -> Boxed:
+    """Compile a graph so that each buffer which its code writes is shown to `seen` by the name of its node, when the
+    graph is executed. Nothing is fused otherwise than without. Raises NotAvailable.
+
+    Inductor has this for what it generates in Triton and for the kernels that it calls; for its C++ it shows nothing.
+    """
+    config = private("torch._inductor", "config")
+    require(config, "generate_intermediate_hooks")
+    shown = private("torch._inductor.hooks", "intermediate_hook")
+    with config.patch(generate_intermediate_hooks=True):
+        compiled = compile_()
+
+    def run(inputs: list[Any]) -> Any:
+        with shown(seen):
+            return compiled(inputs)
+
+    return run
 
 
 def annotate(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: Any) -> None:

@@ -14,6 +14,7 @@ from numdrift.harness.tape.compiled_graphs import (
     CompiledGraphs,
     ProbedGraph,
     Probes,
+    ReadingTime,
     ValueKey,
     computed_values,
 )
@@ -89,7 +90,7 @@ def test_views_are_no_values_and_results_of_one_op_are_several() -> None:
 
 def test_every_value_is_read(probes: Probes) -> None:
     graph, compiler, execution = traced(), Compiler(set()), Execution()
-    probed = ProbedGraph(graph, compiler.again, probes)
+    probed = ProbedGraph(graph, compiler.again, probes, ReadingTime())
     found = probed.values(execution)
     expected = values_of(graph, execution)
     assert found.keys() == expected.keys()
@@ -100,7 +101,7 @@ def test_every_value_is_read(probes: Probes) -> None:
 @pytest.mark.parametrize("touchy", [{"exp"}, {"sin"}, {"mul", "add"}])
 def test_what_cannot_be_read_is_found_and_left_out(touchy: set[str], probes: Probes) -> None:
     graph, compiler = traced(), Compiler(touchy)
-    probed = ProbedGraph(graph, compiler.again, probes)
+    probed = ProbedGraph(graph, compiler.again, probes, ReadingTime())
     found = probed.values(Execution())
     assert found.keys() == {key for _, key in computed_values(graph.graph) if key[0] not in touchy}
     # then the next execution needs no compilation
@@ -118,7 +119,7 @@ def test_a_graph_that_never_repeats_is_given_up(probes: Probes) -> None:
             return False
 
     compiler = Compiler(set())
-    probed = ProbedGraph(traced(), compiler.again, probes)
+    probed = ProbedGraph(traced(), compiler.again, probes, ReadingTime())
     assert probed.values(Never()) == {} and probed.values(Never()) == {}
     assert compiler.compilations == 2
 
