@@ -6,7 +6,6 @@ import platform
 import shutil
 import tempfile
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -14,6 +13,7 @@ import click
 from ..errors import UsageError, nearest
 from ..launch.doctor import examine
 from ..records.mode_registry import registry
+from ..runs.own_version import own_version
 from .command_options import json_option
 from .output import console, table, write_json
 from .progress import reporter_for
@@ -41,7 +41,7 @@ def command(modes: str | None, json_path: str | None) -> int:
         out, environment = console(), examination.environment
         facts = table("", "")
         facts.show_header = False
-        facts.add_row("numdrift", version("numdrift"))
+        facts.add_row("numdrift", own_version())
         facts.add_row("python", platform.python_version())
         facts.add_row("torch", str(environment.get("torch", "not importable")))
         facts.add_row("cpu", f"{environment.get('cpu_capability', '-')}, {environment.get('threads', '-')} threads")

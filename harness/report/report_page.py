@@ -7,7 +7,6 @@ uPlot, which lies in `vendor/` with its licence.
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 
 import jinja2
@@ -15,6 +14,7 @@ from markupsafe import Markup
 
 from ..graphs.page.diff_page import scripts as graph_scripts
 from ..graphs.page.self_contained import hash_of, json_in_page, templates
+from ..runs.own_version import own_version
 from .rows import Report
 
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ def page_of(report: Report) -> str:
             library=Markup(library),
             script=Markup(script),
             data=Markup(json_in_page(data)),
-            version=importlib.metadata.version("numdrift"),
+            version=own_version(),
         )
     )
     return page.encode("utf-8", "replace").decode("utf-8")

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import io
 import json
 import re
@@ -25,6 +24,7 @@ from typing import Any, BinaryIO
 import fsspec  # type: ignore[import-untyped]
 
 from ...errors import CollisionError, JournalError, NotAvailable, UsageError
+from ...runs.own_version import own_version
 from ...runs.recorded_run import runs_in
 from .bundle_contents import DATA, SUFFIX, Item, Kind, digests_of, items_of
 
@@ -113,7 +113,7 @@ def write_bundle(
                 investigation=investigation.resolve().name,
                 redacted=redact,
                 made=datetime.now(UTC).isoformat(timespec="seconds"),
-                numdrift=importlib.metadata.version("numdrift"),
+                numdrift=own_version(),
                 environment=next((one for one in environments if one), {}),
                 files=_pack(archive, wanted, redact, packed),
                 left_out=left_out,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from ...launch.xla_environment import in_their_interpreters
 from ...records.codec import json_text
 from ...records.mode_spec import ModeSpec
 from ...records.support_record import CountedCall, read_support
+from ...runs.own_version import own_version
 from ...runs.recorded_run import RecordedRun
 from ...runs.run_layout import choose_investigation
 from .support_report import InstructionRow, OperatorRow, SupportReport, report_json, report_of, write_page
@@ -205,4 +205,4 @@ def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> Support
 
 
 def _version() -> str:
-    return importlib.metadata.version("numdrift")
+    return own_version()

@@ -1,0 +1,15 @@
+"""The version of numdrift that is running."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+FROM_SOURCE = "of a source folder"
+
+
+def own_version() -> str:
+    """Return numdrift's version; `FROM_SOURCE` where it runs from a folder and is not installed."""
+    try:
+        return importlib.metadata.version("numdrift")
+    except importlib.metadata.PackageNotFoundError:
+        return FROM_SOURCE
