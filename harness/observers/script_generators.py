@@ -38,7 +38,10 @@ def generator_states(device: str) -> tuple[dict[str, torch.Tensor], dict[str, An
 
 
 def set_generators(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], device: str) -> list[str]:
-    """Put recorded states in place; gives the generators that have none there or no counterpart here."""
+    """Put recorded states in place; gives the generators that have none there or no counterpart here.
+
+    The generator of an accelerator has no counterpart on another device, and none is missed.
+    """
     setters: dict[str, Any] = {"torch": torch.set_rng_state}
     module = _device_generator(device)
     if module is not None:
@@ -46,7 +49,7 @@ def set_generators(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any]
     for name, setter in setters.items():
         if name in tensors:
             setter(tensors[name])
-    missing = set(tensors) ^ set(setters)
+    missing = {"torch"} - set(tensors)
     version, internal, gauss = plain["python"]
     random.setstate((version, tuple(internal), gauss))  # JSON has made a list of it, which `random` refuses
     numpy = sys.modules.get("numpy")
