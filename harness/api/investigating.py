@@ -13,6 +13,7 @@ from ..investigate.investigation_plan import (
     compared_modes,
     pair_to_localize,
     recorded_runs,
+    said_of_draws,
 )
 from ..investigate.laboratory import Laboratory, Progress
 from ..investigate.method import investigate as investigate_plan
@@ -183,7 +184,7 @@ def investigated(
             }
         ),
     )  # fmt: skip
-    for text in batch.interpreters:
+    for text in (*batch.interpreters, *filter(None, [said_of_draws(batch.modes)])):
         progress.say(text)
     with passive_threads(), laboratory:
         return investigate_plan(batch, plan, laboratory), batch.investigation.path

@@ -28,11 +28,25 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
     if len(specs) < 2 and not alone:
         raise UsageError(f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone")
     # The generators of Inductor and of torch_xla draw other numbers than eager's, which would be a difference of the
-    # set-up.
-    return [
-        replace(spec, fallback_random="on") if spec.base in OWN_DRAWS and spec.fallback_random is None else spec
-        for spec in specs
-    ]
+    # set-up. So do those of two devices.
+    apart = len({(spec.accelerator or "cpu").partition(":")[0] for spec in specs}) > 1
+    found = []
+    for spec in specs:
+        if apart and spec.accelerator is not None and spec.draws is None:
+            spec = replace(spec, draws="cpu")
+        own = spec.base in OWN_DRAWS and spec.fallback_random is None and spec.draws != "cpu"
+        found.append(replace(spec, fallback_random="on") if own else spec)
+    return found
+
+
+def said_of_draws(specs: Sequence[ModeSpec]) -> str:
+    """Say which modes draw the CPU's random numbers, "" where none does."""
+    drawing = [spec.name for spec in specs if spec.draws == "cpu" and spec.accelerator is not None]
+    return (
+        f"{' and '.join(drawing)} draw the CPU's random numbers (draws=cpu): the modes run on two devices"
+        if drawing
+        else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,23 +9,24 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..backends.cpu_draws import draw_on_the_cpu
 from ..backends.opened_device import open_devices
 from ..drift.step_noise import Noise, read_noise
 from ..errors import NumdriftError
 from ..records.codec import read
 from ..records.localization_record import SCHEMA, LocalizedSide, LocalizerConfig, write_localization
+from ..records.mode_spec import parse_mode
 from ..tape.ensemble import in_words
 from ..tape.list_calls import list_ops, taken_apart
-from ..tape.placed import on_cpu
 from ..tape.replay import is_same
 from ..tape.step_settings import settings_of_step
 from ..tape.tape import NotReplayable, Tape
@@ -53,6 +54,7 @@ def main(path: Path) -> int:
         with ExitStack() as stack:
             asking = stack.enter_context(ThreadPoolExecutor(len(SIDES)))
             held = {side: _held(config, modes[side], stack) for side in SIDES}
+            _draw_as_they_do(list(held.values()), stack)
             sides = {side: _asked(each, config.step, asking) for side, each in _lists_alike(held).items()}
             # As in the reference's step; what the other side was set to otherwise shows as other bits of its ops, which
             # are executed in its own process then.
@@ -137,7 +139,24 @@ def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> Rea
         reason = json.loads(noise.read_text(encoding="utf-8")).get("reason")
         if reason:
             raise NotReplayable(f"{side.label} has no tape of it: {reason}")
-    return ReadSide(_reachable(read_tape(path), side.label), side.label, side.spec, worker)
+
+    def opened(devices: Collection[str]) -> bool:
+        try:
+            open_devices(devices)
+        except Exception as error:  # noqa: BLE001, a plug-in may raise anything
+            _say(f"{side.label}: its ops are executed by its own process alone ({in_words(error)})")
+            return False
+        return True
+
+    return ReadSide(read_tape(path, opened), side.label, side.spec, worker)
+
+
+def _draw_as_they_do(read: Sequence[ReadSide], stack: ExitStack) -> None:
+    """Have random ops draw in this process as in those of the modes, where these draw on the CPU."""
+    for spec in (parse_mode(side.spec) for side in read if side.spec):
+        if spec.draws == "cpu" and spec.accelerator is not None:
+            with suppress(NumdriftError):  # they are executed by the process of the mode then
+                stack.callback(draw_on_the_cpu(spec.accelerator))
 
 
 def _lists_alike(read: Mapping[Side, ReadSide]) -> Mapping[Side, ReadSide]:
@@ -159,18 +178,6 @@ def _asked(read: ReadSide, step: int, asking: Executor) -> Held:
     # The process executes the whole step for them: meanwhile both tapes are aligned.
     pending = asking.submit(read.worker.digests, step)
     return replace(held, digests=pending.result, calls=calls, notes=notes)
-
-
-def _reachable(tape: Tape, label: str) -> Tape:
-    """The tape, on the devices that it was recorded on where this process can open them; else on the CPU, its calls to
-    be executed by the process of its mode."""
-    devices = {slot.device for slot in tape.slots}
-    try:
-        open_devices(devices)
-    except Exception as error:  # noqa: BLE001, a plug-in may raise anything
-        _say(f"{label}: its ops are executed by its own process alone ({in_words(error)})")
-        return on_cpu(tape)
-    return tape
 
 
 def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object]:

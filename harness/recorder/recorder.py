@@ -62,7 +62,7 @@ class Recorder:
             self._tensors_changed,
             self._seems_ended,
         )
-        self.adoption = ScriptAdoption(config.script, mode, facts)
+        self.adoption = ScriptAdoption(config.script, mode, facts, draws_on_the_cpu=config.mode.draws == "cpu")
         self._hooks = Hooks(self, self.losses, self.adoption.compiles)
         self._table: list[NamedTensor] | None = None
         self._digester = Digester()

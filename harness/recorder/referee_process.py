@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -16,8 +17,6 @@ import torch
 from ..backends.opened_device import open_devices
 from ..errors import JournalError, NumdriftError
 from ..tape.in_double import write_exact
-from ..tape.placed import on_cpu
-from ..tape.tape import Tape
 from ..tape.tape_file import exact_file, read_tape
 
 
@@ -33,7 +32,7 @@ def main(config: Path) -> int:
         return failure.exit_code
     for path in tapes:
         try:
-            write_exact(where_double_is(read_tape(path)), exact_file(path))
+            write_exact(read_tape(path, have_double), exact_file(path))
         except NumdriftError as failed:
             print(f"numdrift: {failed}", file=sys.stderr)
             exit_code = failed.exit_code
@@ -43,13 +42,12 @@ def main(config: Path) -> int:
     return exit_code
 
 
-def where_double_is(tape: Tape) -> Tape:
-    """Return the tape on its own devices, or on the CPU where one of them has no double precision."""
-    devices = {slot.device for slot in tape.slots}
+def have_double(devices: Collection[str]) -> bool:
+    """Make these devices ready here; return whether all of them have double precision."""
     try:
         open_devices(devices)
         for device in devices:
             torch.ones(1, dtype=torch.float64, device=device).sum()
     except (NumdriftError, RuntimeError, TypeError, NotImplementedError):
-        return on_cpu(tape)
-    return tape
+        return False
+    return True

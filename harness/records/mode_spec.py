@@ -53,6 +53,7 @@ class ModeSpec:
     contract: str | None = None
     emulate_casts: str | None = None
     fallback_random: str | None = None
+    draws: str | None = None
     mark_step: str | None = None
     execute: str | None = None
     python: str | None = None
@@ -66,7 +67,16 @@ class ModeSpec:
         """The mode; of lazy tensors, which have no values op by op, the same ops with the same kernels on the CPU."""
         if self.base not in WITHOUT_VALUES:
             return self
-        return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None)
+        return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None, draws=None)
+
+    @property
+    def accelerator(self) -> str | None:
+        """The device that the mode computes on, with its number where the mode states one; None for the CPU.
+
+        Of a plug-in's mode this is what its name says, which need not be a device.
+        """
+        device = self.device or {"compile": "cpu"}.get(self.base, self.base)
+        return None if device.partition(":")[0] in ("cpu", *WITHOUT_VALUES) else device
 
     def to_json(self) -> dict[str, object]:
         """Give the fields that are set, as plain JSON values."""
@@ -136,6 +146,7 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "contract": _one_of("fast", "off"),
     "emulate_casts": _one_of("on", "off"),
     "fallback_random": _one_of("on", "off"),
+    "draws": _one_of("cpu", "device"),
     "mark_step": _one_of(*MARK_STEP_POLICIES),
     "execute": _one_of(*EXECUTIONS),
     "python": _text,

@@ -28,8 +28,9 @@ class ScriptAdoption:
     Placement and routing are there from the beginning; `redirect` is for a process that is the script's own.
     """
 
-    def __init__(self, script: str, mode: Mode, facts: AdoptionFacts) -> None:
+    def __init__(self, script: str, mode: Mode, facts: AdoptionFacts, *, draws_on_the_cpu: bool = False) -> None:
         self._mode = mode
+        self._draws_on_the_cpu = draws_on_the_cpu
         self._notes = ScriptNotes(facts, script)
         compiler: Any = mode if compiles(mode) else None
         self._compiles = compiler is not None
@@ -44,7 +45,9 @@ class ScriptAdoption:
         """
         elsewhere = speaks_of_xla and self._mode.device.partition(":")[0] != "xla"
         kinds = (*ACCELERATORS, *(["xla"] if elsewhere else []))
-        devices = DeviceRedirection(self._mode.device, self._notes, self.placement.meet, kinds)
+        devices = DeviceRedirection(
+            self._mode.device, self._notes, self.placement.meet, kinds, draws_on_the_cpu=self._draws_on_the_cpu
+        )
         parts: tuple[Any, ...] = (
             devices,
             *([XlaStandIns(self._mode.device, self._notes, self._cut)] if elsewhere else []),

@@ -61,8 +61,9 @@ TENSOR_TYPES = (
 
 
 class CudaStandIns:
-    """Takes the place of what needs a driver, from `install` to `close`. Does nothing in a mode that runs on CUDA: in any
-    other one the machine may have a GPU, which is to be left alone."""
+    """Takes the place of what needs a driver, from `install` to `close`. Does nothing in a mode that runs on CUDA.
+
+    In any other mode the machine may have a GPU, which is to be left alone."""
 
     def __init__(self, device: str, notes: ScriptNotes) -> None:
         self._device = device

@@ -50,8 +50,11 @@ class DeviceRedirection:
         notes: ScriptNotes,
         loaded: Callable[[], None] = lambda: None,
         kinds: Sequence[str] = ACCELERATORS,
+        *,
+        draws_on_the_cpu: bool = False,
     ) -> None:
         self.device = device
+        self._draws_on_the_cpu = draws_on_the_cpu
         self._kind = device.partition(":")[0]
         self.kinds = tuple(kind for kind in kinds if kind != self._kind)
         self._notes = notes
@@ -144,11 +147,12 @@ class DeviceRedirection:
         return make
 
     def _generator_device(self, device: Any) -> Any:
-        """Lazy and xla tensors are drawn by the CPU's generators: their devices have none."""
+        """Lazy and xla tensors are drawn by the CPU's generators: their devices have none. So are those of a mode with
+        `draws=cpu`."""
         meant = self.meant(device)
         if meant is device and str(meant).partition(":")[0] != self._kind:
             return device
-        return "cpu" if self._kind in WITHOUT_STORAGE else self.device
+        return "cpu" if self._kind in WITHOUT_STORAGE or self._draws_on_the_cpu else self.device
 
     def _redirect_loading(self) -> None:
         def place(storage: Any, location: str) -> Any:

@@ -66,11 +66,13 @@ class Encoder:
 
 
 class Decoder:
-    """Reads arguments. `state` gives a generator's state by its number. Raises ValueError or TypeError for
-    what is none."""
+    """Reads arguments. `state` gives a generator's state by its number. With `on_the_cpu` a device is read as the CPU.
 
-    def __init__(self, state: Callable[[int], torch.Tensor]) -> None:
+    Raises ValueError or TypeError for what is none."""
+
+    def __init__(self, state: Callable[[int], torch.Tensor], *, on_the_cpu: bool = False) -> None:
         self._state = state
+        self._on_the_cpu = on_the_cpu
 
     def decode(self, value: Any) -> Any:
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -95,6 +97,8 @@ class Decoder:
                 raise TypeError("a complex number without its two parts")
             return complex(real, imaginary)
         if kind == "device":
+            if self._on_the_cpu and inner != "meta":
+                return torch.device("cpu")
             try:
                 return torch.device(str(inner))
             except RuntimeError as error:

@@ -12,7 +12,7 @@ script has defined are described by their schemas (`own`), and known by these wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, get_args
@@ -22,6 +22,7 @@ import torch
 from ..errors import JournalError
 from ..torch_private.dispatching import registered_operation
 from ..torch_private.own_operators import define_without_kernel, own_schema
+from .placed import on_cpu
 from .tape import Call, CompiledNode, Draw, Phase, Slot, Tape, View, Watched, leaves, views_in
 from .tape_arguments import Decoder, Encoder, dtype_named, name_of, whole
 from .tensor_file import read_tensors, write_tensors
@@ -103,20 +104,28 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
     return tensors, facts
 
 
-def read_tape(path: Path) -> Tape:
-    """Read a tape. Raises JournalError for a file that is damaged, or that this torch cannot execute."""
+def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda devices: True) -> Tape:
+    """Read a tape. `opened` is asked to make its devices ready here; where it cannot the tape comes on the CPU.
+
+    Raises JournalError for a file that is damaged, or that this torch cannot execute.
+    """
     tensors, facts = read_tensors(path)
     if facts.get("schema") != SCHEMA:
         raise JournalError(path, f"is no tape of schema {SCHEMA}")
     try:
-        return understood_tape(tensors, facts)
+        there = opened({_text(device) for _, device, _ in facts["slots"]})
+        tape = understood_tape(tensors, facts, on_the_cpu=not there)
+        return tape if there else on_cpu(tape)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         complaint = (str(error).splitlines() or [""])[0]
         raise JournalError(path, f"is a damaged tape ({type(error).__name__}: {complaint})") from error
 
 
-def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Tape:
-    """The tape that `described_tape` has described. Raises ValueError, TypeError, KeyError and RecursionError."""
+def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], *, on_the_cpu: bool = False) -> Tape:
+    """The tape that `described_tape` has described; with `on_the_cpu` its calls name no other device.
+
+    Raises ValueError, TypeError, KeyError and RecursionError.
+    """
     slots = tuple(Slot(whole(size), _text(device), dtype_named(dtype)) for size, device, dtype in facts["slots"])
     own = facts.get("own", {})  # most tapes have none
     if not isinstance(own, dict):
@@ -124,7 +133,7 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
     for name, schema in own.items():
         if registered_operation(_text(name)) is None:
             define_without_kernel(name, _text(schema))
-    decoder = Decoder(lambda number: _bytes(tensors, f"generator {number}"))
+    decoder = Decoder(lambda number: _bytes(tensors, f"generator {number}"), on_the_cpu=on_the_cpu)
     places = [tuple(_text(one) for one in frames) for frames in facts.get("places", ())]
     calls = tuple(_call(number, one, decoder, tensors, slots, places) for number, one in enumerate(facts["calls"]))
     seen: dict[str, list[Watched]] = {"watched": [], "given": []}  # tapes of before have nothing given

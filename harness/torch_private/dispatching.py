@@ -149,6 +149,13 @@ def _number_taker() -> Any:
     return torch.ops.prims.numdrift_takes_numbers.default
 
 
+def decomposed(overload: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call an op that is made of other ops by these, whatever replaces it for a device."""
+    require(overload, "_op_dk")
+    key = private("torch._C", "DispatchKey").CompositeImplicitAutograd
+    return overload._op_dk(key, *args, **kwargs)
+
+
 class Overrides:
     """Kernels of aten ops replaced in this process, until `close`."""
 

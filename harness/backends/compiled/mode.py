@@ -111,6 +111,7 @@ class CompileMode:
         """Make the modules that were compiled here eager again."""
         for module in self._compiled:
             undo_compile_in_place(module)
+        self.eager.leave()
 
     def adapter(self) -> Adapter:
         return load_adapter("compiled.adapter:CompileAdapter", self.spec)
@@ -131,6 +132,11 @@ def configure_inductor(spec: ModeSpec) -> None:
     set_inductor_numerics(
         contract=None if spec.contract is None else spec.contract == "fast",
         emulate_casts=None if spec.emulate_casts is None else spec.emulate_casts == "on",
-        fallback_random=None if spec.fallback_random is None else spec.fallback_random == "on",
+        # What is to be drawn on the CPU has to be drawn by eager's kernels first.
+        fallback_random=True
+        if spec.draws == "cpu"
+        else None
+        if spec.fallback_random is None
+        else spec.fallback_random == "on",
     )
     set_inductor_options(spec.inductor)

@@ -16,6 +16,8 @@ from ...hooks.mode_protocol import Moment, ScriptFacts
 from ...records.mode_registry import registry
 from ...records.mode_spec import ModeSpec
 from ...tape.shards import local_tensor
+from ...torch_private.patches import Patches
+from ..cpu_draws import draw_on_the_cpu
 
 # Run a script's models in another floating-point type, from the same initial values.
 #
@@ -53,6 +55,7 @@ class EagerMode:
         self.spec = spec
         self.device = spec.device or spec.base
         self.swaps: Swaps | None = None
+        self._patches = Patches("the mode")
 
     def require_here(self) -> None:
         require_device(self.device)
@@ -69,6 +72,8 @@ class EagerMode:
             torch.set_num_threads(self.spec.threads)
         if self.spec.seed is not None:
             torch.manual_seed(self.spec.seed)
+        if self.spec.draws == "cpu":
+            self._patches.also(draw_on_the_cpu(self.device))
 
     def adopt(self, module: torch.nn.Module) -> None:
         if self.spec.dtype is not None:
@@ -81,6 +86,10 @@ class EagerMode:
             self.swaps.step_ended()
         if settled is not None:
             settled()
+
+    def leave(self) -> None:
+        """Give back what was set up."""
+        self._patches.undo()
 
     def adapter(self) -> Adapter:
         return load_adapter("eager.adapter:EagerAdapter", self.spec)

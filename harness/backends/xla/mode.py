@@ -9,8 +9,8 @@ A policy says where the pending graph is cut and executed:
     off     nowhere; what a run records is then executed by one sync at the end of each step,
             which executes whatever is pending
 
-With `fallback_random=on` random numbers are those of eager mode, drawn on the CPU and brought to the device; else the
-device draws its own.
+With `draws=cpu`, or `fallback_random=on`, random numbers are those of eager mode, drawn on the CPU and brought to the
+device; else the device draws its own.
 
 With `execute=op` each op is a graph of its own, compiled and executed where it is called (torch_xla's eager mode).
 """
@@ -42,6 +42,7 @@ from ...torch_private.xla import (
     sync_xla,
     xla_generator_kept,
 )
+from ..cpu_draws import draw_on_the_cpu
 from ..eager.mode import EagerMode
 
 PACKAGE = "torch_xla"
@@ -84,9 +85,8 @@ class XlaMode:
             # `with torch_xla.step():` has a name that every training has: it cuts before its first backward.
             self._is_undecided = itself and self.policy == "phase"
         self._patches.also(around_step_marker(self._script_cuts))
-        if spec.fallback_random == "on":
-            draws = importlib.import_module("numdrift.harness.backends.xla.eager_draws")
-            self._patches.also(draws.draw_by_eager())
+        if spec.fallback_random == "on" or spec.draws == "cpu":
+            self._patches.also(draw_on_the_cpu(self.device))
         self._patches.also(show_xla_blocks())
         if spec.execute == "op":
             execute_xla_op_by_op(True)

@@ -1,0 +1,104 @@
+"""The CPU's random numbers on another device, for `draws=cpu`: drawn by torch's own kernels on the CPU, so from the
+generator that `torch.manual_seed` sets and in the same order, and then brought to the device.
+
+Each device draws other numbers from the same seed. Two modes on two devices draw alike only so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..tape.tape import leaves, mapped
+from ..torch_private.dispatching import Overrides, decomposed, dispatch_key
+from ..torch_private.operators import DeviceKernel, device_kernels, find_overload, written_values
+from ..torch_private.patches import Undo
+
+FILLING_NAMES = """
+bernoulli.p bernoulli_.float cauchy_ exponential_ geometric_ log_normal_ normal_ random_ random_.from random_.to
+uniform_
+"""
+FILLING = frozenset(FILLING_NAMES.split())
+"""Ops that draw for each element alike: what the tensor held before counts for nothing, and is not asked for."""
+
+READING_NAMES = """
+bernoulli bernoulli_.Tensor binomial multinomial multinomial.out native_dropout normal.Tensor_Tensor normal.Tensor_float
+normal.float_Tensor poisson randperm randperm.generator_out rrelu_with_noise rrelu_with_noise_ _fused_dropout
+_sample_dirichlet _standard_gamma
+"""
+READING = frozenset(READING_NAMES.split())
+"""Ops that draw by what they take, whose values are then needed: what is pending is executed before."""
+
+ATTENTION = "scaled_dot_product_attention"
+
+
+def draw_on_the_cpu(device: str) -> Undo:
+    """Have each random op of a device draw on the CPU; return the undo. Raises NotAvailable.
+
+    Does nothing for the CPU. Attention with dropout is computed by plain ops: the fused kernels draw by themselves.
+    """
+    kind = device.partition(":")[0]
+    overrides = Overrides()
+    if kind == "cpu":
+        return overrides.close
+    key = dispatch_key(kind)
+    for kernel in list(device_kernels(key)):
+        name = kernel.name.removeprefix("aten::")
+        if name in FILLING or name in READING:
+            overrides.replace(kernel.operation, key, _drawn(kernel, kind, reads=name in READING))
+    overrides.replace(find_overload(ATTENTION), f"Autograd{key}", _attention)
+    return overrides.close
+
+
+def _drawn(kernel: DeviceKernel, kind: str, *, reads: bool) -> Callable[..., Any]:
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        device = torch.device(kind)
+
+        def on_the_cpu(value: Any) -> Any:
+            nonlocal device
+            if isinstance(value, torch.Tensor) and value.device.type == kind:
+                device = value.device
+                return value.cpu() if reads else torch.empty(value.shape, dtype=value.dtype)
+            if isinstance(value, torch.device):
+                device = value
+                return torch.device("cpu")
+            # A generator of the device itself is known here by its numbers alone: the CPU's default one draws.
+            return None if isinstance(value, torch.Generator) and value.device.type == kind else value
+
+        arguments = mapped(on_the_cpu, args)
+        keywords = {name: mapped(on_the_cpu, value) for name, value in kwargs.items()}
+        if "device" in keywords:
+            keywords["device"] = torch.device("cpu")
+        outputs = kernel.operation(*arguments, **keywords)
+        written = list(written_values(kernel.operation, args, kwargs))
+        if written:
+            for there, here in zip(written, written_values(kernel.operation, arguments, keywords), strict=True):
+                there.copy_(here)
+            if len(list(leaves(outputs))) == len(written):  # in place
+                return written[0]
+        moved = [value.to(device) if isinstance(value, torch.Tensor) else value for value in leaves(outputs)]
+        return tuple(moved) if isinstance(outputs, (tuple, list)) else moved[0]
+
+    return draw
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """`scaled_dot_product_attention` as torch has it, but with dropout by the ops that the CPU computes it by."""
+    keywords = {"scale": scale, "enable_gqa": enable_gqa}
+    if not dropout_p:
+        overload = find_overload(ATTENTION)
+        return decomposed(overload, query, key, value, attn_mask, dropout_p, is_causal, **keywords)
+    plain = torch.ops.aten._scaled_dot_product_attention_math
+    return plain(query, key, value, attn_mask, dropout_p, is_causal, None, **keywords)[0]
