@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 from ..errors import NumdriftError, UsageError
 from ..launch.batch_plan import BatchPlan, check_plan, script_sha256
-from ..launch.execute_batch import execute_together, run_config
+from ..launch.execute_batch import FinishedRun, execute_together, run_config
 from ..launch.guest_process import IMPORTS, environment
 from ..launch.held_processes import HeldProcesses
 from ..launch.preloaded import PreloadedProcesses
@@ -69,6 +69,7 @@ class Laboratory:
     held: HeldProcesses = field(default_factory=HeldProcesses)
     began: float = field(default_factory=time.monotonic)
     _interpreter: ScriptInterpreter | None = field(default=None, init=False)
+    _memory: dict[str, Mapping[str, int]] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> Self:
         return self
@@ -127,6 +128,21 @@ class Laboratory:
                 missing[place] = replace(plan, serve=self.held.address())
         if missing:
             self._execute(experiments.title, missing)
+        crowded = [plan for plan in missing if self._lacked_memory(plan)]
+        if crowded:  # beside other processes; alone the training itself had enough
+            names = " and ".join(plan.modes[0].name for plan in crowded)
+            self.progress.say(f"{names} had not enough memory beside the other processes: again, one by one, alone")
+            self.held.close_processes()
+            for plan in crowded:
+                folder = plan.investigation.run(plan.modes[0].name, "")
+                _remove(folder)
+                self._execute(experiments.title, [replace(plan, serve=self.held.address()) if plan.held else plan])
+
+    def _lacked_memory(self, plan: BatchPlan) -> bool:
+        """Whether an experiment on an accelerator had no memory left."""
+        folder = plan.investigation.run(plan.modes[0].name, plan.suffix)
+        on_device = plan.modes[0].accelerator is not None
+        return on_device and folder.manifest.exists() and load_run(folder.path).manifest.status == "out-of-memory"
 
     def _execute(self, title: str, plans: Sequence[BatchPlan]) -> None:
         for plan in plans:
@@ -140,12 +156,31 @@ class Laboratory:
                 assert plan.serve is not None
                 self.held.keep(plan.investigation.run(name, plan.suffix).path, process, plan.serve)
 
-            result = execute_together(plans, reporter, self.jobs, processes=self.processes, keep=keep)
+            result = execute_together(
+                plans, reporter, self.jobs, self.processes, keep, share_devices=self._fit_together(plans)
+            )
         for run in result.runs:
             self.made += 1
             self.steps += run.manifest.steps
+            self._note_memory(run, plans)
         if result.interrupted:
             raise Interrupted
+
+    def _fit_together(self, plans: Sequence[BatchPlan]) -> bool:
+        """Whether an accelerator has room for all of these at once: twice what the largest training on it has needed
+        for each, as an experiment does something beside the training."""
+        devices = [device for plan in plans for spec in plan.modes if (device := spec.accelerator) is not None]
+        known = [self._memory[device] for device in devices if device in self._memory]
+        needed = sum(2 * memory["reserved_peak"] for memory in known)
+        return len(known) == len(devices) and all(needed <= memory["total"] for memory in known)
+
+    def _note_memory(self, run: FinishedRun, plans: Sequence[BatchPlan]) -> None:
+        """Note what a run has needed of its accelerator's memory."""
+        specs = {spec.name: spec for plan in plans for spec in plan.modes}
+        device, memory = specs[run.manifest.mode].accelerator, (run.journal.end or {}).get("device_memory", {})
+        if device is not None and {"reserved_peak", "total"} <= memory.keys():
+            before = self._memory.get(device, memory)
+            self._memory[device] = max(before, memory, key=lambda known: known["reserved_peak"])
 
     def _is_there(self, plan: BatchPlan, name: str) -> bool:
         """Whether a run of that name has ended well enough and was asked for the same."""

@@ -84,8 +84,11 @@ def execute_together(
     jobs: int,
     processes: Processes | None = None,
     keep: Callable[[str, Running], None] | None = None,
+    *,
+    share_devices: bool = False,
 ) -> BatchResult:
-    """Run several plans at a time, at most `jobs` processes at once; the names of their modes must differ.
+    """Run several plans at a time, at most `jobs` processes at once, and one on an accelerator unless they
+    `share_devices`; the names of their modes must differ.
 
     A process that is held when its script has ended is given to `keep`, with the name of its mode.
 
@@ -120,7 +123,9 @@ def execute_together(
     with ExitStack() as stack:
         processes = processes or stack.enter_context(PreloadedProcesses())
         processes.expect([guest_of(one) for one in launches if not one.others])
-        completed = supervise(launches, reporter, write_down, jobs, processes, keep and keep_process)
+        completed = supervise(
+            launches, reporter, write_down, jobs, processes, keep and keep_process, share_devices=share_devices
+        )
     for name, run in prepared.items():
         if name not in finished:
             _withdraw(run.folder)

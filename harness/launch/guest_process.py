@@ -58,6 +58,10 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """What tells OpenMP how its threads wait for work."""
 
 
+CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+"""Without it cuBLAS may sum otherwise each time. It reads this when CUDA starts, so torch cannot set it later."""
+
+
 def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = False) -> dict[str, str]:
     """The process's variables: the parent's, the same hash seed in every mode, and what the mode states.
 
@@ -71,6 +75,8 @@ def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = F
         variables["OMP_WAIT_POLICY"] = "passive"
     # Scripts ask DEVICE for their device, which is the mode's to say: one of the user's shell would change every mode.
     variables.pop("DEVICE", None)
+    if spec.deterministic in ("on", "warn") and spec.accelerator is not None:
+        variables.setdefault(*CUBLAS_WORKSPACE)
     if spec.threads is not None:
         variables |= {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     return variables | dict(spec.env)

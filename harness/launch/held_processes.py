@@ -67,8 +67,12 @@ class HeldProcesses:
             process.end("exited", PATIENCE)
             address.unlink(missing_ok=True)
 
-    def close(self) -> None:
+    def close_processes(self) -> None:
+        """Let all of them end; others may be held afterwards."""
         self.let_go(*self._held)
+
+    def close(self) -> None:
+        self.close_processes()
         self._folder.cleanup()
 
 

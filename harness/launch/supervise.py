@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,14 +35,17 @@ def supervise(
     jobs: int = 1,
     processes: Processes | None = None,
     keep: Callable[[str, Running], None] | None = None,
+    *,
+    share_devices: bool = False,
 ) -> bool:
-    """Run every launch, at most `jobs` at a time, as one of `processes`; `finished` is called as each ends.
+    """Run every launch, at most `jobs` at a time, as one of `processes`; `finished` is called as each ends. On an
+    accelerator there is one at a time, unless they `share_devices`: its memory may not be enough for two.
 
     With `keep`, a launch that is held ends with its script, and its process, which goes on, is given to that.
 
     Gives False when Ctrl-C or a signal ended it early: what runs gets it and is stopped, what waits is not started.
     """
-    waiting, running = deque(launches), list[Running | RunningRanks]()
+    waiting, running = list(launches), list[Running | RunningRanks]()
 
     def pass_on(number: signal.Signals) -> None:
         for one in running:
@@ -61,8 +63,13 @@ def supervise(
     try:
         with signals_for(pass_on):
             while waiting or running:
-                while waiting and len(running) < jobs:
-                    launch = waiting.popleft()
+                while len(running) < jobs:
+                    busy = {_device(each.launch) for each in running} - {None}
+                    free = (each for each in waiting if share_devices or _device(each) not in busy)
+                    launch = next(free, None)
+                    if launch is None:
+                        break
+                    waiting.remove(launch)
                     running.append((RunningRanks if launch.others else Running)(launch, processes))
                     reporter.started(launch.name)
                 for one in list(running):
@@ -87,6 +94,12 @@ def supervise(
             one.stop(signal.SIGTERM, "interrupted")
         raise
     return True
+
+
+def _device(launch: Launch) -> str | None:
+    """The accelerator that a launch runs on, with its number; None for the CPU."""
+    device = launch.spec.accelerator
+    return device if device is None or ":" in device else f"{device}:0"
 
 
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)

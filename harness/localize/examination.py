@@ -129,6 +129,8 @@ def examined_block(
         }
         # The sides may run on two devices; what they give is compared on the reference's.
         results["b"] = [b.to(a.device) for a, b in zip(results["a"], results["b"], strict=True)]
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
         return Examined(suspect, None, in_words(error))
     if all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True)):

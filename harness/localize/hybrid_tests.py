@@ -147,6 +147,8 @@ class HybridTests:
             self.count += 1
             try:
                 self._known[mixture] = self.scorer.drift(execute(self.pair, mixture))
+            except torch.OutOfMemoryError:
+                raise
             except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
                 self._known[mixture] = Infeasible(in_words(error))
         known = self._known[mixture]

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..backends.cpu_draws import draw_on_the_cpu
-from ..backends.opened_device import open_devices
+from ..backends.opened_device import HOST, open_devices
 from ..drift.step_noise import Noise, read_noise
 from ..errors import NumdriftError
 from ..records.codec import read
@@ -28,6 +28,7 @@ from ..records.mode_spec import parse_mode
 from ..tape.ensemble import in_words
 from ..tape.list_calls import list_ops, taken_apart
 from ..tape.replay import is_same
+from ..tape.service import give_back_memory
 from ..tape.step_settings import settings_of_step
 from ..tape.tape import NotReplayable, Tape
 from ..tape.tape_file import noise_file, read_tape, tape_file
@@ -46,6 +47,16 @@ CONNECT_SECONDS = 120.0
 def main(path: Path) -> int:
     """Localize as the file says; gives the exit code. Whatever goes wrong is the result's `reason`."""
     config = read(LocalizerConfig, json.loads(path.read_text(encoding="utf-8")))
+    try:
+        return localized(config, on_devices=True)
+    except torch.OutOfMemoryError:
+        _say("the device has no memory for both sides: their ops are executed by their own processes alone")
+    give_back_memory()
+    return localized(config, on_devices=False)
+
+
+def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
+    """Localize, `on_devices` where this process can open those of the tapes. Raises torch.OutOfMemoryError."""
     modes: dict[Side, LocalizedSide] = {"a": config.a, "b": config.b}
     torch.set_num_threads(config.threads)  # until a tape says what its step was set to
     began = time.monotonic()
@@ -53,7 +64,7 @@ def main(path: Path) -> int:
     try:
         with ExitStack() as stack:
             asking = stack.enter_context(ThreadPoolExecutor(len(SIDES)))
-            held = {side: _held(config, modes[side], stack) for side in SIDES}
+            held = {side: _held(config, modes[side], stack, on_devices=on_devices) for side in SIDES}
             _draw_as_they_do(list(held.values()), stack)
             sides = {side: _asked(each, config.step, asking) for side, each in _lists_alike(held).items()}
             # As in the reference's step; what the other side was set to otherwise shows as other bits of its ops, which
@@ -76,6 +87,10 @@ def main(path: Path) -> int:
             if differs["a"]:
                 said = f"{len(differs['a'])} values of {config.a.label} are others than those of its ops one by one"
                 facts["notes"] = [*facts["notes"], said]
+    except torch.OutOfMemoryError as error:
+        if on_devices:
+            raise
+        facts["reason"] = in_words(error)
     except Exception as error:  # noqa: BLE001, an op may raise anything, and the investigation goes on
         facts["reason"] = str(error) if isinstance(error, NumdriftError) else in_words(error)
         if not isinstance(error, (NumdriftError, NotReplayable)):
@@ -127,7 +142,7 @@ class ReadSide:
     worker: Worker | None
 
 
-def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> ReadSide:
+def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, *, on_devices: bool) -> ReadSide:
     """Raises NotReplayable where no tape was written, with the reason, and JournalError for one that is damaged."""
     worker = None
     if side.socket:
@@ -141,6 +156,8 @@ def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> Rea
             raise NotReplayable(f"{side.label} has no tape of it: {reason}")
 
     def opened(devices: Collection[str]) -> bool:
+        if not on_devices:
+            return {device.partition(":")[0] for device in devices} <= {*HOST}
         try:
             open_devices(devices)
         except Exception as error:  # noqa: BLE001, a plug-in may raise anything

@@ -25,6 +25,7 @@ from ..tape.tape_file import TAPES, tape_file, write_tape
 from ..tape.tape_recorder import TapeRecorder
 from ..torch_private.compile_work import around_compile_calls
 from ..torch_private.compiling import compiled_frames
+from ..torch_private.device_work import is_accelerator
 from ..torch_private.dispatching import foreign_dispatch_mode, without_dispatch_modes, without_function_modes
 from ..torch_private.patches import Patches
 from ..torch_private.probing import Boxed
@@ -60,6 +61,8 @@ class TapeRecording(Observer):
         self._unavailable = f"on {kind} an op has no value when it is called" if without else None
         self._recorder: Any = None
         self._ended: list[tuple[int, Any]] = []
+        # Beside a training there is no room on a device for a replay; once the process is held there is.
+        self._waits = bool(config.serve) and is_accelerator(mode.device)
         self._compiles = compiles(mode)
         self._script_compiles = False
         self._patches = Patches("the tapes")
@@ -180,15 +183,16 @@ class TapeRecording(Observer):
                 if measured and replays:
                     self._write(measure_noise(tape, replays, edge, compiled=True))
                 return
-            if not measured:  # who asks for its noise has the process measure it
-                self._keep(tape)
-                return
             if self._graphs is not None:
                 # What its calls gave is kept, for whoever asks the process when the script has ended.
                 assert values is not None
-                self._keep(tape)
                 captured = recorder.unroller.captured if isinstance(recorder.unroller, Regions) else None
                 STEPS[step] = RecordedKernels(tape, values, self._compile, captured)
+            if not measured or self._waits:  # who asks for its noise has the process measure it
+                self._keep(tape)
+                return
+            if self._graphs is not None:
+                self._keep(tape)
                 if self._config.noise_replays:
                     noise = measure_noise(tape, self._config.noise_replays, self._config.edge_replays, compiled=True)
                     self._write(noise)

@@ -31,11 +31,13 @@ from ..script.named_tensors import NamedTensor, TrainingTensors
 from ..script.parallel import is_replicated
 from ..script.script_api import connection
 from ..script.script_losses import Found
+from ..script.script_settings import ScriptSettings
 from ..script.training_hooks import Hooks
 from ..script.understood import say_ending, say_parameters, say_step
 from ..tape.journal_writing import EventLog
 from ..tape.origin import script_line
 from .order import ORDER, RECORDING
+from .parked_memory import device_memory
 from .script_words import ScriptWords
 
 SETTLED_STEP = 3
@@ -64,6 +66,7 @@ class Recorder:
         )
         self.adoption = ScriptAdoption(config.script, mode, facts, draws_on_the_cpu=config.mode.draws == "cpu")
         self._hooks = Hooks(self, self.losses, self.adoption.compiles)
+        self._settings = ScriptSettings(config.mode, config.script, facts)
         self._table: list[NamedTensor] | None = None
         self._digester = Digester()
         self._started = time.perf_counter()
@@ -92,8 +95,10 @@ class Recorder:
         connection.open(self._words, Path(self._config.script).name)
         try:
             self._hooks.install()
+            self._settings.install()
             self._tell(Observer.install)
         except BaseException:
+            self._settings.close()
             self._hooks.remove()
             self._audience.close()
             connection.close()
@@ -104,12 +109,14 @@ class Recorder:
         self._broken = self._forgotten = True
         self._audience.forget()
         self.adoption.forget()
+        self._settings.forget()
         self._hooks.remove()
 
     def finish(self, status: str, **facts: Any) -> None:
         """Close the journal with the way the script ended."""
         # Hooks first: what observers do when they leave is not the training's.
         self._hooks.remove()
+        self._settings.close()
         connection.close()
         if self._forgotten:
             return
@@ -136,6 +143,9 @@ class Recorder:
         if status == "complete" and self._nonfinite:
             status = "nonfinite"
             facts["message"] = f"the loss is not finite from step {self._nonfinite[0]} on"
+        with self._guard("reading the device's memory"):
+            if memory := device_memory(self._mode.device):
+                facts["device_memory"] = memory
         with self._guard("closing the journal"):
             self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **self._limit, **facts)
 
@@ -162,6 +172,10 @@ class Recorder:
             phases=self._words.named_phases,
             guard=self._audience.guard,
         )
+
+    def tensors(self) -> list[torch.Tensor]:
+        """The parameters, buffers, gradients and optimizer states of the training."""
+        return [*bindings(self._training).values()]
 
     def notice(self, text: str) -> None:
         """Write down something that whoever reads the run should know."""

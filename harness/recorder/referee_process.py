@@ -16,7 +16,7 @@ import torch
 
 from ..backends.opened_device import open_devices
 from ..errors import JournalError, NumdriftError
-from ..tape.in_double import write_exact
+from ..tape.in_double import OUT_OF_MEMORY, write_exact
 from ..tape.tape_file import exact_file, read_tape
 
 
@@ -32,7 +32,8 @@ def main(config: Path) -> int:
         return failure.exit_code
     for path in tapes:
         try:
-            write_exact(read_tape(path, have_double), exact_file(path))
+            if write_exact(read_tape(path, have_double), exact_file(path)) == OUT_OF_MEMORY:
+                write_exact(read_tape(path, lambda devices: False), exact_file(path))
         except NumdriftError as failed:
             print(f"numdrift: {failed}", file=sys.stderr)
             exit_code = failed.exit_code

@@ -30,8 +30,10 @@ from ..script.main_module import end_of, execute, own_trace
 from ..script.outside_files import OutsideFiles
 from ..tape.journal_writing import EventLog
 from ..tape.origin import names_in
+from ..tape.step_settings import device_settings
 from ..torch_private.patches import Patches
 from .fingerprint import fingerprint, numeric_variables
+from .parked_memory import ParkedMemory
 from .recorder import Recorder
 
 UNSEEDED = 0
@@ -52,6 +54,7 @@ def run(config: RunConfig, shared: str = "") -> int:
     facts = AdoptionFacts(log.write, strict=config.strict)
     try:
         swaps = swaps_of(config, log)
+        device_settings.declare(getattr(mode, "device_settings", {}))
         script = ScriptFacts(names_in(code))
         mode.prepare(script, swaps)
         parallel.install(mode.device, facts)
@@ -97,10 +100,14 @@ def run(config: RunConfig, shared: str = "") -> int:
             with suppress(OSError):
                 log.write("notice", step=recorder.step, text=text)
 
+        parked = ParkedMemory()
         try:
+            parked.park(recorder.tensors())
             importlib.import_module("numdrift.harness.tape.service").serve(config, notice)
         except Exception as error:  # noqa: BLE001, the run has ended well: whatever fails here is only written down
             notice(f"serving the run failed: {type(error).__name__}: {error}")
+        with suppress(RuntimeError):  # the script has ended, and what it does now is its own
+            parked.restore()
     return exit_code
 
 

@@ -18,6 +18,7 @@ from ..records.run_config import RunConfig
 from ..script.main_module import end_of, first_line
 from ..script.script_api import connection
 from ..tape.journal_writing import EventLog
+from ..tape.step_settings import device_settings
 from ..torch_private.compiling import inductor_settings_kept
 from .fingerprint import fingerprint, numeric_variables
 from .recorder import Recorder
@@ -63,6 +64,7 @@ class Session:
             _set_device(mode.device)
             swaps = swaps_of(config, log)
             self._undo.callback(swaps.close)
+            self._undo.callback(device_settings.declare(getattr(mode, "device_settings", {})))
             leave = getattr(mode, "leave", None)
             if leave is not None:
                 self._undo.callback(leave)

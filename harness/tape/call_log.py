@@ -61,7 +61,7 @@ class CallValues:
         self.digests[position] = [None if one is None else digest_of(one) for one in given]
         known = [one.detach() for one in given if one is not None]
         if keep and known and len(known) == len(given):
-            self._kept[position] = known
+            self._kept[position] = known = [value.cpu() for value in known]
             self._free -= _size(known)
             # Dicts keep the order of insertion: the first key is the oldest value.
             while self._free < 0 and self._kept:

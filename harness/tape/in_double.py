@@ -149,13 +149,20 @@ def _recorded_dtypes(value: Any, recorded: Any) -> Any:
     return recorded if isinstance(recorded, torch.dtype) else value
 
 
-def write_exact(tape: Tape, path: Path) -> None:
-    """Replay a tape in double and write what it gives, or why it gives nothing."""
+OUT_OF_MEMORY = "the device has no memory for it"
+
+
+def write_exact(tape: Tape, path: Path) -> str | None:
+    """Replay a tape in double and write what it gives, or why it gives nothing; return why, None where it gives all."""
     facts: dict[str, Any] = {"schema": SCHEMA, "step": tape.step, "calls": len(tape.calls), "reason": None}
     values: dict[str, torch.Tensor] = {}
     not_exact: tuple[str, ...] = ()
     try:
         values, not_exact = exact_values(tape)
+    except torch.OutOfMemoryError:
+        facts["reason"] = OUT_OF_MEMORY
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones
         facts["reason"] = f"the step does not replay in double: {in_words(error)}"
     write_tensors(path, values, facts | {"not_exact": list(not_exact)})
+    reason: str | None = facts["reason"]
+    return reason

@@ -12,6 +12,7 @@ import os
 import selectors
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import torch
 from ..records.mode_spec import ModeSpec
 from ..records.run_config import RunConfig
 from ..records.step_files import outcome_file, recompiled_folder
+from ..torch_private.device_work import give_back_device_memory
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .ensemble import in_words, measure_noise
 from .laid_out import LaidOut, relaid
@@ -55,6 +57,9 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send,
 #
 # With `"apart": true` a request is about the step with its calls on lists taken apart (see `list_calls`).
 
+OTHERS_SECONDS = 5.0
+"""How long other processes on the device have to give memory back."""
+
 COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
 """Where the steps of compiled regions are registered; what is not loaded has registered none."""
 
@@ -78,7 +83,17 @@ class Requests:
         self._steps: dict[tuple[int, bool], HeldStep] = {}
 
     def answer(self, request: Message) -> Message:
-        """Raises whatever an op raises, and ValueError, TypeError or KeyError for a request that is none."""
+        """Raises whatever an op raises, and ValueError, TypeError or KeyError for a request that is none.
+
+        Where a device has no memory left the request is tried once more: what others take may be free by then."""
+        try:
+            return self._answer(request)
+        except torch.OutOfMemoryError:
+            give_back_memory()
+            time.sleep(OTHERS_SECONDS)
+            return self._answer(request)
+
+    def _answer(self, request: Message) -> Message:
         fields = request.fields
         match fields["request"]:
             case "facts":
@@ -96,11 +111,14 @@ class Requests:
                     compiled = not isinstance(step.kernels, ReplayedKernels)
                     replays, edge = whole(asked["replays"]), whole(asked["edge"])
                     found = measure_noise(self._tape(step.tape.step), replays, edge, compiled=compiled)
+                give_back_memory()
                 return Message({"noise": found.to_json()})
             case "digests":
                 step = self._step(request)
                 with settings_of_step(step.tape.settings):
-                    return Message({"digests": step.kernels.digests()})
+                    digests = step.kernels.digests()
+                give_back_memory()
+                return Message({"digests": digests})
             case "notes":
                 return Message({"notes": list(self._step(request).kernels.notes)})
             case "prepare":
@@ -273,8 +291,9 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
 
 
 def give_back_memory() -> None:
-    """What the training has freed goes back to the system: the C library keeps it for the next one who asks."""
+    """What has been freed goes back to the system and the device: allocators keep it for the next one who asks."""
     gc.collect()
+    give_back_device_memory()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
     if trim is not None:
         trim(0)

@@ -164,7 +164,7 @@ class Tape:
     was set to in it (see `step_settings`). `starts` are views of what it starts from, by the names that are watched at
     its end, where it writes nothing in place: a parameter is another storage then than the one that it was. `given` is
     what the script gave to the first root module that it called, named `argument 0`, `argument 1`: the batch, which
-    nothing is compared by."""
+    nothing is compared by. `set_at` are the lines of the script by which settings have the values that they have."""
 
     step: int
     slots: tuple[Slot, ...]
@@ -174,6 +174,7 @@ class Tape:
     settings: Mapping[str, Any] = field(default_factory=dict)
     starts: Mapping[str, View] = field(default_factory=dict)
     given: tuple[Watched, ...] = ()
+    set_at: Mapping[str, str] = field(default_factory=dict)
 
     def expected(self) -> dict[str, torch.Tensor]:
         """The recorded values by their names."""

@@ -97,6 +97,8 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
     own = {op: schema for op in dict.fromkeys(call.op for call in tape.calls) if (schema := own_schema(op)) is not None}
     if own:  # a process that has not executed the script does not know them
         facts["own"] = own
+    if tape.set_at:
+        facts["set_at"] = dict(tape.set_at)
     if tape.starts:
         facts["starts"] = [[name, encoder.encode(view)] for name, view in tape.starts.items()]
     facts |= {kind: [[one.position, one.name, encoder.encode(one.view)] for one in ones] for kind, ones in seen.items()}
@@ -154,11 +156,15 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
     settings = facts.get("settings", {})  # tapes of before have none
     if not isinstance(settings, dict) or not all(isinstance(one, (bool, int, str)) for one in settings.values()):
         raise TypeError("settings that are none")
+    set_at = facts.get("set_at", {})  # most tapes have none
+    if not isinstance(set_at, dict):
+        raise TypeError("lines of settings that are none")
     starts = {}
     for name, described in facts.get("starts", ()):  # most tapes have none
         starts[_text(name)] = view = decoder.view(described["view"])
         _require_inside(view, slots)
-    found = tuple(seen["watched"]), settings, starts, tuple(seen["given"])
+    lines = {name: _text(line) for name, line in set_at.items()}
+    found = tuple(seen["watched"]), settings, starts, tuple(seen["given"]), lines
     return Tape(whole(facts["step"]), slots, inputs, calls, *found)
 
 

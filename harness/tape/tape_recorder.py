@@ -23,7 +23,7 @@ from .op_places import StepPlaces, owners_of
 from .origin import StepFrames, script_frames
 from .random_calls import RandomCalls
 from .shards import is_sharded
-from .step_settings import current_settings
+from .step_settings import current_settings, setting_lines
 from .tape import Call, NotReplayable, Tape, View, Watched, leaves
 
 OFF_TAPE = ("profiler", "prim")
@@ -67,10 +67,11 @@ class TapeRecorder:
         self._suspended = False
         self._random: RandomCalls | None = None
         self._settings: Mapping[str, Any] = {}
+        self._set_at: Mapping[str, str] = {}
         self._frames = StepFrames(script)
 
     def start(self) -> None:
-        self._settings = current_settings()
+        self._settings, self._set_at = current_settings(), dict(setting_lines.known)
         self._places = StepPlaces(modules=self._modules)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
@@ -155,7 +156,16 @@ class TapeRecorder:
         )
         table = self._log.table
         watched, given = tuple(self._watched), tuple(self._given)
-        return Tape(self._step, table.slots, table.inputs, calls, watched, self._settings, given=given)
+        return Tape(
+            self._step,
+            table.slots,
+            table.inputs,
+            calls,
+            watched,
+            self._settings,
+            given=given,
+            set_at=self._set_at,
+        )
 
     def view_of(self, tensor: torch.Tensor) -> View | None:
         """What the tape knows a tensor by; None where it has not met the tensor's memory."""

@@ -1,0 +1,66 @@
+"""An accelerator's memory that a held process does not need: moved to the host while other processes use the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import torch
+
+from ..torch_private.device_work import is_accelerator, kind_of_device, memory_of
+from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
+
+LEAST = 16 << 20
+"""Bytes from which on it is worth the two copies."""
+
+
+class ParkedMemory:
+    """Storages of a training that has ended, from `park` to `restore`: their values lie in the CPU's memory meanwhile.
+
+    What the script does when its process exits finds everything as it was.
+    """
+
+    def __init__(self) -> None:
+        self._values: list[tuple[torch.UntypedStorage, torch.Tensor]] = []
+
+    def park(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Move what these tensors hold on an accelerator to the host. What cannot be moved stays where it is."""
+        storages = {}
+        for tensor in tensors:
+            with suppress(RuntimeError, NotImplementedError):  # a sparse tensor, or one of a class of its own
+                if is_accelerator(tensor.device.type):
+                    storage = tensor.untyped_storage()
+                    storages[storage.data_ptr()] = storage
+        if sum(storage.nbytes() for storage in storages.values()) < LEAST:
+            return
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            for storage in storages.values():
+                with suppress(RuntimeError, NotImplementedError):
+                    value = _bytes_of(storage).cpu()
+                    storage.resize_(0)
+                    self._values.append((storage, value))
+
+    def restore(self) -> None:
+        """Bring everything back. Raises torch.OutOfMemoryError where the device has no room for it."""
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            while self._values:
+                storage, value = self._values[-1]
+                storage.resize_(value.numel())
+                _bytes_of(storage).copy_(value)
+                self._values.pop()
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return whole.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def device_memory(device: str) -> dict[str, int]:
+    """Return the memory of a device in bytes: what the process has allocated, its peaks, and `total`, what the device
+    has; empty where the device does not tell."""
+    found = memory_of(device)
+    module = getattr(torch, kind_of_device(device), None)
+    if found and hasattr(module, "mem_get_info"):
+        with suppress(RuntimeError, AssertionError, TypeError, NotImplementedError):
+            found["total"] = int(module.mem_get_info(device)[1])
+    return found
