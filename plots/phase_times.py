@@ -1,4 +1,4 @@
-"""Where the time of a training step goes in each mode: a bar for each mode, a piece for each phase."""
+"""Where the time of a training step goes in each mode: a bar for each mode and its device, a piece for each phase."""
 
 from __future__ import annotations
 
@@ -26,21 +26,34 @@ _COLORS = (*PALETTE[1:7], PALETTE[0], PALETTE[7])
 
 @dataclass(frozen=True, slots=True)
 class ModeTimes:
-    """The phases of a mode's step, in milliseconds."""
+    """The phases of a mode's step, in milliseconds: of the host, and of the device for what was launched in them (None
+    where the mode has no device, or its device no times)."""
 
     mode: str
     phases: Mapping[str, float]
+    device: Mapping[str, float] | None = None
+
+    @property
+    def bars(self) -> list[tuple[str, Mapping[str, float]]]:
+        """What is drawn of it, each with its label."""
+        if self.device is None:
+            return [(self.mode, self.phases)]
+        return [(f"{self.mode} host", self.phases), (f"{self.mode} device", self.device)]
 
 
 def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str) -> Figure:
-    """Return a figure with the bars one below the other on one axis, the pieces in this order of the phases."""
-    figure = figure_with_title(title, _FRAME + _BAR * len(modes))
+    """Return a figure with the bars one below the other on one axis, the pieces in this order of the phases.
+
+    A piece of a device's bar is all that was launched in the phase, whenever it ran.
+    """
+    bars = [bar for one in modes for bar in one.bars]
+    figure = figure_with_title(title, _FRAME + _BAR * len(bars))
     axes = figure.subplots()
-    longest = max((sum(one.phases.values()) for one in modes), default=0.0) or 1.0
-    for place, one in enumerate(modes):
+    longest = max((sum(phases.values()) for _, phases in bars), default=0.0) or 1.0
+    for place, (_, phases) in enumerate(bars):
         begin = 0.0
         for number, name in enumerate(order):
-            time = one.phases.get(name, 0.0)
+            time = phases.get(name, 0.0)
             if time <= 0:
                 continue
             color = _color(number)
@@ -59,7 +72,7 @@ def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str)
             begin += time
         # The sum of the step, right of its bar.
         axes.text(begin + 0.008 * longest, place, f"{begin:.3g} ms", va="center", fontsize=_TEXT, fontweight="bold")
-    _finish(axes, [one.mode for one in modes], longest)
+    _finish(axes, [label for label, _ in bars], longest)
     handles = [
         Patch(facecolor=_color(place), hatch=_hatch(place), edgecolor="white", linewidth=0, label=name)
         for place, name in enumerate(order)

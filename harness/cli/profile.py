@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from numdrift.plots.appearance import save
 from numdrift.plots.phase_times import ModeTimes, phase_times
@@ -17,11 +16,13 @@ from ..api.profiling import planned_profile, profiled_before, profiles_made
 from ..launch.execute_batch import execute
 from ..records.profile_record import DEFAULT_STEPS, PROFILE, TRACE, RunProfile
 from ..runs.recorded_run import RecordedRun, is_there
+from ..tools.profile.device_rows import DeviceRow, by_copy, by_kernel, by_wait, device_means
 from ..tools.profile.profile_made import profile_of
 from ..tools.profile.side_by_side import TimeRow, by_block, by_line, by_module, by_op, by_phase
 from ..tools.profile.trace_file import write_log_directory
 from . import command_options as options
-from .output import console, table, write_json
+from .output import console, write_json
+from .profile_tables import show_profiles
 from .progress import reporter_for
 from .run import show_failure
 
@@ -112,18 +113,7 @@ def command(
     return max(_report(runs, profiles, **shown) if runs else 0, result.exit_code)
 
 
-OVER = {
-    "limit": "its trace had grown to the limit (--limit)",
-    "duration": "the time was over (--duration)",
-    "end": "the script ended",
-    "closed": "the script ended",
-    "killed": "the process was killed",
-    "open": "a range of the script was under way then, within which torch cannot begin another trace",
-    "profiler": "the script began a torch profiler of its own",
-}
 PICTURE = "phase_times"
-UNSTEADY = 2.0
-"""The longest step by the shortest, from which on their mean is doubted."""
 
 
 def _report(
@@ -140,16 +130,15 @@ def _report(
     pictures: list[Path] = []
     if traced:  # a stacked bar for each mode
         order = [row.name for row in by_phase(traced)]
-        times = [
-            ModeTimes(one.mode, {row.phase: row.milliseconds / len(one.steps) for row in one.phases}) for one in traced
-        ]
-        pictures = save(phase_times(times, order, title=f"{folder.name} · time of a step by phase"), folder / PICTURE)
+        pictures = save(
+            phase_times(_phases_of(traced), order, title=f"{folder.name} · time of a step by phase"), folder / PICTURE
+        )
     logs = write_log_directory(tensorboard, runs) if tensorboard else []
     if json_path:
         write_json(json_path, _json(runs, profiles))
     if json_path != "-" and not quiet:
         out = console()
-        _show_profiles(runs, profiles, out, top)
+        show_profiles(runs, profiles, out, top)
         for path in pictures:
             out.print(f"Wrote {path}", soft_wrap=True)
         if logs:
@@ -161,33 +150,36 @@ def _report(
     return 2 if any(one.problem for one in profiles) else 0
 
 
-def _show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int) -> None:
-    """Print the tables of the modes that were traced, and what is to be known of them."""
-    traced = [one for one in profiles if one.steps]
-    for profile in traced:
-        out.print(_in_a_line(profile), soft_wrap=True)
-    if traced:
-        phases = by_phase(traced)
-        _show(out, traced, "phase", phases, len(phases), total=True)
-        _show(out, traced, "block", by_block(traced), top)
-        _show(out, traced, "module", by_module(traced), top)
-        _show(out, traced, "line", by_line(traced), top)
-        _show(out, traced, "op", by_op(traced), top)
-    for profile in traced:
-        for text in [*_doubts(profile), *profile.notices]:
-            out.print(f"{profile.mode}: {text}", soft_wrap=True)
-    for run, profile in zip(runs, profiles, strict=True):
-        if profile.steps:
-            out.print(f"{profile.mode}: {run.path / PROFILE / TRACE} opens in https://ui.perfetto.dev", soft_wrap=True)
+def _phases_of(profiles: Sequence[RunProfile]) -> list[ModeTimes]:
+    """The phases of each mode's step, on the host and, where it has times, on its device."""
+    rows = by_phase(profiles)
+    found = []
+    for place, profile in enumerate(profiles):
+        cells = {row.name: cell for row in rows if (cell := row.cells[place]) is not None}
+        device = {name: cell.device_milliseconds or 0.0 for name, cell in cells.items()}
+        host = {name: cell.milliseconds for name, cell in cells.items()}
+        found.append(ModeTimes(profile.mode, host, device if profile.has_device_times else None))
+    return found
 
 
 def _json(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile]) -> dict[str, object]:
     traced = [one for one in profiles if one.steps]
-    tables = {"phases": by_phase, "blocks": by_block, "modules": by_module, "lines": by_line, "ops": by_op}
+    tables: dict[str, Sequence[TimeRow | DeviceRow]] = {
+        "phases": by_phase(traced),
+        "blocks": by_block(traced),
+        "modules": by_module(traced),
+        "lines": by_line(traced),
+        "ops": by_op(traced),
+        "kernels": by_kernel(traced, whole=True),
+        "copies": by_copy(traced),
+        "waits": by_wait(traced),
+    }
+    means = [device_means(one) for one in traced]
     return {
         "schema": 1,
         "modes": [one.mode for one in traced],
-        "tables": {name: [asdict(row) for row in rows(traced)] for name, rows in tables.items()},
+        "tables": {name: [asdict(row) for row in rows] for name, rows in tables.items()},
+        "devices": [None if one is None else asdict(one) for one in means],
         "runs": [
             {
                 "path": str(run.path),
@@ -199,67 +191,3 @@ def _json(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile]) -> dict[s
             for run, profile in zip(runs, profiles, strict=True)
         ],
     }
-
-
-def _in_a_line(profile: RunProfile) -> str:
-    """Which steps were traced, which were not, and why no more."""
-    steps = profile.steps
-    listed = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
-    if profile.partial:
-        listed += f" (step {steps[-1]} not to its end)"
-    text = f"{profile.mode}: traced {listed}, {profile.bytes / 2**20:.1f} MiB"
-    before = [one for one in profile.untraced if one.step < steps[0]]
-    if before:
-        # None where nobody counted compilations: then nothing is said of them
-        compiled = [f"{one.step}" for one in before if one.compiled]
-        why = f", compiling in {', '.join(compiled)}" if compiled else ", where nothing was compiled"
-        why = "" if all(one.compiled is None for one in before) else why
-        count = f"steps {before[0].step} to {before[-1].step}" if len(before) > 1 else f"step {before[0].step}"
-        text += f"; left out {count}{why}"
-    if profile.over in OVER:
-        after = "" if profile.partial else f"ended after step {steps[-1]}, "
-        text += f"; {after}{OVER[profile.over]}"
-    return text
-
-
-def _show(
-    out: Console, profiles: Sequence[RunProfile], what: str, rows: Sequence[TimeRow], top: int, *, total: bool = False
-) -> None:
-    """Print a table with columns for each mode: milliseconds of a step, their share, and calls where counted."""
-    if not rows:
-        return
-    counted = any(cell is not None and cell.calls is not None for row in rows for cell in row.cells)
-    columns = [[f">{one.mode} ms", ">%", *([">calls"] if counted else [])] for one in profiles]
-    shown = table(what, *(column for mode in columns for column in mode))
-    for row in rows[:top]:
-        texts: list[str] = []
-        for cell in row.cells:
-            texts += ["", ""] if cell is None else [f"{cell.milliseconds:.3f}", f"{100 * cell.share:.1f}"]
-            if counted:
-                texts.append("" if cell is None or cell.calls is None else f"{cell.calls:.4g}")
-        shown.add_row(row.name, *texts)
-    if total:
-        cells = [f"{one.milliseconds / len(one.steps):.3f}" for one in profiles]
-        shown.add_row("step", *(text for cell in cells for text in (cell, "100")))
-    out.print()
-    out.print(shown)
-    if len(rows) > top:
-        out.print(f"and {len(rows) - top} more (--top, --json)")
-
-
-def _doubts(profile: RunProfile) -> Iterator[str]:
-    """What cut a step's lazy graph to pieces, and a mean of steps that are not alike, which says little."""
-    steps = len(profile.steps)
-    for one in profile.executions:
-        if one.cause != "mark_step":
-            where = f" in {one.line}" if one.line else ""
-            yield (
-                f"{one.cause}{where} made a graph be executed {one.calls / steps:.3g} times a step "
-                f"({one.milliseconds / steps:.3g} ms), outside of mark_step"
-            )
-    least, most = min(profile.step_milliseconds), max(profile.step_milliseconds)
-    if most > UNSTEADY * least and steps > 1:
-        yield (
-            f"its steps took from {least:.3g} to {most:.3g} ms: a busy machine, or steps that differ; more steps "
-            "(--steps) give a steadier mean"
-        )

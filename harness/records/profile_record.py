@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from ..errors import JournalError
 from .codec import FileForm, json_text, of_fields, put, read_fields
+from .device_profile import DeviceProfile
 from .step_selection import StepSelection
 
-# `profile.json`: where the time of one run's traced steps went. Schema 1.
+# `profile.json`: where the time of one run's traced steps went.
 
-SCHEMA = 1
+SCHEMA = 2
 TABLES = "profile.json"
 TRACE = "trace.json"
 
@@ -29,17 +30,20 @@ class PhaseRow:
 
 @dataclass(frozen=True, slots=True)
 class BlockRow:
-    """A block that the script names, the time of what is within it included."""
+    """A block that the script names, the time of what is within it included: the host's, and the device's for what was
+    launched within it (None where there are no times of a device)."""
 
     block: str
     calls: int
     milliseconds: float
     share: float
+    device_milliseconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """Ops that are alike in all of this: `milliseconds` is their own time, without that of the ops that they call.
+    """Ops that are alike in all of this: `milliseconds` is their own time on the host, without that of the ops that
+    they call.
     `kind` is as in `step_times.OpKey`; `module` and `line` are "" where they are not known."""
 
     op: str
@@ -84,7 +88,8 @@ class KernelRow:
 class RunProfile:
     """One mode's. `steps` are those that were traced, the last one maybe not to its end (`partial`); `untraced` are
     those before and after; `over` says why the tracing ended; `step_milliseconds` is what each traced step took,
-    `own_milliseconds` what the recording took besides. `problem` says why there is no trace."""
+    `own_milliseconds` what the recording took besides. `device` is None for a mode that runs on the host, whose times
+    all others are. `problem` says why there is no trace."""
 
     mode: str
     type: str
@@ -103,6 +108,7 @@ class RunProfile:
     kernels: Sequence[KernelRow]
     notices: Sequence[str]
     problem: str = ""
+    device: DeviceProfile | None = None
     schema: int = SCHEMA
 
     @property
@@ -110,11 +116,26 @@ class RunProfile:
         """What the traced steps took together, without the recording."""
         return sum(self.step_milliseconds)
 
+    @property
+    def has_device_times(self) -> bool:
+        return self.device is not None and not self.device.problem
+
+    @property
+    def device_milliseconds(self) -> float:
+        """What all pieces of the device's work in the traced steps took together."""
+        return 0.0 if self.device is None else self.device.milliseconds
+
     def write(self, path: Path) -> None:
         put(path, json_text(self, indent=1))
 
 
-FORM = FileForm(RunProfile, SCHEMA)
+def _without_device_ops(content: dict[str, Any]) -> dict[str, Any]:
+    """Schema 1 counted what ran on a device among the ops, so that its time was in one column with the host's."""
+    rows: Any = content.get("ops", [])
+    return {**content, "ops": [row for row in rows if row.get("kind") != "device"]}
+
+
+FORM = FileForm(RunProfile, SCHEMA, {1: _without_device_ops})
 
 
 def read_profile(path: Path) -> RunProfile:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import torch
 
 from .compile_work import compiled_regions
+from .device_work import device_activity
 from .lazy import lazy_counters
 from .patches import Patches, Undo, lifted, wrapped
 from .presence import private, require
@@ -158,7 +161,14 @@ def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> 
 
 def open_ranges(trace: bytes) -> bool:
     """Whether something that a trace has seen begin had not ended when the trace did."""
-    return b'"finished": false' in trace
+    unfinished = re.finditer(rb'"finished": false', trace)
+    # An instant at which memory was allocated never ends; all other events do.
+    return any(b'"Total Allocated"' not in _arguments(trace, one.start()) for one in unfinished)
+
+
+def _arguments(trace: bytes, place: int) -> bytes:
+    """The arguments of an event that this place lies in."""
+    return trace[trace.rfind(b"{", 0, place) : trace.find(b"}", place)]
 
 
 def own_module_calls() -> AbstractContextManager[None]:
@@ -169,12 +179,14 @@ def own_module_calls() -> AbstractContextManager[None]:
 
 @contextmanager
 def without_profiler_messages() -> Iterator[None]:
-    """Have Kineto, torch's profiler library, say nothing of each start and stop on standard error; it asks
-    when it is first used."""
+    """Have torch's profiler and Kineto, its library, say nothing of each start and stop on standard error: Kineto asks
+    when it is first used, and torch warns once."""
     given = os.environ.get(LOG_LEVEL)
     os.environ.setdefault(LOG_LEVEL, "99")
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield
     finally:
         if given is None:
             os.environ.pop(LOG_LEVEL, None)
@@ -182,13 +194,8 @@ def without_profiler_messages() -> Iterator[None]:
 
 def traced_activities(device: str) -> list[Any]:
     """The CPU's, and those of the device where torch's profiler knows it."""
-    kinds = torch.profiler.ProfilerActivity
-    known = torch.profiler.supported_activities()
-    wanted = getattr(kinds, device.partition(":")[0].upper(), None)
-    found: list[Any] = [kinds.CPU]
-    if wanted in known and wanted is not kinds.CPU:
-        found.append(wanted)
-    return found
+    of_device = device_activity(device)
+    return [torch.profiler.ProfilerActivity.CPU, *([] if of_device is None else [of_device])]
 
 
 def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[int, str]:

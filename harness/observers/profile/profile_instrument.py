@@ -14,6 +14,7 @@ import torch
 from ...hooks.observer import Observer
 from ...records.profile_record import CUT, EVENTS, FORWARD, OWN, PHASE, PROFILE, STEP, UNTRAINED, WORKING, TraceRequest
 from ...tape.journal_writing import EventLog
+from ...torch_private.device_work import is_accelerator, kind_of_device, lacks_times, memory_of
 from ...torch_private.patches import Patches
 from ...torch_private.torch_profiler import OpenRange, around_cuts, compilations, watch_ranges
 from .named_ranges import KernelRanges, ModuleRanges
@@ -36,6 +37,7 @@ class ProfileInstrument(Observer):
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._request = TraceRequest.from_json(surroundings.options)
+        self._device = surroundings.mode.device
         self._base = surroundings.mode.device if surroundings.config.mode.base != "compile" else "compile"
         self._folder = surroundings.folder / PROFILE / WORKING
         self._log = EventLog(surroundings.folder / PROFILE / EVENTS)
@@ -64,6 +66,8 @@ class ProfileInstrument(Observer):
     def install(self) -> None:
         self._folder.mkdir(parents=True)
         self._log.write("plan", **self._request.to_json())
+        if is_accelerator(self._device):
+            self._log.write("device", kind=kind_of_device(self._device), problem=lacks_times(self._device))
         self._patches.also(watch_ranges(self._range_begins, self._range_ends))
         if self._base in ("lazy", "xla"):
             self._patches.also(around_cuts(self._base, self._cut))
@@ -157,6 +161,9 @@ class ProfileInstrument(Observer):
         compiled = compilations(self._base)
         if compiled is not None:
             facts["compiled"], self._compiled = compiled - self._compiled, compiled
+        memory = memory_of(self._device)
+        if memory:
+            facts["memory"] = memory
         if not self._tracer.running:
             if whole:
                 self._log.write("untraced", **facts)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...records.profile_record import Kind, lines_of
+from ...torch_private.device_work import is_accelerator, wait_for_device
 from ...torch_private.torch_profiler import (
     lines_of_ops,
     open_ranges,
@@ -25,11 +26,15 @@ from ...torch_private.torch_profiler import (
 class Tracer:
     """Traces one step at a time. Another profiler of the script's goes first: `yielded` is told, and nothing is traced.
 
+    A device has done all that it was given when a trace begins and before it ends: what runs in a trace is of its step,
+    and nothing of the step is lost that runs after it.
+
     `left_open` says that something was under way when the last trace ended: another one must not begin then.
     """
 
     def __init__(self, kind: Kind, device: str, script: str, yielded: Callable[[], None]) -> None:
         self._detailed = kind == "operator"
+        self._device = device
         self._activities = traced_activities(device)
         self._script = script
         self._yielded = yielded
@@ -59,6 +64,7 @@ class Tracer:
     def stop(self, path: Path | None) -> int:
         """End the trace and write it, unless `path` is None; gives the bytes of the file."""
         running, self._running = self._running, None
+        wait_for_device(self._device)
         running.stop()
         try:
             if path is None:
@@ -84,10 +90,14 @@ class Tracer:
         self._undo()
 
     def _begin(self) -> Any:
+        wait_for_device(self._device)
         self._starting = True  # this one is not the script's
         try:
             made = torch.profiler.profile(
-                activities=self._activities, record_shapes=self._detailed, with_stack=self._detailed
+                activities=self._activities,
+                record_shapes=self._detailed,
+                with_stack=self._detailed,
+                profile_memory=is_accelerator(self._device),  # that of the host is told step by step, by the metrics
             )
             made.start()
         finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import JournalError, UsageError
+from ...records.device_profile import DeviceProfile
 from ...records.mode_spec import parse_mode
 from ...records.profile_record import (
     EVENTS,
@@ -29,7 +30,8 @@ from ...records.profile_record import (
 )
 from ...runs.manifest import RunManifest
 from ...runs.recorded_run import RecordedRun
-from .step_times import StepTimes, step_times
+from .device_times import DeviceTimes
+from .step_times import StepTimes, TraceReading
 from .trace_file import TraceWriter, read_trace, with_lines
 
 LAZY_BASES = ("lazy", "xla")
@@ -43,6 +45,7 @@ class _Told:
     traced: list[Mapping[str, Any]] = field(default_factory=list)
     untraced: list[Mapping[str, Any]] = field(default_factory=list)
     kernels: list[Mapping[str, Any]] = field(default_factory=list)
+    device: Mapping[str, Any] = field(default_factory=dict)
     over: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -72,7 +75,7 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
     told = _told(folder / EVENTS)
     notices = [text for text in run.manifest.notices if "profile" in text]
     lazy = parse_mode(run.manifest.spec).base in LAZY_BASES
-    times, steps, size = StepTimes(), [], 0
+    times, of_device, steps, size = StepTimes(), DeviceTimes(), [], 0
     # The trace of one step at a time is in memory; a large model's has hundreds of megabytes.
     with TraceWriter(folder / TRACE) as writer:
         for event in told.traced:
@@ -86,12 +89,14 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
                 known = json.loads(lines_of(path).read_text(encoding="utf-8"))
                 short = {one: _short(line) for one, line in known.items()}
                 trace = {**trace, "traceEvents": with_lines(trace["traceEvents"], short)}
-            times.add(step_times(trace["traceEvents"], lazy=lazy, blocks=event.get("blocks", {})))
+            reading = TraceReading(trace["traceEvents"], lazy=lazy, blocks=event.get("blocks", {}))
+            times.add(reading.times)
+            of_device.add(int(event["step"]), trace["traceEvents"], reading)
             writer.add(trace)
             steps.append(event)
     if steps:
         size = (folder / TRACE).stat().st_size
-    return _profile(run.manifest, told, times, steps, size, notices)
+    return _profile(run.manifest, told, times, of_device, steps, size, notices)
 
 
 def _short(line: str) -> str:
@@ -103,12 +108,13 @@ def _profile(
     manifest: RunManifest,
     told: _Told,
     times: StepTimes,
+    of_device: DeviceTimes,
     steps: Sequence[Mapping[str, Any]],
     size: int,
     notices: list[str],
 ) -> RunProfile:
     whole = sum(times.walls) or 1.0
-    kernels = []
+    kernels, device = [], _device(told, of_device) if told.device and steps else None
     for one in told.kernels:
         if "problem" in one:
             notices.append(f"of what a kernel was made could not be read: {one['problem']}")
@@ -128,7 +134,7 @@ def _profile(
         step_milliseconds=[wall / 1000 for wall in times.walls],
         own_milliseconds=times.own / 1000,
         phases=[PhaseRow(name, one.time / 1000, one.time / whole) for name, one in times.phases.items()],
-        blocks=[BlockRow(name, one.calls, one.time / 1000, one.time / whole) for name, one in times.blocks.items()],
+        blocks=_blocks(times, None if device is None or device.problem else of_device),
         ops=[
             OpRow(key.op, key.kind, key.phase, key.module, key.line, one.calls, one.time / 1000)
             for key, one in sorted(times.ops.items(), key=lambda pair: -pair[1].time)
@@ -139,7 +145,35 @@ def _profile(
         kernels=kernels,
         notices=notices,
         problem="" if steps else _why_none(manifest, told),
+        device=device,
     )
+
+
+def _device(told: _Told, times: DeviceTimes) -> DeviceProfile:
+    """The device's side; torch may say that it knows a device and then tell nothing of it."""
+    kind, problem = str(told.device["kind"]), str(told.device["problem"])
+    if not problem and not times.steps:
+        problem = (
+            f"torch's profiler was asked for the work of {kind} and told of none: another profiler may have the "
+            "device, this machine may not allow one, or the script computes elsewhere"
+        )
+    steps = [*told.traced, *told.untraced]
+    return times.profile(kind, problem, {one["step"]: one["memory"] for one in steps if "memory" in one})
+
+
+def _blocks(times: StepTimes, of_device: DeviceTimes | None) -> list[BlockRow]:
+    whole = sum(times.walls) or 1.0
+    launched = None if of_device is None else of_device.blocks
+    return [
+        BlockRow(
+            name,
+            one.calls,
+            one.time / 1000,
+            one.time / whole,
+            None if launched is None else launched.get(name, 0.0) / 1000,
+        )
+        for name, one in times.blocks.items()
+    ]
 
 
 def _why_none(manifest: RunManifest, told: _Told) -> str:
@@ -172,7 +206,7 @@ def _told(path: Path) -> _Told:
         except ValueError:
             continue  # the line that the process was writing when it was killed
         kind = event.pop("event")
-        if kind in ("plan", "over"):
+        if kind in ("plan", "device", "over"):
             setattr(told, kind, event)
         elif kind == "kernel":
             told.kernels.append(event)

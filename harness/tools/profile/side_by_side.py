@@ -1,10 +1,11 @@
-"""The modes' times beside each other: by phase, block, module, op and line."""
+"""The modes' times beside each other, the host's and the device's: by phase, block, module, op and line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ...records.device_profile import DeviceWorkRow
 from ...records.profile_record import KernelRow, OpRow, RunProfile
 from .step_times import COMPILE, EXECUTION, OTHER
 
@@ -15,15 +16,20 @@ NO_MODULE = "(outside of modules)"
 IN_GRAPHS = f"({EXECUTION})"
 IN_COMPILER = "(compile)"
 NO_LINE = "(not known)"
+NO_OP = "(outside of ops)"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A mean over the traced steps: own milliseconds, share of the step, calls (None where they are not counted)."""
+    """Means over the traced steps: the host's own milliseconds, their share of the step, and calls (None where they are
+    not counted); the device's milliseconds for what was launched here, and their share of all that the device did (None
+    where the device has no times)."""
 
     milliseconds: float
     share: float
     calls: float | None = None
+    device_milliseconds: float | None = None
+    device_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,60 +41,96 @@ class TimeRow:
 
     @property
     def weight(self) -> float:
-        """The largest share that it has in a mode."""
-        return max(cell.share for cell in self.cells if cell is not None)
+        """The largest share that it has in a mode, of the host's time or of the device's."""
+        return max(max(cell.share, cell.device_share or 0.0) for cell in self.cells if cell is not None)
 
 
 def by_phase(profiles: Sequence[RunProfile]) -> list[TimeRow]:
     """In the order in which they come in a step."""
-    rows = _rows(profiles, lambda one: {row.phase: (row.milliseconds, None) for row in one.phases})
+    rows = _rows(
+        profiles,
+        lambda one: {row.phase: (row.milliseconds, None) for row in one.phases},
+        lambda one: _launched(one, lambda row, _: row.phase),
+    )
     order = {name: place for place, name in enumerate(PHASE_ORDER)}
     return sorted(rows, key=lambda row: order.get(row.name, len(order)))
 
 
 def by_block(profiles: Sequence[RunProfile]) -> list[TimeRow]:
     """The blocks that the script names, each with all that is within it."""
-    return _rows(profiles, lambda one: {row.block: (row.milliseconds, row.calls) for row in one.blocks})
+    return _rows(
+        profiles,
+        lambda one: {row.block: (row.milliseconds, row.calls) for row in one.blocks},
+        lambda one: {row.block: row.device_milliseconds or 0.0 for row in one.blocks},
+    )
 
 
 def by_module(profiles: Sequence[RunProfile]) -> list[TimeRow]:
-    return _largest_first(_rows(profiles, lambda one: _summed(one, module_of)))
+    return _largest_first(
+        _rows(
+            profiles,
+            lambda one: _summed(one, lambda row, kernels: module_of(row.op, row.kind, row.module, kernels)),
+            lambda one: _launched(
+                one, lambda row, kernels: module_of(_made(row, kernels), _kind(row), row.module, kernels)
+            ),
+        )
+    )
 
 
 def by_op(profiles: Sequence[RunProfile]) -> list[TimeRow]:
-    return _largest_first(_rows(profiles, lambda one: _summed(one, _op)))
+    return _largest_first(
+        _rows(profiles, lambda one: _summed(one, _op), lambda one: _launched(one, lambda row, _: row.op or NO_OP))
+    )
 
 
 def by_line(profiles: Sequence[RunProfile]) -> list[TimeRow]:
     """By line of the script, where the type of the traces has them."""
-    rows = _rows(profiles, lambda one: _summed(one, _line))
+    rows = _rows(
+        profiles,
+        lambda one: _summed(one, lambda row, kernels: line_of(row.op, row.kind, row.line, kernels)),
+        lambda one: _launched(one, lambda row, kernels: line_of(_made(row, kernels), _kind(row), row.line, kernels)),
+    )
     return [] if all(row.name in (NO_LINE, IN_GRAPHS, IN_COMPILER) for row in rows) else _largest_first(rows)
 
 
-def module_of(row: OpRow, kernels: Mapping[str, KernelRow]) -> str:
+Kernels = Mapping[str, KernelRow]
+"""Of what kernels were generated, by their names."""
+
+
+def module_of(op: str, kind: str, module: str, kernels: Kernels) -> str:
     """What a table of modules calls the place of an op: a fused kernel belongs to all modules that it was made of."""
-    kernel = kernels.get(row.op)
+    kernel = kernels.get(op)
     if kernel is not None and kernel.modules:
         return ", ".join(one or "(root)" for one in kernel.modules)
-    return {"execution": IN_GRAPHS, "compile": IN_COMPILER}.get(row.kind) or row.module or NO_MODULE
+    return {"execution": IN_GRAPHS, "compile": IN_COMPILER}.get(kind) or module or NO_MODULE
 
 
-def _op(row: OpRow, _: Mapping[str, KernelRow]) -> str:
-    return f"{row.op} (dispatch)" if row.kind == "dispatch" else row.op
-
-
-def _line(row: OpRow, kernels: Mapping[str, KernelRow]) -> str:
-    kernel = kernels.get(row.op)
+def line_of(op: str, kind: str, line: str, kernels: Kernels) -> str:
+    kernel = kernels.get(op)
     # Code that a compiler has generated has no line of the script; the ops that it was made of have.
     if kernel is not None and kernel.lines:
         return ", ".join(kernel.lines)
-    return {"execution": IN_GRAPHS, "compile": IN_COMPILER}.get(row.kind) or row.line or NO_LINE
+    return {"execution": IN_GRAPHS, "compile": IN_COMPILER}.get(kind) or line or NO_LINE
+
+
+def _op(row: OpRow, _: Kernels) -> str:
+    return f"{row.op} (dispatch)" if row.kind == "dispatch" else row.op
+
+
+def _made(row: DeviceWorkRow, kernels: Kernels) -> str:
+    """The name under which it is known of what a kernel was generated: its own, or that of what launched it."""
+    return row.name if row.name in kernels else row.op
+
+
+def _kind(row: DeviceWorkRow) -> str:
+    """The kind of the op that launched it, as far as that decides on its place: compilers try kernels out."""
+    return "compile" if row.phase == COMPILE else ""
 
 
 Sums = Mapping[str, tuple[float, "int | None"]]
 
 
-def _summed(profile: RunProfile, name_of: Callable[[OpRow, Mapping[str, KernelRow]], str]) -> Sums:
+def _summed(profile: RunProfile, name_of: Callable[[OpRow, Kernels], str]) -> Sums:
     """Own milliseconds and calls of a run's ops by that name."""
     kernels = {one.name: one for one in profile.kernels}
     found: dict[str, tuple[float, int]] = {}
@@ -99,20 +141,44 @@ def _summed(profile: RunProfile, name_of: Callable[[OpRow, Mapping[str, KernelRo
     return found
 
 
-def _rows(profiles: Sequence[RunProfile], sums_of: Callable[[RunProfile], Sums]) -> list[TimeRow]:
-    columns = [sums_of(one) for one in profiles]
+def _launched(profile: RunProfile, name_of: Callable[[DeviceWorkRow, Kernels], str]) -> Mapping[str, float]:
+    """Milliseconds of a device's work by that name."""
+    kernels = {one.name: one for one in profile.kernels}
+    found: dict[str, float] = {}
+    for row in profile.device.work if profile.device is not None else ():
+        name = name_of(row, kernels)
+        found[name] = found.get(name, 0.0) + row.milliseconds
+    return found
+
+
+def _rows(
+    profiles: Sequence[RunProfile],
+    sums_of: Callable[[RunProfile], Sums],
+    launched_by: Callable[[RunProfile], Mapping[str, float]],
+) -> list[TimeRow]:
+    columns = [(sums_of(one), launched_by(one)) for one in profiles]
     rows = []
-    for name in dict.fromkeys(name for column in columns for name in column):
+    for name in dict.fromkeys(name for column in columns for part in column for name in part):
         cells: list[Cell | None] = []
-        for profile, column in zip(profiles, columns, strict=True):
-            if name not in column:
+        for profile, (sums, launched) in zip(profiles, columns, strict=True):
+            if name not in sums and name not in launched:
                 cells.append(None)
                 continue
-            time, calls = column[name]
+            time, calls = sums.get(name, (0.0, None))
             # Modes may have traced different numbers of steps: a mean a step can be held against another's.
             steps = len(profile.steps) or 1
-            share = time / profile.milliseconds if profile.milliseconds else 0.0
-            cells.append(Cell(time / steps, share, None if calls is None else calls / steps))
+            cell = Cell(
+                time / steps,
+                time / profile.milliseconds if profile.milliseconds else 0.0,
+                None if calls is None else calls / steps,
+            )
+            if profile.has_device_times:
+                device = launched.get(name, 0.0)
+                of_all = profile.device_milliseconds
+                cell = replace(
+                    cell, device_milliseconds=device / steps, device_share=device / of_all if of_all else 0.0
+                )
+            cells.append(cell)
         rows.append(TimeRow(name, tuple(cells)))
     return rows
 

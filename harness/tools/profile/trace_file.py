@@ -16,6 +16,7 @@ from typing import IO, Any, Self
 from ...errors import JournalError, UsageError
 from ...records.profile_record import PROFILE, TRACE
 from ...runs.recorded_run import RecordedRun
+from .device_tracks import device_names, device_tracks
 from .step_times import EXECUTION, LINE
 from .trace_slices import EXECUTED, PYTHON, Slice, Thread, slices_of
 
@@ -59,6 +60,7 @@ class TraceWriter:
         self._file: IO[str] | None = None
         self._base = 0
         self._steps = 0
+        self._named: set[tuple[Any, Any, Any]] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -85,12 +87,20 @@ class TraceWriter:
             self._file = self._partly.open("w", encoding="utf-8")
             self._file.write(json.dumps(head)[:-1] + ', "traceEvents": [')
         shift = (base - self._base) / 1000  # nanoseconds; a trace is in microseconds
-        for event in _moved(shown(trace["traceEvents"]), shift, self._steps):
-            # Names of processes and threads (`M`) are the same in each step's trace: those of the first are enough.
-            if not self._steps or event["ph"] != "M":
-                self._file.write(separator + json.dumps(event))
-                separator = ",\n"
+        laid_out = device_tracks(shown(trace["traceEvents"]), device_names(trace))
+        for event in _moved(laid_out, shift, self._steps):
+            if event["ph"] == "M" and not self._is_new(event):
+                continue
+            self._file.write(separator + json.dumps(event))
+            separator = ",\n"
         self._steps += 1
+
+    def _is_new(self, event: Event) -> bool:
+        """Whether the name of a process or thread is not in the file yet; most are the same in each step's trace."""
+        name = (event["name"], event.get("pid"), event.get("tid"))
+        is_new = name not in self._named
+        self._named.add(name)
+        return is_new
 
 
 def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event]:

@@ -5,13 +5,36 @@ in microseconds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...records.device_profile import WorkSort
+
 EXECUTED = ("cpu_op", "user_annotation")
-ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 PYTHON = "python_function"
+
+ON_DEVICE: Mapping[str, WorkSort] = {
+    "kernel": "kernel",
+    "gpu_memcpy": "copy",
+    "gpu_memset": "fill",
+    "mtia_ccp_events": "kernel",
+}
+"""The categories of what runs on a device. They are the same for CUDA, ROCm, XPU and plug-ins."""
+
+DEVICE_RANGE = "gpu_user_annotation"
+"""The category of a range as a device sees it: from the first to the last piece of work that was launched in it."""
+
+MEMORY = "[memory]"
+"""The name of the instants at which memory was allocated or freed, where the profiler was asked for them."""
+
+_RUNTIME = ("_runtime", "_driver")
+
+
+def is_runtime_call(category: str) -> bool:
+    """Whether it is a call of a device's runtime on the host: `cuda_runtime`, `xpu_driver`, `privateuse1_runtime`."""
+    return category.endswith(_RUNTIME)
+
 
 Thread = tuple[Any, Any]
 
@@ -43,7 +66,7 @@ class Slice:
             one = one.within
 
 
-def slices_of(events: Iterable[Mapping[str, Any]], categories: Sequence[str]) -> list[Slice]:
+def slices_of(events: Iterable[Mapping[str, Any]], categories: Collection[str]) -> list[Slice]:
     """The complete events of these categories, by their beginning and the longer first."""
     found = [
         Slice(

@@ -7,6 +7,7 @@ import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,10 +29,11 @@ SMALL = 2000
 class Training:
     """A training of steps in this process, followed by the instrument as the recorder leads it."""
 
-    def __init__(self, folder: Path, request: TraceRequest) -> None:
+    def __init__(self, folder: Path, request: TraceRequest, device: str = "cpu") -> None:
         spec = parse_mode("cpu")
         config = RunConfig(script=__file__, mode=spec, journal=str(folder / "journal"))
         mode = registry.load("cpu")(spec)
+        mode.device = device
         self.folder = folder / PROFILE
         self.instrument = ProfileInstrument(
             Surroundings(config, request.to_json(), mode, folder, list, lambda *_, **__: None, lambda _: None)
@@ -239,6 +241,31 @@ def test_the_details_have_the_line_that_called_an_op(folder: Path) -> None:
     lines = set(json.loads((training.folder / WORKING / "step-000001.lines").read_text()).values())
     called = next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "self.model(torch" in line)
     assert f"{Path(__file__).name}:{called}" in {line.rpartition("/")[2] for line in lines}
+
+
+def test_a_device_has_done_all_of_a_step_when_its_trace_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a device that counts its memory, and is waited for
+    waits: list[str] = []
+    stop = torch.profiler.profile.stop
+
+    def stopping(profiler: torch.profiler.profile) -> None:
+        waits.append("stops")
+        stop(profiler)
+
+    device = SimpleNamespace(synchronize=lambda *_: waits.append("waits"), memory_allocated=lambda *_: 40)
+    monkeypatch.setattr(torch, "fake", device, raising=False)
+    monkeypatch.setattr(torch.profiler.profile, "stop", stopping)
+    # when
+    training = Training(folder, request("1-2"), "fake")
+    training.run(4)
+    training.end()
+    # then the first trace is one that nobody reads, and memory that is allocated in a step is nothing left open
+    assert waits == ["waits", "waits", "stops"] * 3
+    assert (training.traced(), training.over()) == ([1, 2], "steps")
+    assert "[memory]" in (training.folder / WORKING / "step-000001.json").read_text()
+    assert [event["memory"] for event in training.events("traced")] == [{"device": 0, "allocated": 40}] * 2
+    (told,) = training.events("device")
+    assert told["kind"] == "fake" and "has no times of fake" in told["problem"]
 
 
 @pytest.mark.parametrize("kind", ["trace", "operator"])

@@ -1,0 +1,222 @@
+"""What `numdrift profile` prints of each mode: its steps, its times on the host and on the device, and doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from ..records.backend_work import FROM_DEVICE, TO_DEVICE
+from ..records.profile_record import PROFILE, TRACE, RunProfile
+from ..runs.recorded_run import RecordedRun
+from ..tools.profile.device_rows import (
+    DeviceCell,
+    DeviceMeans,
+    DeviceRow,
+    by_copy,
+    by_kernel,
+    by_wait,
+    device_means,
+)
+from ..tools.profile.side_by_side import Cell, TimeRow, by_block, by_line, by_module, by_op, by_phase
+from .metrics import size
+from .output import table
+
+NOT_AVAILABLE = "not available"
+
+OVER = {
+    "limit": "its trace had grown to the limit (--limit)",
+    "duration": "the time was over (--duration)",
+    "end": "the script ended",
+    "closed": "the script ended",
+    "killed": "the process was killed",
+    "open": "a range of the script was under way then, within which torch cannot begin another trace",
+    "profiler": "the script began a torch profiler of its own",
+}
+UNSTEADY = 2.0
+"""The longest step by the shortest, from which on their mean is doubted."""
+
+
+def show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int) -> None:
+    """Print the tables of the modes that were traced, and what is to be known of them."""
+    traced = [one for one in profiles if one.steps]
+    for profile in traced:
+        out.print(_in_a_line(profile), soft_wrap=True)
+    if traced:
+        phases = by_phase(traced)
+        _show(out, traced, "phase", phases, len(phases), total=True)
+        _show(out, traced, "block", by_block(traced), top)
+        _show(out, traced, "module", by_module(traced), top)
+        _show(out, traced, "line", by_line(traced), top)
+        _show(out, traced, "op", by_op(traced), top)
+        _show_devices(out, [one for one in traced if one.has_device_times], top)
+    for profile in traced:
+        for text in [*_doubts(profile), *profile.notices]:
+            out.print(f"{profile.mode}: {text}", soft_wrap=True)
+    for run, profile in zip(runs, profiles, strict=True):
+        if profile.steps:
+            out.print(f"{profile.mode}: {run.path / PROFILE / TRACE} opens in https://ui.perfetto.dev", soft_wrap=True)
+
+
+def _in_a_line(profile: RunProfile) -> str:
+    """Which steps were traced, which were not, and why no more."""
+    steps = profile.steps
+    listed = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
+    if profile.partial:
+        listed += f" (step {steps[-1]} not to its end)"
+    text = f"{profile.mode}: traced {listed}, {profile.bytes / 2**20:.1f} MiB"
+    before = [one for one in profile.untraced if one.step < steps[0]]
+    if before:
+        # None where nobody counted compilations: then nothing is said of them
+        compiled = [f"{one.step}" for one in before if one.compiled]
+        why = f", compiling in {', '.join(compiled)}" if compiled else ", where nothing was compiled"
+        why = "" if all(one.compiled is None for one in before) else why
+        count = f"steps {before[0].step} to {before[-1].step}" if len(before) > 1 else f"step {before[0].step}"
+        text += f"; left out {count}{why}"
+    if profile.over in OVER:
+        after = "" if profile.partial else f"ended after step {steps[-1]}, "
+        text += f"; {after}{OVER[profile.over]}"
+    return text
+
+
+def _show(
+    out: Console, profiles: Sequence[RunProfile], what: str, rows: Sequence[TimeRow], top: int, *, total: bool = False
+) -> None:
+    """Print a table with columns for each mode: milliseconds of a step, their share, and calls where counted. A mode
+    on a device has the host's times in columns of that name, and the device's in columns of their own."""
+    if not rows:
+        return
+    counted = any(cell is not None and cell.calls is not None for row in rows for cell in row.cells)
+    shown = table(what, *(column for one in profiles for column in _columns(one, counted, total)))
+    for row in rows[:top]:
+        cells = zip(profiles, row.cells, strict=True)
+        shown.add_row(row.name, *(text for one, cell in cells for text in _texts(one, cell, counted, total)))
+    if total:
+        shown.add_row("step", *(text for one in profiles for text in _whole(one)))
+    _print(out, shown, len(rows) - top)
+
+
+def _columns(profile: RunProfile, counted: bool, total: bool) -> list[str]:
+    mode, device = profile.mode, profile.device
+    columns = [f">{mode} host ms" if device is not None else f">{mode} ms", ">%"]
+    if profile.has_device_times:
+        columns += [f">{mode} device ms", ">%"]
+    elif device is not None and total:
+        columns.append(f">{mode} device ms")
+    return [*columns, *([">calls"] if counted else [])]
+
+
+def _texts(profile: RunProfile, cell: Cell | None, counted: bool, total: bool) -> list[str]:
+    if cell is None:
+        return [""] * len(_columns(profile, counted, total))
+    texts = [f"{cell.milliseconds:.3f}", f"{100 * cell.share:.1f}"]
+    if cell.device_milliseconds is not None and cell.device_share is not None:
+        texts += [f"{cell.device_milliseconds:.3f}", f"{100 * cell.device_share:.1f}"]
+    elif profile.device is not None and total:
+        texts.append("")
+    return [*texts, *(["" if cell.calls is None else f"{cell.calls:.4g}"] if counted else [])]
+
+
+def _whole(profile: RunProfile) -> list[str]:
+    """The step itself, below its phases."""
+    steps = len(profile.steps)
+    texts = [f"{profile.milliseconds / steps:.3f}", "100"]
+    if profile.has_device_times:
+        texts += [f"{profile.device_milliseconds / steps:.3f}", "100"]
+    elif profile.device is not None:
+        texts.append(NOT_AVAILABLE)
+    return texts
+
+
+def _print(out: Console, shown: Table, more: int = 0) -> None:
+    out.print()
+    out.print(shown)
+    if more > 0:
+        out.print(f"and {more} more (--top, --json)")
+
+
+def _show_devices(out: Console, profiles: Sequence[RunProfile], top: int) -> None:
+    """Print the tables of modes that have times of a device: kernels, copies, waits, and how busy the device was."""
+    if not profiles:
+        return
+    kernels: list[tuple[str, Callable[[DeviceCell], str]]] = [
+        ("device ms", lambda cell: f"{cell.milliseconds:.3f}"),
+        ("%", lambda cell: f"{100 * cell.share:.1f}"),
+        ("calls", lambda cell: f"{cell.calls:.4g}"),
+    ]
+    waits = [("host ms", kernels[0][1]), *kernels[1:]]
+    copies = [kernels[0], ("bytes", lambda cell: size(round(cell.bytes))), kernels[2]]
+    _show_rows(out, profiles, "kernel", by_kernel(profiles), kernels, top)
+    _show_rows(out, profiles, "copy", by_copy(profiles), copies, top)
+    _show_rows(out, profiles, "the host waits in", by_wait(profiles), waits, top)
+    means = [found for one in profiles if (found := device_means(one)) is not None]
+    shown = table("device", *(f">{one.mode}" for one in profiles))
+    for name, cells in _facts(means):
+        if any(cells):
+            shown.add_row(name, *(cell or "-" for cell in cells))
+    _print(out, shown)
+
+
+def _show_rows(
+    out: Console,
+    profiles: Sequence[RunProfile],
+    what: str,
+    rows: Sequence[DeviceRow],
+    columns: Sequence[tuple[str, Callable[[DeviceCell], str]]],
+    top: int,
+) -> None:
+    if not rows:
+        return
+    names = [name for name, _ in columns]
+    shown = table(what, *(f">{name}" for one in profiles for name in (f"{one.mode} {names[0]}", *names[1:])))
+    for row in rows[:top]:
+        texts = ["" if cell is None else text(cell) for cell in row.cells for _, text in columns]
+        shown.add_row(row.name, *texts)
+    _print(out, shown, len(rows) - top)
+
+
+def _facts(means: Sequence[DeviceMeans]) -> Iterator[tuple[str, list[str]]]:
+    """The rows of the device's table, a text for each mode; a row that says nothing of any mode is left out."""
+    for number in sorted({number for one in means for number in one.busy}):
+        of = f", device {number}" if number or any(len(one.busy) > 1 for one in means) else ""
+        yield f"busy ms{of}", [_milliseconds(one.busy.get(number)) for one in means]
+        yield f"idle ms{of}", [_milliseconds(one.idle.get(number)) for one in means]
+    yield "kernels", [_count(one.kernels) for one in means]
+    yield "launches", [_count(one.launches) for one in means]
+    for way in (TO_DEVICE, FROM_DEVICE):
+        yield f"copies {way}", [_count(one.copies[way].calls) for one in means]
+        yield "  bytes", [size(round(one.copies[way].bytes)) if one.copies[way].calls else "" for one in means]
+    yield "waits of the host", [_count(one.waits.calls) for one in means]
+    yield "  ms", [_milliseconds(one.waits.milliseconds) if one.waits.calls else "" for one in means]
+    yield "memory peak", ["" if one.allocated_peak is None else size(one.allocated_peak) for one in means]
+    yield "  reserved", ["" if one.reserved_peak is None else size(one.reserved_peak) for one in means]
+
+
+def _count(value: float | None) -> str:
+    return f"{value:.4g}" if value else ""
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _doubts(profile: RunProfile) -> Iterator[str]:
+    """Why there are no times of a device, what cut a step's lazy graph to pieces, and a mean of steps that are not
+    alike, which says little."""
+    if profile.device is not None and profile.device.problem:
+        yield f"times of the device are not available, all times are the host's: {profile.device.problem}"
+    steps = len(profile.steps)
+    for one in profile.executions:
+        if one.cause != "mark_step":
+            where = f" in {one.line}" if one.line else ""
+            yield (
+                f"{one.cause}{where} made a graph be executed {one.calls / steps:.3g} times a step "
+                f"({one.milliseconds / steps:.3g} ms), outside of mark_step"
+            )
+    least, most = min(profile.step_milliseconds), max(profile.step_milliseconds)
+    if most > UNSTEADY * least and steps > 1:
+        yield (
+            f"its steps took from {least:.3g} to {most:.3g} ms: a busy machine, or steps that differ; more steps "
+            "(--steps) give a steadier mean"
+        )

@@ -1,0 +1,145 @@
+"""What devices did in the traced steps: sums of their work, of the host's waits, and each step's busy and idle time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...records.device_profile import DeviceMemory, DeviceProfile, DeviceStep, DeviceWorkRow, WaitRow, WorkSort
+from .allocations import Readings, memory_over_steps, peaks_of_step
+from .device_launches import DeviceLaunches, DevicePiece, device_of
+from .step_times import Spent, TraceReading
+from .trace_slices import Slice
+
+Interval = tuple[float, float]
+"""From when to when, in microseconds."""
+
+
+class WorkKey(NamedTuple):
+    """What pieces of work are told apart by."""
+
+    name: str
+    sort: WorkSort
+    op: str
+    phase: str
+    module: str
+    line: str
+    direction: str
+
+
+class WaitKey(NamedTuple):
+    """What waits of the host are told apart by."""
+
+    call: str
+    op: str
+    phase: str
+    module: str
+    line: str
+
+
+@dataclass(slots=True)
+class DeviceTimes:
+    """Of one or more steps, in microseconds. `blocks` has what was launched within each block of the script's, `moved`
+    the bytes of copies."""
+
+    work: dict[WorkKey, Spent] = field(default_factory=dict)
+    moved: Counter[WorkKey] = field(default_factory=Counter)
+    waits: dict[WaitKey, Spent] = field(default_factory=dict)
+    blocks: dict[str, float] = field(default_factory=dict)
+    steps: list[DeviceStep] = field(default_factory=list)
+    peaks: list[DeviceMemory] = field(default_factory=list)
+
+    def add(self, step: int, events: Sequence[Mapping[str, Any]], host: TraceReading) -> None:
+        """Add the trace of a step, whose host side is read already."""
+        if host.step is None:
+            return
+        launches = DeviceLaunches(events, host)
+        for piece in launches.pieces:
+            place, time = piece.place, piece.slice.time
+            key = WorkKey(
+                piece.slice.name, piece.sort, piece.op, place.phase, place.module, place.line, piece.direction
+            )
+            self.work.setdefault(key, Spent()).add(time)
+            self.moved[key] += piece.bytes
+            for block in _blocks_around(piece, host):
+                self.blocks[block] = self.blocks.get(block, 0.0) + time
+        for wait in launches.waits():
+            place = wait.place
+            waited = WaitKey(wait.call.name, wait.op, place.phase, place.module, place.line)
+            self.waits.setdefault(waited, Spent()).add(wait.call.time)
+        self.steps += _steps(step, launches, host.step, host.own)
+        self.peaks += peaks_of_step(step, events, host)
+
+    def profile(self, kind: str, problem: str, readings: Readings) -> DeviceProfile:
+        """The rows in milliseconds, what takes longest first. `readings` are of the memory at the end of each step."""
+        work = [
+            DeviceWorkRow(
+                key.name, key.sort, key.op, key.phase, key.module, key.line, spent.calls, spent.time / 1000,
+                key.direction, self.moved[key],
+            )
+            for key, spent in self.work.items()
+        ]  # fmt: skip
+        waits = [WaitRow(*key, spent.calls, spent.time / 1000) for key, spent in self.waits.items()]
+        return DeviceProfile(
+            kind,
+            problem,
+            sorted(work, key=lambda row: -row.milliseconds),
+            sorted(waits, key=lambda row: -row.milliseconds),
+            self.steps,
+            memory_over_steps(self.peaks, readings),
+        )
+
+
+def _blocks_around(piece: DevicePiece, host: TraceReading) -> set[str]:
+    """The blocks that the script was in when the piece was launched, also from another thread: a backward is."""
+    assert host.step is not None
+    here = host.innermost(host.step.thread, piece.launched)
+    around = [] if here is None else [here, *here.ancestors()]
+    return {one.name for one in around if host.is_block(one)}
+
+
+def _steps(step: int, launches: DeviceLaunches, whole: Slice, own: Sequence[Interval]) -> list[DeviceStep]:
+    """The step on each device that has work of it."""
+    by_device: dict[int, list[DevicePiece]] = defaultdict(list)
+    for piece in launches.pieces:
+        by_device[piece.device].append(piece)
+    found = []
+    for device, pieces in sorted(by_device.items()):
+        busy = united((one.slice.start, one.slice.end) for one in pieces)
+        last = max(whole.end, busy[-1][1])
+        # A device that works for numdrift is not idle, whatever phase the script is in.
+        everything = ((one.start, one.end) for one in launches.all if device_of(one) == device)
+        taken = united([*everything, *own])
+        kernels = [one for one in pieces if one.sort == "kernel"]
+        found.append(
+            DeviceStep(
+                step,
+                device,
+                math.fsum(one.slice.time for one in pieces) / 1000,
+                _length(busy) / 1000,
+                (last - whole.start - _length(taken, (whole.start, last))) / 1000,
+                len(kernels),
+                len({id(one.call) for one in kernels if one.call is not None}) if launches.calls else None,
+            )
+        )
+    return found
+
+
+def united(intervals: Iterable[Interval]) -> list[Interval]:
+    """The intervals in order, those that overlap or touch made one."""
+    found: list[Interval] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _length(intervals: Iterable[Interval], within: Interval = (-math.inf, math.inf)) -> float:
+    """How long intervals are that do not overlap, as far as they lie within another."""
+    cut = ((max(start, within[0]), min(end, within[1])) for start, end in intervals)
+    return math.fsum(max(0.0, end - start) for start, end in cut)

@@ -1,0 +1,56 @@
+"""Names of a device's kernels, short enough for a table.
+
+    void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ...>(int, ...)
+
+becomes `vectorized_elementwise_kernel<CUDAFunctor_add>`: arguments and templates are cut, but for what tells two
+kernels of one template apart. Generated names (`triton_poi_fused_add_0`, `ampere_sgemm_32x32_tn`) stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+
+LONGEST = 80
+"""Characters of a name in a table."""
+
+_NOISE = re.compile(r"^(?:void|static|__global__)\s+|\(anonymous namespace\)::|<unnamed>::|\[clone [^]]*\]")
+_TELLING = re.compile(
+    r"\w*(?:Functor|Ops?\b|Ops_)\w*|\w+_kernel_(?:cuda|impl)\b|\b(?:cutlass|sm\d+|cudnn|nvjet)_\w+|\b\w+_kernel\b"
+)
+"""Parts of template arguments that say what a kernel computes."""
+
+_GENERIC = re.compile(r"^(?:gpu_kernel_impl\w*|ReduceOp|Ops?|kernel)$")
+
+
+def short_kernel(name: str) -> str:
+    """The name without return type, namespaces, templates and arguments, with what tells it apart in angle brackets."""
+    text = _NOISE.sub("", name.strip())
+    while _NOISE.match(text):
+        text = _NOISE.sub("", text, count=1)
+    plain, arguments = _parts(text)
+    words = [one for one in plain.strip().split()[-1:] for one in one.split("::") if one]
+    # A name that says nothing has that of the namespace before it.
+    called = "::".join(words[-2:] if _GENERIC.match(words[-1]) else words[-1:]) if words else text
+    if arguments:
+        telling = next((one for one in _TELLING.findall(arguments) if not _GENERIC.match(one)), "")
+        called += f"<{telling}>" if telling and telling != called else ""
+    return called if len(called) <= LONGEST else f"{called[: LONGEST - 3]}..."
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """The name before its template and arguments, and what stands in the template."""
+    plain, template, depth = "", "", 0
+    for place, letter in enumerate(text):
+        if letter == "<":
+            depth += 1
+        elif letter == ">" and depth:
+            depth -= 1
+            if not depth and text[place + 1 :].lstrip().startswith("::"):
+                continue  # of a class; the kernel's own name follows
+        elif letter == "(" and not depth and plain.strip():
+            break
+        if depth:
+            template += letter
+        elif letter != ">":
+            plain += letter
+    return plain, template
