@@ -31,7 +31,7 @@ from ..script.named_tensors import NamedTensor, TrainingTensors
 from ..script.parallel import is_replicated
 from ..script.script_api import connection
 from ..script.script_losses import Found
-from ..script.script_settings import ScriptSettings
+from ..script.script_settings import FollowedSettings
 from ..script.training_hooks import Hooks
 from ..script.understood import say_ending, say_parameters, say_step
 from ..tape.journal_writing import EventLog
@@ -66,7 +66,7 @@ class Recorder:
         )
         self.adoption = ScriptAdoption(config.script, mode, facts, draws_on_the_cpu=config.mode.draws == "cpu")
         self._hooks = Hooks(self, self.losses, self.adoption.compiles)
-        self._settings = ScriptSettings(config.mode, config.script, facts)
+        self._settings = FollowedSettings(config.mode, config.script, facts)
         self._table: list[NamedTensor] | None = None
         self._digester = Digester()
         self._started = time.perf_counter()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..errors import AdoptionError
 
-Kind = Literal["loss", "step", "parameters", "device", "placement", "compile", "autocast", "generators"]
+Kind = Literal["loss", "step", "parameters", "device", "placement", "compile", "autocast", "generators", "settings"]
 
 ADOPTION = "adoption"
 """The journal's event of a fact: `kind`, `text`, `source`."""

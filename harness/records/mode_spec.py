@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from ..errors import ModeError, UsageError, nearest
 from .codec import of_fields, read_fields
 from .mode_registry import registry
+from .setting_keys import SETTING_KEYS, device_of, without_effect
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MARK_STEP_POLICIES = ("auto", "phase", "step", "off")
@@ -57,6 +58,14 @@ class ModeSpec:
     mark_step: str | None = None
     execute: str | None = None
     python: str | None = None
+    tf32: str | None = None
+    matmul_precision: str | None = None
+    sdpa: str | None = None
+    cudnn: str | None = None
+    mkldnn: str | None = None
+    benchmark: str | None = None
+    reduced_precision_reduction: str | None = None
+    deterministic: str | None = None
     timeout: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     kernel: Mapping[str, str] = field(default_factory=dict)
@@ -150,6 +159,7 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "mark_step": _one_of(*MARK_STEP_POLICIES),
     "execute": _one_of(*EXECUTIONS),
     "python": _text,
+    **{key: _one_of(*values) for key, values in SETTING_KEYS.items()},
     "timeout": _seconds,
 }
 DOTTED_KEYS: Mapping[str, Callable[[str], str]] = {
@@ -221,6 +231,9 @@ def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec
     """
     texts = [part.strip() for part in listed.split(",")] if listed is not None else []
     if listed is not None and not all(texts):
+    refused = without_effect(values, device_of(base, values.get("device")))
+    if refused is not None:
+        raise ModeError(text, *refused)
         raise UsageError(f"--modes {listed!r} names no mode in one place; for example --modes cpu,compile,lazy")
     specs = [parse_mode(text) for text in [*texts, *single]]
     if not specs:

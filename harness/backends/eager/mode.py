@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from ...records.mode_spec import ModeSpec
 from ...tape.shards import local_tensor
 from ...torch_private.patches import Patches
 from ..cpu_draws import draw_on_the_cpu
+from ...tape.stated_settings import put_stated, stated_names
+from ...tape.step_settings import put_settings, read_settings
 
 # Run a script's models in another floating-point type, from the same initial values.
 #
@@ -68,8 +71,8 @@ class EagerMode:
         """Check the device, fix threads and seed where the mode states them, and keep the swaps informed."""
         self.swaps = swaps
         require_device(self.device)
-        if self.spec.threads is not None:
-            torch.set_num_threads(self.spec.threads)
+        self._patches.also(functools.partial(put_settings, read_settings(stated_names(self.spec))))
+        put_stated(self.spec)
         if self.spec.seed is not None:
             torch.manual_seed(self.spec.seed)
         if self.spec.draws == "cpu":

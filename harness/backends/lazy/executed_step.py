@@ -29,7 +29,7 @@ from ...tape.call_log import CallLog, NotedCall
 from ...tape.op_places import OpPlace, owned_by_one, owners_of
 from ...tape.origin import StepFrames, line_of, script_frames
 from ...tape.replay import generator_state, set_generator_state
-from ...tape.step_settings import current_settings
+from ...tape.step_settings import current_settings, setting_lines
 from ...tape.tape import NotReplayable, Phase, Tape, View, Watched, leaves, mapped
 from ...tape.tape_recorder import is_off_tape
 from ...torch_private import dispatching
@@ -88,6 +88,7 @@ class LazyStepRecorder(HeldBackStep):
         self._seen: list[Watched] = []
         self._given: list[Watched] = []
         self._settings: Mapping[str, Any] = {}
+        self._set_at: Mapping[str, str] = {}
         self._starts: list[Watched] = []
         self._phase: Phase = "data"
         self._iteration = 0
@@ -98,7 +99,7 @@ class LazyStepRecorder(HeldBackStep):
         self._generator = torch.empty(0)
 
     def start(self) -> None:
-        self._settings = current_settings()
+        self._settings, self._set_at = current_settings(), dict(setting_lines.known)
         modules = ModulePaths()
         self._places = CallPlaces(self._script, modules)
         had_locations = set_lazy_source_locations(True)
@@ -204,7 +205,8 @@ class LazyStepRecorder(HeldBackStep):
         table = self._log.table
         starts = {one.name: one.view for one in self._starts}
         seen, given = tuple(watched), tuple(self._given)
-        return Tape(self._step, table.slots, table.inputs, tuple(named), seen, self._settings, starts, given)
+        calls = tuple(named)
+        return Tape(self._step, table.slots, table.inputs, calls, seen, self._settings, starts, given, self._set_at)
 
     # The calls of the core's kernels.
 

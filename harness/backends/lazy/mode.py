@@ -105,8 +105,9 @@ class LazyMode:
             self.execute()
 
     def leave(self) -> None:
-        """Give the script's own `mark_step` back; the backend itself cannot be stopped."""
+        """Give the script's own `mark_step` and settings back; the backend itself cannot be stopped."""
         self._patches.undo()
+        self.eager.leave()
 
     def _settle(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -196,6 +196,16 @@ def test_how_threads_wait_is_the_users_to_say(name: str) -> None:
     assert environment(parse_mode(f"cpu,env.{name}=active"), {})[name] == "active"
 
 
+def test_cublas_sums_in_one_order_where_the_mode_is_deterministic() -> None:
+    name = "CUBLAS_WORKSPACE_CONFIG"
+    for mode in ("cuda,deterministic=on", "compile,device=cuda,deterministic=warn"):
+        assert environment(parse_mode(mode), {})[name] == ":4096:8"
+        assert environment(parse_mode(mode), {name: ":16:8"})[name] == ":16:8"
+    assert environment(parse_mode(f"cuda,deterministic=on,env.{name}=x"), {})[name] == "x"
+    for mode in ("cuda", "cuda,deterministic=off", "cpu,deterministic=on"):
+        assert name not in environment(parse_mode(mode), {})
+
+
 def test_an_interpreter_that_is_not_there_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r"mode 'x': python=/no/python is no program on this machine"):
         interpreter(parse_mode("x=cpu,python=/no/python"))

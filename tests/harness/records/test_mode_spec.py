@@ -16,6 +16,7 @@ from numdrift.harness.records.mode_spec import (
     parse_mode,
     parse_modes,
 )
+from numdrift.harness.records.setting_keys import SETTING_KEYS, device_of, without_effect
 
 VALUES: dict[str, st.SearchStrategy[str]] = {
     "device": st.sampled_from(["cpu", "cuda:1"]),
@@ -26,6 +27,8 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "contract": st.sampled_from(["fast", "off"]),
     "emulate_casts": st.sampled_from(["on", "off"]),
     "fallback_random": st.sampled_from(["on", "off"]),
+    **{key: st.sampled_from(values) for key, values in SETTING_KEYS.items()},
+    "draws": st.sampled_from(["cpu", "device"]),
     "mark_step": st.sampled_from(["auto", "phase", "step", "off"]),
     "execute": st.sampled_from(["graph", "op"]),
     "python": st.sampled_from(["/opt/python 3/bin/python", "python3=x"]),
@@ -47,9 +50,13 @@ def texts(draw: st.DrawFn) -> str:
     known = [*PLAIN_KEYS, *DOTTED_KEYS]
     fitting = [key for key in known if base in BASES_OF_KEY.get(key, (base,))]
     pairs = []
-    for key in draw(st.lists(st.sampled_from(fitting), unique=True)):
+    keys = draw(st.lists(st.sampled_from(fitting), unique=True))
+    plain = {key: draw(VALUES[key]) for key in keys if key in PLAIN_KEYS}
+    while refused := without_effect(plain, device_of(base, plain.get("device"))):
+        del plain[refused[0]]
+    for key in (key for key in keys if key in plain or key in DOTTED_KEYS):
         inner = draw(st.lists(inner_names, min_size=1, max_size=2, unique=True)) if key in DOTTED_KEYS else [""]
-        pairs += [f"{key}.{one}={draw(VALUES[key])}" if one else f"{key}={draw(VALUES[key])}" for one in inner]
+        pairs += [f"{key}.{one}={draw(VALUES[key])}" if one else f"{key}={plain[key]}" for one in inner]
     return ",".join([draw(st.sampled_from(["", draw(names) + "="])) + base, *pairs])
 
 

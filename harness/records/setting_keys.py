@@ -1,0 +1,60 @@
+"""The keys of a mode that are settings of torch's kernels: their values, and on which devices they have an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ON_OFF = ("on", "off")
+
+SETTING_KEYS: Mapping[str, tuple[str, ...]] = {
+    # TF32 of products and convolutions, or of one of them: torch's own default is that of convolutions
+    "tf32": (*ON_OFF, "convolutions", "products"),
+    "matmul_precision": ("highest", "high", "medium"),
+    # the one kernel of attention, and math where it does not take the inputs; torch's own default is any
+    "sdpa": ("math", "flash", "efficient", "cudnn", "any"),
+    "cudnn": ON_OFF,
+    "mkldnn": ON_OFF,
+    "benchmark": ON_OFF,
+    "reduced_precision_reduction": ON_OFF,
+    "deterministic": ("on", "warn", "off"),
+}
+
+HOST, LAZY, XLA, CUDA = "cpu", "lazy", "xla", "cuda"
+
+ACCELERATORS_ONLY: Mapping[str, str] = {
+    "tf32": "products in fewer digits are matmul_precision=high or medium there",
+    "cudnn": "its twin there is mkldnn",
+    "benchmark": "only accelerators choose kernels by their speed",
+    "reduced_precision_reduction": "only accelerators round sums of 16-bit products to 16 bits",
+}
+"""Keys without an effect on the CPU, each with what one should know."""
+
+ATTENTION_OF_CPU = ("math", "flash", "any")
+
+
+def device_of(base: str, device: str | None) -> str:
+    """The kind of device that a mode of this base and key `device` computes on."""
+    return (device or (HOST if base == "compile" else base)).partition(":")[0]
+
+
+def without_effect(values: Mapping[str, object], device: str) -> tuple[str, str] | None:
+    """The first of these keys that can have no effect on a device, and why; None where each may have one.
+
+    What a device of a vendor makes of them is its own matter.
+    """
+    stated = {key: str(values[key]) for key in SETTING_KEYS if values.get(key) is not None}
+    for key, value in stated.items():
+        if device == XLA:
+            return key, f"{key} has no effect on {device}, whose kernels are not torch's"
+        if device in (HOST, LAZY) and key in ACCELERATORS_ONLY:
+            return key, f"{key} has no effect on {device}; {ACCELERATORS_ONLY[key]}"
+        if key == "sdpa" and device == LAZY:
+            return key, f"{key} has no effect on {device}, which takes attention apart"
+        if key == "sdpa" and device == HOST and value not in ATTENTION_OF_CPU:
+            return key, f"sdpa={value} is no kernel of {device}, which has math and flash"
+        if key == "mkldnn" and device == CUDA:
+            return key, f"mkldnn has no effect on {device}; its twin there is cudnn"
+    tf32, precision = stated.get("tf32"), stated.get("matmul_precision")
+    if tf32 is not None and precision is not None and (tf32 in ("on", "products")) == (precision == "highest"):
+        return "tf32", f"tf32={tf32} and matmul_precision={precision} contradict each other: leave one of them out"
+    return None

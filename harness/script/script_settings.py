@@ -1,0 +1,87 @@
+"""The script's own settings of torch's kernels: noted with their lines, and overruled where the mode states them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..records.adoption_facts import AdoptionFacts
+from ..records.mode_spec import ModeSpec
+from ..tape.origin import script_line
+from ..tape.stated_settings import in_key_words, keys_of, put_stated, same_value, stated_names
+from ..tape.step_settings import read_settings, setting_lines
+from ..torch_private.kernel_settings import setters
+from ..torch_private.patches import Patches
+
+KEYS_OF_SETTER = {"_set_cublas_allow_tf32": ("tf32",), "_set_float32_matmul_precision": ("matmul_precision",)}
+"""By which key a script's call is told, where it changes what several keys stand for."""
+
+
+class FollowedSettings:
+    """Follows the functions by which a script sets torch's kernels, from `install` to `close`."""
+
+    def __init__(self, spec: ModeSpec, script: str, facts: AdoptionFacts) -> None:
+        self._spec = spec
+        self._script = script
+        self._facts = facts
+        self._stated = stated_names(spec)
+        self._first: Mapping[str, Any] = {}
+        self._told: set[tuple[object, ...]] = set()
+        self._patches = Patches("the script's settings")
+        self._acting = self._silent = False
+
+    def install(self) -> None:
+        """Begin, after the mode has set torch as it states."""
+        self._first = read_settings()
+        setting_lines.known.clear()
+        with self._patches as patches:
+            for setter in setters():
+                keys = KEYS_OF_SETTER.get(setter.name, ())
+                patches.wrap(setter.holder, setter.name, functools.partial(self._following, setter.changes, keys))
+
+    def forget(self) -> None:
+        """Look at nothing any more: this is a fork of the recorded process, which may set what it likes."""
+        self._silent = True
+
+    def close(self) -> None:
+        """Let whoever comes after the script set what he likes."""
+        self._patches.undo()
+
+    def _following(self, names: Sequence[str], keys: Sequence[str], setter: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(setter)
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            if self._acting or self._silent:
+                return setter(*args, **kwargs)
+            self._acting = True
+            try:
+                before = read_settings(names)
+                result = setter(*args, **kwargs)
+                after = read_settings(names)
+                changed = {name: after[name] for name in after if not same_value(before.get(name), after[name])}
+                if changed:
+                    self._changed(changed, keys)
+                return result
+            finally:
+                self._acting = False
+
+        return followed
+
+    def _changed(self, changed: Mapping[str, Any], keys: Sequence[str]) -> None:
+        overruled = [name for name in changed if name in self._stated]
+        line = script_line(self._script) or ""
+        look = (line, *changed.items())
+        is_back = not overruled and all(same_value(self._first.get(name), value) for name, value in changed.items())
+        is_left = is_back and all(setting_lines.known.get(name) == line for name in changed)  # a context, by its line
+        if not is_left and look not in self._told:  # a context in a model's forward sets the same in every step
+            self._told.add(look)
+            said = ", ".join(in_key_words(changed, read_settings(), keys))
+            stated = [f"{key}={getattr(self._spec, key)}" for key in keys_of(overruled) if getattr(self._spec, key)]
+            self._facts.note(
+                "settings", f"{said}, overruled by {', '.join(stated)} of the mode" if stated else said, line
+            )
+        if overruled:
+            put_stated(self._spec)
+        for name in changed:
+            if name not in overruled:
+                setting_lines.note(name, "" if is_back else line)

@@ -1,0 +1,154 @@
+"""Settings as modes state them: which settings of torch a key stands for, and which value of it stands for theirs.
+
+tf32=on                 precision.cuda.matmul, .conv and .rnn are tf32
+sdpa=math               attention.flash, .efficient and .cudnn are off
+matmul_precision=high   matmul_precision, and precision.cuda.matmul and precision.mkldnn.matmul with it
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..records.mode_spec import ModeSpec
+from ..records.setting_keys import SETTING_KEYS
+from ..torch_private.kernel_settings import ATTENTION, ATTENTION_SETTINGS, EXACT, REDUCTIONS, TF32, allow_tf32
+from .step_settings import put_settings, read_settings
+
+PRODUCTS, CONVOLUTIONS = "precision.cuda.matmul", ("precision.cuda.conv", "precision.cuda.rnn")
+
+SETTINGS_OF_KEY: Mapping[str, Sequence[str]] = {
+    "tf32": ("cudnn_tf32", PRODUCTS, *CONVOLUTIONS),
+    "matmul_precision": ("matmul_precision", PRODUCTS, "precision.mkldnn.matmul"),
+    "sdpa": ATTENTION_SETTINGS,
+    "cudnn": ("cudnn",),
+    "mkldnn": ("mkldnn",),
+    "benchmark": ("cudnn_benchmark",),
+    "reduced_precision_reduction": REDUCTIONS,
+    "deterministic": ("deterministic",),
+    "threads": ("threads",),
+}
+"""All that a key of a mode sets. TF32 comes first: what sets a precision of products may have set it, too."""
+
+
+def keys_of(names: Collection[str]) -> list[str]:
+    """The keys that set any of these."""
+    return [key for key, settings in SETTINGS_OF_KEY.items() if not set(settings).isdisjoint(names)]
+
+
+def stated_names(spec: ModeSpec) -> list[str]:
+    """All that the keys of a mode set."""
+    keys = [key for key in SETTINGS_OF_KEY if getattr(spec, key) is not None]
+    return list(dict.fromkeys(name for key in keys for name in SETTINGS_OF_KEY[key]))
+
+
+def put_stated(spec: ModeSpec) -> None:
+    """Set torch as the keys of a mode state it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch 2.9 warns whoever uses the switches, which set its precisions as well
+        if spec.threads is not None:
+            torch.set_num_threads(spec.threads)
+        if spec.matmul_precision is not None:
+            torch.set_float32_matmul_precision(spec.matmul_precision)
+        if spec.tf32 is not None:
+            products, convolutions = spec.tf32 in ("on", "products"), spec.tf32 in ("on", "convolutions")
+            if (read_settings([PRODUCTS]).get(PRODUCTS) == TF32) != products:  # matmul_precision may say more
+                if products:
+                    allow_tf32("cublas", True)
+                else:  # with the precision on the CPU, or torch refuses to tell the one of both
+                    torch.set_float32_matmul_precision("highest")
+            allow_tf32("cudnn", convolutions)
+            # Without TF32 the switch leaves them to a precision of all that a script may have set.
+            for name, precision in read_settings(CONVOLUTIONS).items():
+                if precision == TF32 and not convolutions:
+                    put_settings({name: EXACT[0]})
+        if spec.deterministic is not None:
+            torch.use_deterministic_algorithms(spec.deterministic != "off", warn_only=spec.deterministic == "warn")
+        put_settings(_plain(spec))
+
+
+def _plain(spec: ModeSpec) -> dict[str, Any]:
+    """The values of the keys that are no more than these."""
+    switches = {"cudnn": spec.cudnn, "mkldnn": spec.mkldnn, "cudnn_benchmark": spec.benchmark}
+    wanted: dict[str, Any] = {name: value == "on" for name, value in switches.items() if value is not None}
+    if spec.sdpa is not None:
+        wanted |= {f"attention.{name}": spec.sdpa in (name, "any") or name == "math" for name in ATTENTION}
+        wanted["attention.overrideable"] = spec.sdpa != "math"
+    if spec.reduced_precision_reduction is not None:
+        for name, value in read_settings(REDUCTIONS).items():  # as many parts as this torch has
+            wanted[name] = " ".join([spec.reduced_precision_reduction] * len(value.split()))
+    return wanted
+
+
+def value_of_key(key: str, settings: Mapping[str, Any]) -> str:
+    """The value of a key that stands for these settings; "" where none does."""
+    names = [name for name in SETTINGS_OF_KEY[key] if name in settings]
+    if not names:
+        return ""
+    read = _READ.get(key)
+    value = read(settings) if read is not None else settings[names[0]]
+    value = ("on" if value else "off") if isinstance(value, bool) else str(value)
+    return value if value in SETTING_KEYS.get(key, (value,)) else ""
+
+
+def _tf32(settings: Mapping[str, Any]) -> str:
+    products = settings.get(PRODUCTS) == TF32
+    convolutions = {settings[name] == TF32 for name in CONVOLUTIONS if name in settings}
+    if len(convolutions) > 1:
+        return ""
+    named = {(True, True): "on", (False, False): "off", (True, False): "products", (False, True): "convolutions"}
+    return named[products, True in convolutions]
+
+
+def _attention(settings: Mapping[str, Any]) -> str:
+    enabled = [name for name in ATTENTION if settings.get(f"attention.{name}", True)]
+    if "math" not in enabled or len(enabled) == len(ATTENTION):
+        return "any" if len(enabled) == len(ATTENTION) else ""
+    others = [name for name in enabled if name != "math"]
+    return {0: "math", 1: "".join(others)}.get(len(others), "")
+
+
+def _reductions(settings: Mapping[str, Any]) -> str:
+    values = {part for name in REDUCTIONS for part in str(settings.get(name, "")).split()}
+    return values.pop() if len(values) == 1 else ""
+
+
+def _precision(settings: Mapping[str, Any]) -> str:
+    """The switch, which cannot be read where precisions were set by themselves."""
+    products = settings.get("precision.mkldnn.matmul", EXACT[0])
+    by_itself = {**dict.fromkeys(EXACT, "highest"), TF32: "high", "bf16": "medium"}.get(str(products), "")
+    return str(settings.get("matmul_precision", by_itself))
+
+
+_READ: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "tf32": _tf32,
+    "sdpa": _attention,
+    "reduced_precision_reduction": _reductions,
+    "matmul_precision": _precision,
+}
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Whether two values of a setting mean the same: a precision that is not set is exact."""
+    return one == other or (one in EXACT and other in EXACT)
+
+
+def in_key_words(names: Collection[str], settings: Mapping[str, Any], keys: Sequence[str] = ()) -> list[str]:
+    """Settings as a mode states them, `KEY=VALUE`, and by its own name what no key stands for. Where these keys stand
+    for some of them, they say all: one setting may be several keys' and switches."""
+    said, left = list[str](), dict.fromkeys(names)
+    for key in keys or SETTINGS_OF_KEY:
+        named = [name for name in SETTINGS_OF_KEY[key] if name in left]
+        value = value_of_key(key, settings) if named else ""
+        if value:
+            said.append(f"{key}={value}")
+            for name in named:
+                left.pop(name)
+    return said if said and keys else said + [f"{name}={_shown(settings.get(name))}" for name in left]
+
+
+def _shown(value: Any) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

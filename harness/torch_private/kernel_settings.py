@@ -1,0 +1,193 @@
+"""Settings of torch that choose kernels, by the functions behind `torch.backends`: how each is read and how it is set.
+
+torch 2.9 has a precision for each library and sort of op (`precision.cuda.matmul`) beside the switches of before
+(`matmul_precision`, `cudnn_tf32`). A switch sets the precisions as well. A precision that is set by itself leaves the
+switch behind, which raises then when it is read. So switches come first here, and precisions after them.
+
+    >>> setting = KERNEL_SETTINGS["mkldnn"]
+    >>> before = setting.read()
+    >>> setting.put(False), setting.read(), setting.put(before)
+    (None, False, None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.attention
+
+EXACT = ("ieee", "none")
+"""Precisions by which products are computed in all digits of float32."""
+
+TF32 = "tf32"
+
+PRECISIONS = (
+    *("precision.generic.all", "precision.cuda.all", "precision.mkldnn.all"),
+    *(f"precision.{library}.{sort}" for library in ("cuda", "mkldnn") for sort in ("matmul", "conv", "rnn")),
+)
+"""What is not set by itself is as the library's `all`, and that as the generic one."""
+
+ATTENTION = {"flash": "flash", "efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
+"""Kernels of attention, with torch's names of them. A vendor's own is `overrideable`."""
+
+ATTENTION_SETTINGS = (*(f"attention.{name}" for name in (*ATTENTION, "overrideable")), "attention.order")
+
+REDUCTIONS = ("reduction.bf16", "reduction.fp16")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSetting:
+    """A setting. `read` gives a plain JSON value, and `put` takes one."""
+
+    read: Callable[[], Any]
+    put: Callable[[Any], Any]
+
+
+def _found(name: str) -> Callable[..., Any] | None:
+    """A function of torch, as it is before anybody replaces it; None in a torch that lacks it."""
+    return getattr(torch._C, name, None)
+
+
+def _setting(
+    reader: str,
+    writer: str,
+    *place: str,
+    shown: Callable[[Any], Any] = lambda value: value,
+    arguments: Callable[[Any], Sequence[Any]] = lambda value: [value],
+) -> KernelSetting | None:
+    """A setting of two functions that take this `place` first; None where torch lacks one of them."""
+    read, put = _found(reader), _found(writer)
+    if read is None or put is None:
+        return None
+    return KernelSetting(lambda: shown(read(*place)), lambda value: put(*place, *arguments(value)))
+
+
+def _precision(library: str, sort: str) -> KernelSetting | None:
+    found = _setting("_get_fp32_precision_getter", "_set_fp32_precision_setter", library, sort, shown=str)
+    switch = {"cuda matmul": "cublas", "cuda conv": "cudnn"}.get(f"{library} {sort}")
+    if found is None and switch is not None:
+        names = f"_get_{switch}_allow_tf32", f"_set_{switch}_allow_tf32"
+        found = _setting(
+            *names, shown=lambda on: TF32 if on else EXACT[0], arguments=lambda precision: [precision == TF32]
+        )
+    return found
+
+
+def _reduction(sort: str) -> KernelSetting | None:
+    """Whether sums of 16-bit products may be rounded to 16 bits, and since torch 2.9 whether they may be split."""
+    name = f"cublas_allow_{sort}_reduced_precision_reduction"
+
+    def shown(value: Any) -> str:
+        return " ".join("on" if one else "off" for one in (value if isinstance(value, tuple) else (value,)))
+
+    return _setting(
+        f"_get_{name}", f"_set_{name}", shown=shown, arguments=lambda text: [one == "on" for one in text.split()]
+    )
+
+
+def _all_settings() -> Iterator[tuple[str, KernelSetting | None]]:
+    yield "matmul_precision", _setting("_get_float32_matmul_precision", "_set_float32_matmul_precision")
+    yield "cudnn_tf32", _setting("_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32")
+    for name in PRECISIONS:
+        _, library, sort = name.split(".")
+        yield name, _precision(library, sort)
+    for library in ("mkldnn", "cudnn"):
+        yield library, _setting(f"_get_{library}_enabled", f"_set_{library}_enabled")
+        yield f"{library}_deterministic", _setting(f"_get_{library}_deterministic", f"_set_{library}_deterministic")
+    yield "cudnn_benchmark", _setting("_get_cudnn_benchmark", "_set_cudnn_benchmark")
+    for name, own in (*ATTENTION.items(), ("overrideable", "overrideable")):
+        yield f"attention.{name}", _setting(f"_get_{own}_sdp_enabled", f"_set_sdp_use_{own}")
+    yield (
+        "attention.order",
+        _setting(
+            "_get_sdp_priority_order",
+            "_set_sdp_priority_order",
+            shown=lambda order: " ".join(str(int(one)) for one in order),
+            arguments=lambda text: [[int(one) for one in text.split()]],
+        ),
+    )
+    reduction = "math_sdp_allow_fp16_bf16_reduction"
+    yield "attention.reduction", _setting(f"_get_{reduction}", f"_set_{reduction}")
+    for name in REDUCTIONS:
+        yield name, _reduction(name.rpartition(".")[2])
+    accumulation = "cublas_allow_fp16_accumulation"
+    yield "accumulation.fp16", _setting(f"_get_{accumulation}", f"_set_{accumulation}")
+
+
+def kernel_settings() -> dict[str, KernelSetting]:
+    """Return those that this torch has, switches before precisions. They go past whoever replaces a function of torch
+    later."""
+    return {name: one for name, one in _all_settings() if one is not None}
+
+
+KERNEL_SETTINGS = kernel_settings()
+
+
+def allow_tf32(library: str, wanted: bool) -> None:
+    """Set a switch of `cublas` or `cudnn` for TF32, and the precisions that it stands for."""
+    put = _SWITCHES[library]
+    if put is not None:
+        put(wanted)
+
+
+_SWITCHES = {library: _found(f"_set_{library}_allow_tf32") for library in ("cublas", "cudnn")}
+
+
+@dataclass(frozen=True, slots=True)
+class Setter:
+    """A function by which scripts set something: where it is, and the names of all that it may change."""
+
+    holder: Any
+    name: str
+    changes: Sequence[str]
+
+
+def setters() -> list[Setter]:
+    """The functions that scripts set kernels by, as far as this torch has them.
+
+    `torch.backends.cudnn.enabled = False` does not look its function up in `torch._C`, so there are two of it.
+    """
+    found = [
+        Setter(torch, "set_num_threads", ["threads"]),
+        Setter(torch, "set_flush_denormal", ["flush_denormal"]),
+    ]
+    # All kernels of attention are set by one function that calls those of each.
+    found += [Setter(torch.nn.attention, "_sdpa_kernel", ATTENTION_SETTINGS)] * hasattr(
+        torch.nn.attention, "_sdpa_kernel"
+    )
+    products = ["matmul_precision", *PRECISIONS]
+    functions: list[tuple[str, Sequence[str]]] = [
+        ("_set_deterministic_algorithms", ["deterministic"]),
+        ("_set_float32_matmul_precision", products),
+        ("_set_cublas_allow_tf32", products),
+        ("_set_cudnn_allow_tf32", ["cudnn_tf32", *PRECISIONS]),
+        ("_set_onednn_allow_tf32", PRECISIONS),
+        ("_set_fp32_precision_setter", PRECISIONS),
+        ("_set_sdp_priority_order", ["attention.order"]),
+        ("_set_math_sdp_allow_fp16_bf16_reduction", ["attention.reduction"]),
+        ("_set_cublas_allow_fp16_accumulation", ["accumulation.fp16"]),
+        *((f"_set_sdp_use_{own}", [f"attention.{name}"]) for name, own in ATTENTION.items()),
+        ("_set_sdp_use_overrideable", ["attention.overrideable"]),
+        *(
+            (f"_set_cublas_allow_{sort}_reduced_precision_reduction", [f"reduction.{sort}"])
+            for sort in ("bf16", "fp16")
+        ),
+    ]
+    for library in ("mkldnn", "cudnn"):
+        functions += [
+            (f"_set_{library}_enabled", [library]),
+            (f"_set_{library}_deterministic", [f"{library}_deterministic"]),
+        ]
+    functions.append(("_set_cudnn_benchmark", ["cudnn_benchmark"]))
+    found += [Setter(torch._C, name, changes) for name, changes in functions if hasattr(torch._C, name)]
+    # An attribute of `torch.backends.cudnn` is a property that holds its function.
+    changed_by = {function: changes for name, changes in functions if (function := _found(name)) is not None}
+    for module in (torch.backends.cudnn, torch.backends.mkldnn):
+        for attribute in vars(type(module)).values():
+            function = getattr(attribute, "setter", None)
+            if function in changed_by:
+                found.append(Setter(attribute, "setter", changed_by[function]))
+    return found
