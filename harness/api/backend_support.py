@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from numdrift.kernels.registry import load_target
-
 from ..errors import AdoptionError, UsageError
+from ..launch.asked_mode import require_mode
 from ..launch.batch_plan import BatchPlan, asked_for
 from ..launch.supervise import Reporter
 from ..launch.xla_environment import in_their_interpreters
@@ -19,14 +18,6 @@ from ..records.run_request import requested
 from ..tools.partition_run import Partitioned, is_factory, partition_module, partition_script
 from ..tools.support.support_analysis import SupportAnalysis, analysis_plan, analyzed
 from .api_running import passive_threads, told
-
-PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
-"""Imports torch, which help does without."""
-
-
-def require_mode(spec: ModeSpec) -> None:
-    """Raise UsageError and NotAvailable for a mode that there is not, or that this machine lacks something for."""
-    load_target(PRESENCE)(spec)
 
 
 def analyze(

@@ -31,7 +31,8 @@ _sample_dirichlet _standard_gamma
 READING = frozenset(READING_NAMES.split())
 """Ops that draw by what they take, whose values are then needed: what is pending is executed before."""
 
-ATTENTION = "scaled_dot_product_attention"
+ATTENTION, PLAIN_ATTENTION = "scaled_dot_product_attention", "_scaled_dot_product_attention_math"
+"""The op that scripts call, and the one of plain ops that it may come to."""
 
 
 def draw_on_the_cpu(device: str) -> Undo:
@@ -100,5 +101,5 @@ def _attention(
     if not dropout_p:
         overload = find_overload(ATTENTION)
         return decomposed(overload, query, key, value, attn_mask, dropout_p, is_causal, **keywords)
-    plain = torch.ops.aten._scaled_dot_product_attention_math
+    plain = find_overload(PLAIN_ATTENTION)
     return plain(query, key, value, attn_mask, dropout_p, is_causal, None, **keywords)[0]

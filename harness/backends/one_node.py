@@ -155,7 +155,11 @@ def graph_on(
     graph: torch.fx.GraphModule, device: str, settle: Settle = nothing_pending
 ) -> Callable[..., tuple[Any, ...]]:
     """What executes a graph on a device, with inputs and outputs on the CPU."""
-    # The graph with every device that its calls name replaced
+    return taking_cpu_tensors(naming_device(graph, device), device, settle)
+
+
+def naming_device(graph: torch.fx.GraphModule, device: str) -> torch.fx.GraphModule:
+    """Return the graph with this device in place of every device that its calls name."""
     there = copied_graph(graph)
     for node in there.graph.nodes:
         named = {
@@ -165,12 +169,19 @@ def graph_on(
         args = tuple(torch.device(device) if isinstance(value, torch.device) else value for value in node.args)
         node.kwargs, node.args = named, args
     there.recompile()
+    return there
+
+
+def taking_cpu_tensors(
+    run: Callable[..., Any], device: str, settle: Settle = nothing_pending
+) -> Callable[..., tuple[Any, ...]]:
+    """Return what executes `run` on a device, and takes and gives tensors on the CPU."""
 
     def execute(*inputs: Any) -> tuple[Any, ...]:
         with without_modes(), torch.no_grad():
-            results = there(*(_to(one, device) for one in inputs))
-            settle([one for one in results if isinstance(one, torch.Tensor)])
-            return tuple(_to(one, "cpu") for one in results)
+            results = run(*(to_device(value, device) for value in inputs))
+            settle([value for value in results if isinstance(value, torch.Tensor)])
+            return tuple(to_device(value, "cpu") for value in results)
 
     return execute
 
@@ -207,5 +218,5 @@ def _failure(alone: OneNode, execute: Callable[..., Any]) -> Exception | None:
     return None
 
 
-def _to(value: Any, device: str) -> Any:
+def to_device(value: Any, device: str) -> Any:
     return value.detach().to(device) if isinstance(value, torch.Tensor) else value

@@ -22,6 +22,9 @@ from .mode_registry import registry
 from .setting_keys import SETTING_KEYS, device_of, without_effect
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NUMBERED = re.compile(r"([A-Za-z]\w*):\d+")
+"""A device with its number: `cuda:1`."""
+
 MARK_STEP_POLICIES = ("auto", "phase", "step", "off")
 EXECUTIONS = ("graph", "op")
 OP_BY_OP = ("eager", "aot_eager", "aot_eager_decomp_partition")
@@ -55,9 +58,6 @@ class ModeSpec:
     emulate_casts: str | None = None
     fallback_random: str | None = None
     draws: str | None = None
-    mark_step: str | None = None
-    execute: str | None = None
-    python: str | None = None
     tf32: str | None = None
     matmul_precision: str | None = None
     sdpa: str | None = None
@@ -66,6 +66,9 @@ class ModeSpec:
     benchmark: str | None = None
     reduced_precision_reduction: str | None = None
     deterministic: str | None = None
+    mark_step: str | None = None
+    execute: str | None = None
+    python: str | None = None
     timeout: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     kernel: Mapping[str, str] = field(default_factory=dict)
@@ -156,10 +159,10 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "emulate_casts": _one_of("on", "off"),
     "fallback_random": _one_of("on", "off"),
     "draws": _one_of("cpu", "device"),
+    **{key: _one_of(*values) for key, values in SETTING_KEYS.items()},
     "mark_step": _one_of(*MARK_STEP_POLICIES),
     "execute": _one_of(*EXECUTIONS),
     "python": _text,
-    **{key: _one_of(*values) for key, values in SETTING_KEYS.items()},
     "timeout": _seconds,
 }
 DOTTED_KEYS: Mapping[str, Callable[[str], str]] = {
@@ -189,6 +192,11 @@ def parse_mode(text: str) -> ModeSpec:
     head, *pairs = text.strip().split(",")  # no value can hold a comma
     name, equals, base = head.partition("=")
     name, base = (name.strip(), base.strip()) if equals else (name.strip(), name.strip())
+    device = None
+    if (numbered := NUMBERED.fullmatch(base)) and numbered[1] in registry.names():
+        # `cuda:1` is `cuda,device=cuda:1`, under a name that a folder can have
+        device, base = base, numbered[1]
+        name = name if equals else device.replace(":", "")
     if not base:
         raise ModeError(text, head, "no base is given; the form is [NAME=]BASE[,KEY=VALUE]...")
     if base not in registry.names():
@@ -198,6 +206,8 @@ def parse_mode(text: str) -> ModeSpec:
             text, name, f"{name!r} is no name: letters, digits, '.', '_' and '-', beginning with a letter or digit"
         )
     values: dict[str, Any] = {group: {} for group in DOTTED_KEYS}
+    if device is not None:
+        values["device"] = device
     for pair in pairs:
         key, equals, value = (part.strip() for part in pair.partition("="))
         group, dot, inner = key.partition(".")
@@ -221,6 +231,9 @@ def parse_mode(text: str) -> ModeSpec:
             target[entry] = (DOTTED_KEYS[group] if dotted else PLAIN_KEYS[key])(value)
         except ValueError as wrong:
             raise ModeError(text, pair, f"{key}={value!r}: {wrong}") from None
+    refused = without_effect(values, device_of(base, values.get("device")))
+    if refused is not None:
+        raise ModeError(text, *refused)
     return ModeSpec(name=name, base=base, **values)
 
 
@@ -231,9 +244,6 @@ def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec
     """
     texts = [part.strip() for part in listed.split(",")] if listed is not None else []
     if listed is not None and not all(texts):
-    refused = without_effect(values, device_of(base, values.get("device")))
-    if refused is not None:
-        raise ModeError(text, *refused)
         raise UsageError(f"--modes {listed!r} names no mode in one place; for example --modes cpu,compile,lazy")
     specs = [parse_mode(text) for text in [*texts, *single]]
     if not specs:

@@ -141,9 +141,10 @@ class ProbedGraph:
     What was compiled is kept for the next execution.
     """
 
+    unread = 0
+    """How many values were not tried to be read, because the time for that was over."""
+
     def __init__(self, module: torch.fx.GraphModule, again: Recompile, probes: Probes, reading: ReadingTime) -> None:
-        self.unread = 0
-        """How many values were not tried to be read, because the time for that was over."""
         self.reading = reading
         self._module = module
         self._again = again

@@ -1,7 +1,8 @@
-"""A tape of an accelerator moved to the CPU, for a process that does not have the accelerator."""
+"""A tape moved to another device than it was recorded on."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -9,26 +10,34 @@ import torch
 
 from .tape import Call, Tape, mapped
 
-CPU = "cpu"
+META = "meta"
 
 
-def on_cpu(tape: Tape) -> Tape:
-    """Return the tape with every storage on the CPU.
+def placed(tape: Tape, device: str) -> Tape:
+    """Return the tape with every storage on one device, and the devices that its calls name.
 
-    Its calls give other bits there than on their device. Random ones draw from the CPU's generator: what they drew is
-    still on the tape, and the process that has the device draws it again.
+    Its calls give other bits there than where they were recorded. Random ones have lost the states of generators of
+    other devices: what they drew is still on the tape.
     """
-    slots = tuple(replace(slot, device=CPU) for slot in tape.slots)
-    return replace(tape, slots=slots, calls=tuple(map(_moved, tape.calls)))
+
+    def argument(value: Any) -> Any:
+        return torch.device(device) if isinstance(value, torch.device) and value.type != META else value
+
+    def moved(call: Call) -> Call:
+        arguments: tuple[Any, ...] = mapped(argument, call.arguments)
+        keywords = {name: mapped(argument, value) for name, value in call.keywords.items()}
+        draw = call.draw
+        if draw is not None:
+            draw = replace(draw, states=tuple(state for state in draw.states if state.device == device))
+        return replace(call, arguments=arguments, keywords=keywords, draw=draw)
+
+    slots = tuple(replace(slot, device=device) for slot in tape.slots)
+    return replace(tape, slots=slots, calls=tuple(map(moved, tape.calls)))
 
 
-def _moved(call: Call) -> Call:
-    def placed(value: Any) -> Any:
-        return torch.device(CPU) if isinstance(value, torch.device) and value.type != "meta" else value
-
-    arguments: tuple[Any, ...] = mapped(placed, call.arguments)
-    keywords = {name: mapped(placed, value) for name, value in call.keywords.items()}
-    draw = call.draw
-    if draw is not None:
-        draw = replace(draw, states=tuple(state for state in draw.states if state.device == CPU))
-    return replace(call, arguments=arguments, keywords=keywords, draw=draw)
+def is_known(devices: Collection[str]) -> bool:
+    """Return whether torch knows these devices in this process by their names; it need not have them."""
+    try:
+        return all(torch.device(device) is not None for device in devices)
+    except RuntimeError:
+        return False

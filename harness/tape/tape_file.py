@@ -22,7 +22,7 @@ import torch
 from ..errors import JournalError
 from ..torch_private.dispatching import registered_operation
 from ..torch_private.own_operators import define_without_kernel, own_schema
-from .placed import on_cpu
+from .placed import placed
 from .tape import Call, CompiledNode, Draw, Phase, Slot, Tape, View, Watched, leaves, views_in
 from .tape_arguments import Decoder, Encoder, dtype_named, name_of, whole
 from .tensor_file import read_tensors, write_tensors
@@ -117,7 +117,7 @@ def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda dev
     try:
         there = opened({_text(device) for _, device, _ in facts["slots"]})
         tape = understood_tape(tensors, facts, on_the_cpu=not there)
-        return tape if there else on_cpu(tape)
+        return tape if there else placed(tape, "cpu")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         complaint = (str(error).splitlines() or [""])[0]
         raise JournalError(path, f"is a damaged tape ({type(error).__name__}: {complaint})") from error

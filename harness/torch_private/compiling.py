@@ -117,6 +117,17 @@ def compiled_frames() -> int:
     return int(counters["frames"]["ok"] or counters["stats"]["unique_graphs"])
 
 
+def has_inductor(kind: str) -> bool:
+    """Return whether Inductor generates code for a type of device; True where this torch does not tell."""
+    try:
+        importlib.import_module("torch._inductor.compile_fx")
+        common = importlib.import_module("torch._inductor.codegen.common")
+        common.init_backend_registration()
+        return common.get_scheduling_for_device(kind) is not None
+    except (ImportError, AttributeError):
+        return True
+
+
 def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None, fallback_random: bool | None) -> None:
     """Set Inductor's contraction of a*b+c, its emulation of eager's casts, and whether it draws random
     numbers by eager's kernels; None leaves its default."""

@@ -16,6 +16,7 @@ from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
 from ...torch_private.compile_work import compile_times, compiler_counters
 from ...torch_private.compiling import inductor_settings_kept
+from ...torch_private.device_work import is_accelerator
 from ...torch_private.graph_stages import CALL, number_decomposed_calls, parts_of_op, without_graph_caches
 from ...torch_private.inductor_lowering import (
     LoweredNode,
@@ -27,7 +28,9 @@ from ...torch_private.inductor_lowering import (
     watch_lowering,
 )
 from ..called_operators import KeptFailure, ScriptLines, configuration, described_value, kind_of, tensor_text
-from ..one_node import examples, one_node
+from ..device_traffic import DeviceTraffic
+from ..eager.mode import require_device
+from ..one_node import examples, naming_device, one_node, taking_cpu_tensors, to_device
 from .mode import configure_inductor, require_backend
 from .work import CompiledWork
 
@@ -101,17 +104,23 @@ class CompileAdapter:
         return SupportAnswer()
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        device = self.spec.accelerator
+        if device is not None:
+            require_device(device)
+            graph, inputs = naming_device(graph, device), [to_device(value, device) for value in inputs]
         if self._backend != "inductor":
-            return compile_by_backend(self._backend, graph, inputs)
-        with inductor_as_stated(self.spec):
-            return compile_by_inductor(graph, inputs)
+            compiled = compile_by_backend(self._backend, graph, inputs)
+        else:
+            with inductor_as_stated(self.spec):
+                compiled = compile_by_inductor(graph, inputs)
+        return compiled if device is None else taking_cpu_tensors(compiled, device)
 
     @property
     def _backend(self) -> str:
         return self.spec.backend or "inductor"
 
     def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
-        return CompiledWork(script, told)
+        return observe_compiled(script, self.spec.device or "cpu", told)
 
     def counters(self) -> Mapping[str, int]:
         return compiler_counters()
@@ -123,6 +132,22 @@ class CompileAdapter:
 def _said(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+@contextmanager
+def observe_compiled(script: str, device: str, told: Callable[[Work], None]) -> Iterator[Tell]:
+    """Tell of the compiler's work, and of the copies to and from the device where it is none of the host's."""
+    with ExitStack() as observed:
+        tells = [observed.enter_context(CompiledWork(script, told))]
+        if is_accelerator(device):
+            with suppress(NotAvailable):  # the compiler's own work is told all the same
+                tells.append(observed.enter_context(DeviceTraffic(script, device, told)))
+
+        def tell() -> None:
+            for one in tells:
+                one()
+
+        yield tell
 
 
 # Each operator of a graph that Inductor lowers

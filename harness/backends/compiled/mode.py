@@ -10,7 +10,7 @@ import torch
 
 from numdrift.kernels.swaps.engine import Swaps
 
-from ...errors import AdoptionError, UsageError, nearest
+from ...errors import AdoptionError, NotAvailable, UsageError, nearest
 from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import Moment, ScriptFacts
 from ...records.mode_spec import LADDER, ModeSpec
@@ -19,6 +19,7 @@ from ...torch_private.compile_work import inductor_mode_options, is_compiled_by_
 from ...torch_private.compiling import (
     compile_in_place,
     compiled_frames,
+    has_inductor,
     own_compile,
     set_inductor_numerics,
     set_inductor_options,
@@ -43,11 +44,14 @@ class CompileMode:
     def require_here(self) -> None:
         require_backend(self.spec.name, self.backend)
         require_device(self.device)
+        if self.backend == "inductor":
+            require_inductor(self.device)
 
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
         self.eager.set_up(swaps)
         require_backend(self.spec.name, self.backend)
         if self.backend == "inductor":
+            require_inductor(self.device)
             configure_inductor(self.spec)
         elif self.spec.inductor:
             raise UsageError(
@@ -125,6 +129,14 @@ def require_backend(mode: str, backend: str) -> None:
     if backend not in torch.compiler.list_backends(exclude_tags=()):
         known = {*LADDER, *torch.compiler.list_backends()}
         raise UsageError(f"mode {mode!r}: there is no backend {backend!r}; {nearest(backend, known)}")
+
+
+def require_inductor(device: str) -> None:
+    """Raise NotAvailable for a device that Inductor generates no code for."""
+    kind = device.partition(":")[0]
+    if kind != "cpu" and not has_inductor(kind):
+        why = f"Inductor generates no code for {kind}"
+        raise NotAvailable(f"torch.compile on {kind}", why, "add backend=aot_eager to the mode")
 
 
 def configure_inductor(spec: ModeSpec) -> None:

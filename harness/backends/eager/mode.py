@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,10 +19,10 @@ from ...hooks.mode_protocol import Moment, ScriptFacts
 from ...records.mode_registry import registry
 from ...records.mode_spec import ModeSpec
 from ...tape.shards import local_tensor
-from ...torch_private.patches import Patches
-from ..cpu_draws import draw_on_the_cpu
 from ...tape.stated_settings import put_stated, stated_names
 from ...tape.step_settings import put_settings, read_settings
+from ...torch_private.patches import Patches
+from ..cpu_draws import draw_on_the_cpu
 
 # Run a script's models in another floating-point type, from the same initial values.
 #
@@ -68,7 +70,7 @@ class EagerMode:
         swaps.install(self.device)
 
     def set_up(self, swaps: Swaps) -> None:
-        """Check the device, fix threads and seed where the mode states them, and keep the swaps informed."""
+        """Check the device, set torch and its seed as the mode states them, and keep the swaps informed."""
         self.swaps = swaps
         require_device(self.device)
         self._patches.also(functools.partial(put_settings, read_settings(stated_names(self.spec))))
@@ -119,12 +121,24 @@ def require_device(device: str) -> None:
     except (AttributeError, RuntimeError) as error:
         raise NotAvailable(f"device {device!r}", str(error).splitlines()[0]) from error
     if not found:
-        raise NotAvailable(
-            f"device {device!r}",
-            f"torch {torch.__version__} finds none on this machine",
-            f"install the torch build or plug-in for {kind} on a machine that has the device",
-        )
+        raise NotAvailable(f"device {device!r}", *_absent(kind))
     count = module.device_count()
     if number and int(number) >= count:
         there = ", ".join(f"{kind}:{place}" for place in range(count))
         raise NotAvailable(f"device {device!r}", f"torch finds {there}", "name one of these")
+
+
+DRIVER = Path("/proc/driver/nvidia/version")
+"""Where the driver of NVIDIA's GPUs tells its version."""
+
+
+def _absent(kind: str) -> tuple[str, str]:
+    """Why torch finds no device of a kind, and what helps."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if kind == "cuda" and not torch.backends.cuda.is_built() and DRIVER.exists():
+        why = f"torch {torch.__version__} is built without CUDA, on a machine that has an NVIDIA driver"
+        return why, "install a build of torch with CUDA"
+    if kind == "cuda" and hidden is not None and hidden.strip() in ("", "-1"):
+        return f"CUDA_VISIBLE_DEVICES={hidden} hides all of them", "unset it, or name a device in it"
+    why = f"torch {torch.__version__} finds none on this machine"
+    return why, f"install the torch build or plug-in for {kind} on a machine that has the device"

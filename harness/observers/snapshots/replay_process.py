@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ...errors import NumdriftError
+from ...errors import NotAvailable, NumdriftError
 from ...records.mode_spec import ModeSpec
 from ...tape.tensor_file import write_tensors
 from .snapshot_file import read_snapshot
@@ -22,6 +22,10 @@ def main(config: Path) -> int:
     snapshot, answer = Path(asked["snapshot"]), Path(asked["answer"])
     try:
         outcome = replayed(read_snapshot(snapshot), snapshot, ModeSpec.from_json(asked["mode"]))
+    except NotAvailable as error:
+        lacking = {"what": error.what, "why": error.why, "remedy": error.remedy}
+        write_tensors(answer, {}, {"refused": str(error), "lacking": lacking})
+        return 0
     except NumdriftError as error:
         write_tensors(answer, {}, {"refused": str(error), "exit_code": error.exit_code})
         return 0

@@ -24,6 +24,7 @@ import torch
 from ...errors import JournalError, SnapshotError
 from ...records.execution_facts import INPUTS, KEYWORDS, OUTPUTS, Execution
 from ...tape.journal_writing import bytes_of
+from ...tape.placed import is_known, placed
 from ...tape.tape import Tape, View
 from ...tape.tape_arguments import Decoder, Encoder, whole
 from ...tape.tape_file import described_tape, understood_tape
@@ -164,7 +165,10 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
         if given is None and OUTPUTS in held:
             raise ValueError(f"output {number} is missing")
         tensors[f"watched {number}"] = torch.empty(0) if given is None else given
-    tape = understood_tape(tensors, described)
+    # Of a device whose package is not loaded here torch does not know the name: whoever replays it says where.
+    there = is_known({str(device) for _, device, _ in described["slots"]})
+    tape = understood_tape(tensors, described, on_the_cpu=not there)
+    tape = tape if there else placed(tape, "cpu")
     if facts["reason"] not in get_args(Reason):
         raise ValueError(f"a reason {facts['reason']!r}")
     outputs = _ports(facts["outputs"], tape)

@@ -42,11 +42,11 @@ class SnapshotGraph:
 
     def inputs(self) -> list[torch.Tensor]:
         """Fresh inputs, laid out as they were recorded."""
-        storages = self.tape.inputs
-        return [
-            one.clone() if isinstance(one, torch.Tensor) else viewed(storages[one.slot].clone().untyped_storage(), one)
-            for one in self.given
-        ]
+        return [value.clone() if isinstance(value, torch.Tensor) else self._input(value) for value in self.given]
+
+    def _input(self, view: View) -> torch.Tensor:
+        storage = self.tape.inputs[view.slot].to(self.tape.slots[view.slot].device, copy=True)
+        return viewed(storage.untyped_storage(), view)
 
 
 def draws_alone(call: Call) -> bool:

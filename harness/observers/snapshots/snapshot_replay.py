@@ -18,9 +18,10 @@ from ...hooks.backend_adapter import adapter_for
 from ...records.execution_facts import INPUTS
 from ...records.mode_registry import registry
 from ...records.mode_spec import ModeSpec, parse_mode
+from ...tape.placed import placed
 from ...tape.replay import AsRecorded, Computation, Replay, generator_state, set_generator_state
 from ...tape.storages import viewed
-from ...tape.tape import Call, NotReplayable, Tape, mapped
+from ...tape.tape import NotReplayable
 from ...torch_private.probing import annotate, compile_graph, fake_mode
 from ...torch_private.xla import start_xla
 from ...torch_private.xla_tensors import execute_hlo
@@ -105,8 +106,8 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     try:
         if as_hlo is not None:
             return Outcome(_as_hlo(snapshot, as_hlo), "", tuple(notes))
-        if registry.load(spec.base) is EagerMode:
-            tape = on_device(snapshot.tape, spec.device or spec.base)
+        if issubclass(registry.load(spec.base), EagerMode):
+            tape = placed(snapshot.tape, spec.device or spec.base)
             values = Replay(tape).run(Drawn())
             return Outcome([values[one.name].cpu() for one in tape.watched], "", tuple(notes), otherwise)
         if snapshot.dynamic and spec.base == "compile":
@@ -137,33 +138,14 @@ def _is_inductor(spec: ModeSpec) -> bool:
     return spec.base == "compile" and spec.backend in (None, "inductor")
 
 
-def on_device(tape: Tape, device: str) -> Tape:
-    """The tape with its storages, and the devices that its calls name, on this device."""
-
-    def argument(value: Any) -> Any:
-        return torch.device(device) if isinstance(value, torch.device) and value.type != "meta" else value
-
-    def call(one: Call) -> Call:
-        keywords = {name: mapped(argument, value) for name, value in one.keywords.items()}
-        draw = one.draw
-        if draw is not None:
-            draw = replace(draw, states=tuple(state for state in draw.states if state.device == device))
-        return replace(one, arguments=mapped(argument, one.arguments), keywords=keywords, draw=draw)
-
-    return replace(
-        tape,
-        slots=tuple(replace(slot, device=device) for slot in tape.slots),
-        inputs={slot: data.to(device) for slot, data in tape.inputs.items()},
-        calls=tuple(map(call, tape.calls)),
-    )
-
-
 def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
     """The outputs of the graph as the mode's backend compiles it.
 
     What Inductor was handed it is handed again: nothing traces or decomposes it anew.
     """
     own = _is_inductor(spec)
+    if spec.accelerator is not None:
+        snapshot = replace(snapshot, tape=placed(snapshot.tape, spec.accelerator))
     was_compiled = any(call.compiled is not None for call in snapshot.tape.calls)
     graph = graph_of(snapshot, keep_draws=own and was_compiled)
     for state in graph.generators:
@@ -178,7 +160,7 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
             outputs = list(compile_graph(graph.module, fakes, backward=backward)(list(inputs)))
             return [one.detach().cpu() for one in outputs]
     # The adapter may execute the graph on its examples, which writes to them: they are made anew for the real one.
-    execute = adapter_for(spec).compile_graph(graph.module, graph.inputs())
+    execute = adapter_for(spec).compile_graph(graph.module, [value.cpu() for value in graph.inputs()])
     with torch.no_grad():
-        outputs = execute(*graph.inputs())
+        outputs = execute(*(value.cpu() for value in graph.inputs()))
     return [one.detach().cpu() for one in outputs]

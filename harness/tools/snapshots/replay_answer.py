@@ -53,7 +53,9 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
     spec = spec if mode is not None else replace(spec, python=None)
     found = in_their_interpreters([spec])
     (there,) = found.modes
-    outcome = replayed(snapshot, path, there) if there.python is None else replayed_elsewhere(path, there)
+    # Only a process of the mode touches the mode's device.
+    here = there.python is None and there.accelerator is None
+    outcome = replayed(snapshot, path, there) if here else replayed_elsewhere(path, there)
     outcome = replace(outcome, notes=(*outcome.notes, *found.said))
     recorded, given = snapshot.error, outcome.error
     if not recorded and not given:

@@ -1,4 +1,4 @@
-"""A snapshot executed in the interpreter of a mode, and what that process has written."""
+"""A snapshot executed in a process of a mode, and what that process has written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from ...errors import NumdriftError, SnapshotError, UsageError
+from ...errors import NotAvailable, NumdriftError, SnapshotError, UsageError
 from ...launch.guest_process import environment, guest_command, interpreter
 from ...observers.snapshots.snapshot_replay import Outcome
 from ...records.mode_spec import ModeSpec
@@ -19,8 +19,9 @@ PROCESS = "numdrift.harness.observers.snapshots.replay_process"
 
 
 def replayed_elsewhere(path: Path, spec: ModeSpec) -> Outcome:
-    """Execute a snapshot in the Python that a mode names. Raises what numdrift refuses there, and SnapshotError where
-    the process ends otherwise than by itself."""
+    """Execute a snapshot in a process of its mode: in the Python that it names, on its device.
+
+    Raises what numdrift refuses there, and SnapshotError where the process ends otherwise than by itself."""
     with tempfile.TemporaryDirectory(prefix="numdrift-replay-") as folder:
         config, answer = Path(folder, "config.json"), Path(folder, "answer.safetensors")
         asked = {
@@ -41,10 +42,13 @@ def replayed_elsewhere(path: Path, spec: ModeSpec) -> Outcome:
         )
         if not answer.exists():
             said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            ended = f"the process in {spec.python} ended with exit code {done.returncode}"
+            place = f" in {spec.python}" if spec.python else ""
+            ended = f"the process{place} ended with exit code {done.returncode}"
             raise SnapshotError(path, f"cannot be executed in mode {spec.name!r}: {ended}: {said}")
         values, facts = read_tensors(answer)
     refused = facts.get("refused")
+    if "lacking" in facts:
+        raise NotAvailable(**facts["lacking"])
     if refused is not None:
         raise (UsageError if facts["exit_code"] == UsageError.exit_code else NumdriftError)(refused)
     return Outcome(

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numdrift.kernels.registry import load_target
-
 from ...errors import AdoptionError, UsageError
-from ...hooks.backend_adapter import adapter_for
+from ...launch.asked_mode import require_mode
 from ...launch.batch_plan import BatchPlan, Reproducer
 from ...launch.execute_batch import execute
 from ...launch.supervise import Reporter
@@ -26,9 +24,6 @@ from .support_report import InstructionRow, OperatorRow, SupportReport, report_j
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
-"""Imports torch, which a plan does without until it is sound."""
 
 DRY_STEPS = 2
 """Steps of a dry run: the second one differs where an optimizer makes its state in the first."""
@@ -169,11 +164,7 @@ def analysis_plan(
         **{**({"max_steps": DRY_STEPS} if dry else {}), **limits},
     )
     # Whether the mode is there and its backend can be asked is found out here: a run takes minutes to fail.
-    load_target(PRESENCE)(spec)
-    adapter = adapter_for(spec)
-    adapter.observe_support(str(plan.script), lambda _: None)
-    if dry:
-        adapter.without_execution()
+    require_mode(spec, str(plan.script), dry=dry)
     return plan
 
 
