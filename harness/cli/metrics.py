@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -11,8 +11,10 @@ from rich.table import Table
 
 from ..api.chosen_runs import metrics_of_runs, runs_meant
 from ..records.backend_work import FROM_DEVICE, TO_DEVICE, WORKED
+from ..records.mode_spec import WITHOUT_VALUES, parse_mode
 from ..tools.metrics.metrics_report import metrics_report
 from ..tools.metrics.metrics_summary import Distribution, MetricsSummary, Transfers, summarize
+from ..tools.metrics.metrics_trace import metrics_trace
 from .command_options import force_option, json_option, out_option, run_mode_option, target_argument
 from .output import console, table, write_json
 
@@ -30,16 +32,20 @@ Examples:
   numdrift metrics runs/train/lazy --steps
   numdrift metrics runs/train --text
   numdrift metrics runs/train --mode lazy --json -
+  numdrift metrics runs/train --trace train.json
   numdrift plot runs/train --what timeline
 
 \b
 compiled   graphs that were compiled, and how long that took, tracing included
+again      functions that were compiled once more, since a guard did not hold: each with its line and the guard
 found      graphs that a cache of compiled graphs had
 executed   graphs that were executed; where an operator is executed when it is called (cpu and other eager modes),
            each forward, backward and optimizer is one execution
 sizes      the nodes of the executed graphs
 falls back operators that the backend does not have, and graph breaks; read early: values that were read before
            a mark_step
+to, from   copies between the host and the device, with the lines that ask for them, and where the host waits.
+           Launches of kernels are not counted without a profiler: `numdrift profile` counts them
 p50, p95   half of the values, and 95 of 100, are no larger
 The JSON holds `schema` (1) and `runs`; each has `by_step`, the seconds, bytes, counters and memory of each step.
 Exit codes: 0 shown, 2 wrong usage or no metrics taken, 3 a file cannot be read.
@@ -55,6 +61,10 @@ Exit codes: 0 shown, 2 wrong usage or no metrics taken, 3 a file cannot be read.
 @run_mode_option
 @click.option("--steps", is_flag=True, help="Also a table of the steps.")
 @click.option("--text", is_flag=True, help="The report in the form that torch_xla and torch's lazy core print.")
+@click.option(
+    "--trace", "trace_path", metavar="PATH",
+    help="Write steps, work and memory as a trace that https://ui.perfetto.dev opens (- for standard output).",
+)  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Every step, counter and place, however many.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but what is asked for by --text or --json.")
 @out_option
@@ -65,6 +75,7 @@ def command(
     mode: str | None,
     steps: bool,
     text: bool,
+    trace_path: str | None,
     everything: bool,
     quiet: bool,
     out: Path,
@@ -76,13 +87,15 @@ def command(
     if json_path:
         found = [summarize(one).to_json() for one in measured]
         write_json(json_path, {"schema": SCHEMA, "runs": found}, force=force)
+    if trace_path:
+        write_json(trace_path, metrics_trace(measured), force=force)
     screen = console()
     if text:
         for number, one in enumerate(measured):
             if len(measured) > 1:
                 screen.print("\n" * (number > 0) + f"{one.run.path} ({one.run.manifest.spec})", soft_wrap=True)
             screen.print(metrics_report(one), end="", soft_wrap=True)
-    elif json_path != "-" and not quiet:
+    elif "-" not in (json_path, trace_path) and not quiet:
         summaries = [summarize(one) for one in measured]
         screen.print(_table(summaries))
         for summary in summaries:
@@ -90,10 +103,12 @@ def command(
         for summary in summaries if steps else ():
             screen.print()
             _show_steps(screen, summary, everything)
-    if json_path != "-" and not quiet:
+    if "-" not in (json_path, trace_path) and not quiet:
         without = [run.path.name for run in runs if all(run is not one.run for one in measured)]
         if without:
             screen.print(f"\nwithout metrics: {', '.join(without)}")
+        if trace_path:
+            screen.print(f"\nWrote {trace_path}: it opens in https://ui.perfetto.dev", soft_wrap=True)
     return 0
 
 
@@ -122,6 +137,7 @@ def _table(summaries: Sequence[MetricsSummary]) -> Table:
     # where ops are executed when they are called nothing is compiled, and 0 would look like a failure
     add("compiled", lambda one: "-" if one.metrics.executes_at_once else f"{len(one.compiled):,}")
     add_times(lambda one: one.compile_seconds)
+    add("compiled again", lambda one: _count(sum(found.count for found in one.recompilations)))
     add("found", lambda one: "-" if one.metrics.executes_at_once else f"{len(one.found):,}")
     add("executed", lambda one: f"{len(one.executed):,}")
     add_times(lambda one: one.execute_seconds)
@@ -133,6 +149,7 @@ def _table(summaries: Sequence[MetricsSummary]) -> Table:
     add("read early", lambda one: _count(sum(found.count for found in one.fragmentation if found.is_read)))
     add("peak memory", lambda one: size(one.peak))
     add("  of the device", lambda one: size(one.device_peak))
+    add("  reserved", lambda one: size(one.reserved_peak))
     return rows
 
 
@@ -144,24 +161,43 @@ def _show_notes(out: Console, one: MetricsSummary, everything: bool) -> None:
     if metrics.has_ended and not metrics.steps:
         why = f"{manifest.status}: {manifest.message}" if manifest.failed else NO_STEP
         out.print(f"\n{name} reached no step ({why})", soft_wrap=True)
-    if one.fragmentation:
+    places = [*_recompilations(one), *(f"warning: {found.text}" for found in one.fragmentation), *_copies(one)]
+    if places:
         out.print(f"\n{name}:")
-    shown = one.fragmentation if everything else one.fragmentation[:MOST_LINES]
-    for found in shown:
-        out.print(f"  warning: {found.text}", soft_wrap=True)
-    if len(shown) < len(one.fragmentation):
-        out.print(f"  and {len(one.fragmentation) - len(shown):,} more places (--all)")
+    shown = places if everything else places[:MOST_LINES]
+    for text in shown:
+        out.print(f"  {text}", soft_wrap=True)
+    if len(shown) < len(places):
+        out.print(f"  and {len(places) - len(shown):,} more places (--all)")
     if not metrics.has_ended:
         reached = f"step {metrics.steps[-1].step}" if metrics.steps else "its setup"
         out.print(f"\n{name} was cut off ({manifest.status}): its metrics end with {reached}", soft_wrap=True)
 
 
+def _recompilations(summary: MetricsSummary) -> Iterator[str]:
+    for one in summary.recompilations:
+        where, often = one.call or "a function", "once" if one.count == 1 else f"{one.count:,} times"
+        yield f"warning: {where} was compiled again {often}, {duration(one.seconds)} in all: {one.reason}"
+
+
+def _copies(summary: MetricsSummary) -> Iterator[str]:
+    """The lines that copy to and from a device. In lazy modes a copy is part of what cuts a graph, which is told."""
+    if parse_mode(summary.metrics.run.manifest.spec).base in WITHOUT_VALUES:
+        return
+    for one in summary.copies:
+        during = f" in {one.steps:,} step{'s' * (one.steps != 1)}" if one.steps else ""
+        often = "once" if one.count == 1 else f"{one.count:,} times{during}"
+        waits = "; the host waits there for the device" if one.waits else ""
+        yield f"{one.text}: {often}, {size(one.bytes)}, {duration(one.seconds)} in all{waits}"
+
+
 def _show_steps(out: Console, one: MetricsSummary, everything: bool) -> None:
     metrics = one.metrics
+    on_device = any("device" in part.memory for part in metrics.parts)
     out.print(f"{metrics.run.path} ({metrics.run.manifest.spec})", soft_wrap=True)
     rows = table(
         "step", ">time", ">compile", ">execute", ">transfer", ">recording", ">other", ">compiled", ">found",
-        ">executed", ">nodes", ">to device", ">from device", ">resident",
+        ">executed", ">nodes", ">to device", ">from device", ">resident", *([">device"] if on_device else []),
     )  # fmt: skip
     parts = metrics.parts
     # the first parts are where compilers are at work, and the last says how far the run came
@@ -186,6 +222,7 @@ def _show_steps(out: Console, one: MetricsSummary, everything: bool) -> None:
             f"{sum(work.size or 0 for work in executed):,}",
             *(size(count) if count else "-" for count in moved),
             size(part.memory.get("resident")),
+            *([size(part.memory.get("device"))] if on_device else []),
         )
     out.print(rows)
 

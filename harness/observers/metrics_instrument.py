@@ -16,18 +16,27 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..errors import NotAvailable
 from ..hooks.backend_adapter import Tell
 from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Observer, Progress, Surroundings
 from ..records.backend_work import FILE, PHASES, RECORDING, REST, SCHEMA, SETUP, Work
 from ..tape.journal_writing import EventLog
+from ..torch_private.device_work import memory_of
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MAXRSS = 1 if sys.platform == "darwin" else 1024
 """Bytes in the unit of `ru_maxrss` (getrusage(2): kilobytes on Linux, bytes on macOS)."""
+
+
+DEVICE_MEMORY = {
+    "allocated": "device",
+    "allocated_peak": "device_peak",
+    "reserved": "device_reserved",
+    "reserved_peak": "device_reserved_peak",
+}
+"""What a line calls the readings of a device's memory. Peaks are since the script began: to reset them would change
+what the script itself is told of them."""
 
 
 class MetricsInstrument(Observer):
@@ -94,7 +103,8 @@ class MetricsInstrument(Observer):
     def _told(self, work: Work) -> None:
         seconds = work.seconds
         at = time.perf_counter() - (seconds or 0.0) - self._began
-        self._works.append([work.kind, work.name, _rounded(seconds), work.size, work.cached, work.call, _rounded(at)])
+        plain = [work.kind, work.name, _rounded(seconds), work.size, work.cached, work.call, _rounded(at)]
+        self._works.append([*plain, work.cause] if work.cause else plain)
         if work.kind != "fallback":  # its graphs and copies are told by themselves
             self._worked += seconds or 0.0
 
@@ -104,9 +114,9 @@ class MetricsInstrument(Observer):
         if self._phase == RECORDING:
             seconds = max(0.0, seconds - self._worked)
         elif self._adapter.executes_at_once and self._phase in PHASES:
-            # An eager backend tells of no graphs: a phase of the step is one execution.
-            at = _rounded(began - self._began)
-            self._works.append(["execute", self._phase, _rounded(seconds), None, None, "", at])
+            # An eager backend tells of no graphs: a phase of the step is one execution, but for its copies.
+            at, executing = _rounded(began - self._began), max(0.0, seconds - self._worked)
+            self._works.append(["execute", self._phase, _rounded(executing), None, None, "", at])
         self._phases[self._phase] = self._phases.get(self._phase, 0.0) + seconds
         self._since, self._worked = now, 0.0
 
@@ -117,12 +127,9 @@ class MetricsInstrument(Observer):
         memory = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS}
         with suppress(OSError, ValueError, IndexError):
             memory["resident"] = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
-        kind = self._around.mode.device.partition(":")[0]
-        device: Any = getattr(torch, kind, None)
-        if kind != "cpu" and hasattr(device, "max_memory_allocated"):
-            with suppress(RuntimeError, AssertionError):
-                memory["device"] = int(device.memory_allocated())
-                memory["device_peak"] = int(device.max_memory_allocated())
+        for name, count in memory_of(self._around.mode.device).items():
+            if name in DEVICE_MEMORY:
+                memory[DEVICE_MEMORY[name]] = count
         self._log.write(
             event,
             **fields,

@@ -43,7 +43,8 @@ class Work:
 
     `name` is that of the graph or operator, `seconds` how long it took (None where that cannot be measured), `size` the
     operators of the graph or the bytes of the transfer, `cached` whether a compilation was answered from a cache, and
-    `call` the line of the script.
+    `call` the line of the script. `cause` is why a function was compiled again; of a transfer it is `item` where Python
+    got one value, and `non-blocking` where the host need not wait; "" where it is not known or there is none.
     """
 
     kind: WorkKind
@@ -52,6 +53,7 @@ class Work:
     size: int | None = None
     cached: bool | None = None
     call: str = ""
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ BREAK = "graph break"
 FALLBACK = "fallback "
 """Begins the name of a graph that was executed because an op falls back; the op follows."""
 
-READS = ("read", "item")
+ITEM, NON_BLOCKING = "item", "non-blocking"
+READS = ("read", ITEM)
 """The names of graphs that were executed because a value was read; `item` is `.item()`, `float(tensor)`, `if
 tensor`."""
 

@@ -14,7 +14,7 @@ import torch
 from .compiling import WRAPPED, is_compiled_in_place
 from .graph_stages import generated_module
 from .patches import Undo, wrapped
-from .presence import private
+from .presence import private, require
 
 OF_COMPILERS = ("inductor", "numdrift")
 """Namespaces of ops that no script calls."""
@@ -51,6 +51,19 @@ def watch_compilations(began: Callable[[str, bool], None], ended: Callable[[], N
         handler.remove_end_callback(end)
 
     return undo
+
+
+def recompile_reason() -> str:
+    """Why the function that dynamo compiles now is compiled again: the guard that did not hold, "" for a first time.
+
+    Raises NotAvailable.
+    """
+    context = private("torch._dynamo.utils", "get_metrics_context")()
+    require(context, "_metrics")
+    # `0/0: tensor 'x' size mismatch at index 0. expected 3, actual 4`, or with a comment behind it and a stack below
+    lines = str(context._metrics.get("recompile_reason") or "").splitlines()
+    text = lines[0].partition("  #")[0].strip() if lines else ""
+    return re.sub(r"^\d+/\d+: ", "", text)
 
 
 def compiler_counters() -> Mapping[str, int]:

@@ -31,8 +31,13 @@ def kind_of_device(device: str) -> str:
 
 
 def is_accelerator(device: str) -> bool:
-    """Whether ops on the device run apart from the host."""
-    return kind_of_device(device) not in NO_DEVICE
+    """Whether ops on the device run apart from the host. A name that torch does not know is no device."""
+    if kind_of_device(device) in NO_DEVICE:
+        return False
+    try:
+        return torch.device(device).type == kind_of_device(device)
+    except RuntimeError:
+        return False
 
 
 def device_activity(device: str) -> Any | None:

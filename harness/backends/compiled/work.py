@@ -7,6 +7,7 @@ import time
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from ...torch_private.compile_work import (
     graph_breaks,
     is_backward,
     kernels_of_torch,
+    recompile_reason,
     watch_compilations,
 )
 from ...torch_private.graph_stages import (
@@ -50,6 +52,7 @@ class RunningCompilation:
     began: float
     counted: dict[str, int]
     call: str
+    cause: str = ""
     captured: int = 0
     lowered: int = 0
     left: list[Work] = field(default_factory=list)
@@ -107,6 +110,9 @@ class CompiledWork:
                 dict(compiler_counters()),
                 line_in(self._script),
             )
+            if not backward:
+                with suppress(NotAvailable):  # the compilation is told without its reason then
+                    self._running.cause = recompile_reason()
 
     def _ended(self) -> None:
         running, self._running = self._running, None
@@ -121,7 +127,8 @@ class CompiledWork:
                     hits = any(now.get(name, 0) > running.counted.get(name, 0) for name in HITS)
                     missed = now.get(MISS, 0) > running.counted.get(MISS, 0)
                     cached = False if missed else hits or None
-                    self._told(Work("compile", running.name, seconds, running.size, cached, running.call))
+                    call, cause = running.call, running.cause
+                    self._told(Work("compile", running.name, seconds, running.size, cached, call, cause))
                 for one in running.left:
                     self._told(one)
                 for broken in new:

@@ -15,9 +15,11 @@ from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
 from ...torch_private import dispatching
+from ...torch_private.device_work import is_accelerator
 from ...torch_private.dispatching import ShownOps, dispatch_key
 from ...torch_private.operators import is_taken_by_fallback
 from ..called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness, kind_of
+from ..device_traffic import DeviceTraffic
 from ..one_node import Counters, Settle, asked_by_execution, graph_on, nothing_pending
 from .mode import require_device
 
@@ -61,7 +63,8 @@ class EagerAdapter:
         return graph_on(graph, self.started_device(), self.settle)
 
     def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
-        return nullcontext(lambda: None)
+        device = self.spec.device or self.spec.base
+        return DeviceTraffic(script, device, told) if is_accelerator(device) else nullcontext(lambda: None)
 
     def started_device(self) -> str:
         """The device, ready for ops. Raises NotAvailable when there is no such device here, or another in its place."""

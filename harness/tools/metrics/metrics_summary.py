@@ -10,6 +10,7 @@ from typing import Any
 from ...records.backend_work import BREAK, FALLBACK, FROM_DEVICE, READS, TO_DEVICE, StepMetrics, Work
 from ...records.mode_spec import parse_mode
 from .run_metrics import RunMetrics
+from .work_places import CopyPlace, Recompilation, copy_places, recompilations
 
 PERCENTILES = (1, 5, 10, 20, 50, 80, 90, 95, 99)
 """Those of the metrics reports of torch's lazy core and of torch_xla."""
@@ -95,6 +96,15 @@ class MetricsSummary:
     fragmentation: Sequence[Fragmentation] = field(default=())
 
     @property
+    def copies(self) -> list[CopyPlace]:
+        """The lines that copy between the host and a device."""
+        return copy_places(self.metrics.parts)
+
+    @property
+    def recompilations(self) -> list[Recompilation]:
+        return recompilations(self.metrics.parts)
+
+    @property
     def compile_seconds(self) -> Distribution:
         return Distribution.of(one.seconds for one in self.compiled)
 
@@ -110,11 +120,20 @@ class MetricsSummary:
     @property
     def peak(self) -> int | None:
         """Bytes that the process had at most, after its last step."""
-        return max((part.memory.get("peak", 0) for part in self.metrics.parts), default=0) or None
+        return self._highest("peak")
 
     @property
     def device_peak(self) -> int | None:
-        return max((part.memory.get("device_peak", 0) for part in self.metrics.parts), default=0) or None
+        """Bytes that tensors had on the device at most, since the script began."""
+        return self._highest("device_peak")
+
+    @property
+    def reserved_peak(self) -> int | None:
+        """Bytes that torch had reserved on the device at most."""
+        return self._highest("device_reserved_peak")
+
+    def _highest(self, name: str) -> int | None:
+        return max((part.memory.get(name, 0) for part in self.metrics.parts), default=0) or None
 
     def to_json(self) -> dict[str, Any]:
         metrics = self.metrics
@@ -133,8 +152,11 @@ class MetricsSummary:
             "to_device": self.to_device.to_json(),
             "from_device": self.from_device.to_json(),
             "fragmentation": [asdict(one) for one in self.fragmentation],
+            "copies": [asdict(one) for one in self.copies],
+            "recompilations": [asdict(one) for one in self.recompilations],
             "peak_bytes": self.peak,
             "device_peak_bytes": self.device_peak,
+            "device_reserved_peak_bytes": self.reserved_peak,
             "counters": dict(metrics.counters),
             "by_step": [_step(part) for part in metrics.parts],
         }
@@ -220,6 +242,7 @@ def _step(part: StepMetrics) -> dict[str, object]:
         "other": part.other,
         "compiled": sum(not one.cached for one in part.of("compile")),
         "found": sum(bool(one.cached) for one in part.of("compile")),
+        "recompiled": sum(bool(one.cause) for one in part.of("compile")),
         "executed": sum(1 for _ in part.of("execute")),
         "graph_sizes": [one.size for one in part.of("execute")],
         "to_device_bytes": sum(one.size or 0 for one in part.of("transfer") if one.name == TO_DEVICE),

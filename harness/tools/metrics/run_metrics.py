@@ -65,7 +65,7 @@ def metrics_of(run: RecordedRun) -> RunMetrics:
                         at=float(event["at"]),
                         seconds=float(event["seconds"]),
                         phases=dict(event["phases"]),
-                        work=[TimedWork(Work(*one[:6]), float(one[6])) for one in event["work"]],
+                        work=[TimedWork(Work(*one[:6], *one[7:]), float(one[6])) for one in event["work"]],
                         counters=dict(event["counters"]),
                         memory=dict(event["memory"]),
                     )

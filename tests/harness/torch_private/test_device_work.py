@@ -47,8 +47,8 @@ def test_the_activity_of_a_device_is_traced_beside_the_hosts(device: str, activi
 def test_a_plug_in_is_known_by_the_name_that_it_gave_its_device(
     every_device: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "npu")
-    assert device_activity("npu:0") is ProfilerActivity.PrivateUse1
+    monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "ipu")
+    assert device_activity("ipu:0") is ProfilerActivity.PrivateUse1
 
 
 @pytest.mark.parametrize("device", ["cpu", "lazy", "xla", "meta"])
@@ -99,26 +99,26 @@ class Device:
 
 def test_every_device_that_has_memory_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device()
-    monkeypatch.setattr(torch, "npu", device, raising=False)
-    wait_for_device("npu")
+    monkeypatch.setattr(torch, "ipu", device, raising=False)
+    wait_for_device("ipu")
     assert device.waits == [None, 1]
 
 
 def test_a_device_that_nobody_has_used_stays_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(initialized=False)
-    monkeypatch.setattr(torch, "npu", device, raising=False)
-    wait_for_device("npu")
+    monkeypatch.setattr(torch, "ipu", device, raising=False)
+    wait_for_device("ipu")
     wait_for_device("nothing")
     assert device.waits == []
 
 
 def test_the_memory_is_what_the_device_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "npu", Device(), raising=False)
-    assert memory_of("npu") == {"device": 1, "allocated": 100, "allocated_peak": 300, "reserved": 400}
-    monkeypatch.setattr(torch, "npu", SimpleNamespace(current_allocated_memory=lambda: 7), raising=False)
-    assert memory_of("npu") == {"device": 0, "allocated": 7}
-    monkeypatch.setattr(torch, "npu", SimpleNamespace(), raising=False)
-    assert memory_of("npu") == {}
+    monkeypatch.setattr(torch, "ipu", Device(), raising=False)
+    assert memory_of("ipu") == {"device": 1, "allocated": 100, "allocated_peak": 300, "reserved": 400}
+    monkeypatch.setattr(torch, "ipu", SimpleNamespace(current_allocated_memory=lambda: 7), raising=False)
+    assert memory_of("ipu") == {"device": 0, "allocated": 7}
+    monkeypatch.setattr(torch, "ipu", SimpleNamespace(), raising=False)
+    assert memory_of("ipu") == {}
 
 
 def test_an_allocation_leaves_nothing_open() -> None:

@@ -69,6 +69,25 @@ def test_a_backend_that_runs_dynamos_graph_is_seen() -> None:
     assert [(one.kind, one.size) for one in works] == [("compile", 3), *[("execute", 3)] * 3]
 
 
+def scaled(x: torch.Tensor, factor: int) -> torch.Tensor:
+    return x * factor
+
+
+def test_a_function_that_is_compiled_again_says_which_guard_did_not_hold() -> None:
+    works: list[Work] = []
+    with CompiledWork(__file__, works.append):
+        compiled = torch.compile(scaled, backend="aot_eager", dynamic=False)
+        for values, factor in ((torch.ones(3), 2), (torch.ones(4), 2), (torch.ones(4), 3), (torch.ones(4), 3)):
+            compiled(values, factor)
+    assert [(one.name, one.cause) for one in works if one.kind == "compile"] == [
+        ("graph 0/0", ""),
+        ("graph 0/1", "tensor 'x' size mismatch at index 0. expected 3, actual 4"),
+        ("graph 0/2", "factor == 2"),
+    ]
+    line = line_of(test_a_function_that_is_compiled_again_says_which_guard_did_not_hold, "compiled(values")
+    assert {one.call for one in works if one.kind == "compile"} == {f"test_compiled_work.py:{line}"}
+
+
 def breaks(x: torch.Tensor) -> torch.Tensor:
     y = x + 1
     torch._dynamo.graph_break()

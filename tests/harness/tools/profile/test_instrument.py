@@ -253,10 +253,10 @@ def test_a_device_has_done_all_of_a_step_when_its_trace_ends(folder: Path, monke
         stop(profiler)
 
     device = SimpleNamespace(synchronize=lambda *_: waits.append("waits"), memory_allocated=lambda *_: 40)
-    monkeypatch.setattr(torch, "fake", device, raising=False)
+    monkeypatch.setattr(torch, "ipu", device, raising=False)
     monkeypatch.setattr(torch.profiler.profile, "stop", stopping)
     # when
-    training = Training(folder, request("1-2"), "fake")
+    training = Training(folder, request("1-2"), "ipu")
     training.run(4)
     training.end()
     # then the first trace is one that nobody reads, and memory that is allocated in a step is nothing left open
@@ -265,7 +265,7 @@ def test_a_device_has_done_all_of_a_step_when_its_trace_ends(folder: Path, monke
     assert "[memory]" in (training.folder / WORKING / "step-000001.json").read_text()
     assert [event["memory"] for event in training.events("traced")] == [{"device": 0, "allocated": 40}] * 2
     (told,) = training.events("device")
-    assert told["kind"] == "fake" and "has no times of fake" in told["problem"]
+    assert told["kind"] == "ipu" and "has no times of ipu" in told["problem"]
 
 
 @pytest.mark.parametrize("kind", ["trace", "operator"])

@@ -1,0 +1,91 @@
+"""What is copied between the host and a device, and which ops a device hands to the CPU: line by line of the script.
+
+Launches of kernels are not seen here: only a profiler counts them (`numdrift profile`).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..records.backend_work import FROM_DEVICE, ITEM, NON_BLOCKING, TO_DEVICE, Work
+from ..torch_private import device_copies, dispatching
+from ..torch_private.device_copies import around_copies, has_fallback
+from ..torch_private.dispatching import InterceptedOps, dispatch_key
+from ..torch_private.operators import is_taken_by_fallback
+from .called_operators import HARNESS, KeptFailure, ScriptLines, kind_of
+
+OBSERVING = (__file__, str(device_copies.__file__), str(dispatching.__file__))
+ON_BEHALF = (str(Path(HARNESS, "script")), str(Path(torch.__file__).parent))
+"""Where that is which does what its caller asks for, and is not asked itself for whom."""
+
+
+class DeviceTraffic:
+    """Tells `told` of it from `__enter__` to `__exit__`. What numdrift itself reads is left out.
+
+    A copy's seconds are those of the script's call. It waits for all that was launched before where the host needs the
+    values at once, and for nothing where the copy is left to the device.
+    """
+
+    def __init__(self, script: str, device: str, told: Callable[[Work], None]) -> None:
+        self._device = device
+        self._kind = device.partition(":")[0]
+        self._told = told
+        self._lines = ScriptLines(script)
+        self._kept = KeptFailure()
+        self._copies = 0
+        self._undone = ExitStack()
+
+    def __enter__(self) -> Callable[[], None]:
+        self._undone.callback(around_copies(self._device, self._copied, self._read))
+        if has_fallback(self._device):
+            self._undone.enter_context(InterceptedOps(self._around_op))
+        return self._kept.tell
+
+    def __exit__(self, *raised: object) -> None:
+        self._undone.close()
+
+    def _copied(self, source: torch.Tensor, target: torch.Tensor, non_blocking: bool, make: Callable[[], Any]) -> Any:
+        ends = (source.device.type, target.device.type)
+        if ends.count(self._kind) != 1 or "cpu" not in ends:
+            return make()
+        name = TO_DEVICE if target.device.type == self._kind else FROM_DEVICE
+        size, cause = target.numel() * target.element_size(), NON_BLOCKING if non_blocking else ""
+        return self._timed(name, size, cause, make)
+
+    def _read(self, tensor: torch.Tensor, take: Callable[[], Any]) -> Any:
+        return self._timed(FROM_DEVICE, tensor.element_size(), ITEM, take)
+
+    def _timed(self, name: str, size: int, cause: str, act: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        result = act()
+        seconds = time.perf_counter() - began
+        with self._kept:
+            if not _is_of_harness():
+                self._copies += 1
+                self._told(Work("transfer", name, seconds, size, None, self._lines.here(), cause))
+        return result
+
+    def _around_op(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        before, began = self._copies, time.perf_counter()
+        result = operation(*args, **kwargs)
+        seconds = time.perf_counter() - began
+        with self._kept:
+            # A fallback may be the device's own: one to the CPU copies what it takes, and what it gives.
+            if self._copies > before and is_taken_by_fallback(operation, dispatch_key(self._kind)):
+                self._told(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
+        return result
+
+
+def _is_of_harness() -> bool:
+    """Whether numdrift itself copies, and not the script or what acts for it."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((*OBSERVING, *ON_BEHALF)):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and frame.f_code.co_filename.startswith(HARNESS)

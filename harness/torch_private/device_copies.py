@@ -1,0 +1,50 @@
+"""The two ops by which values leave or reach a device, led through a call of ours on the device's own dispatch key.
+
+`copy_` is below `to`, `cpu` and `cuda`, and `_local_scalar_dense` below `item`, `float(tensor)` and `if tensor`. No other
+op goes through Python, and compilers see neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .dispatching import Overrides, dispatch_key, original_kernel
+from .patches import Undo
+from .presence import private
+
+Copied = Callable[[torch.Tensor, torch.Tensor, bool, Callable[[], Any]], Any]
+"""Takes the source and the target of a copy, and whether the host need not wait, and makes it; what it gives is the
+copy's result."""
+
+Read = Callable[[torch.Tensor, Callable[[], Any]], Any]
+"""Takes the tensor whose one value is read and reads it."""
+
+
+def around_copies(device: str, copied: Copied, read: Read) -> Undo:
+    """Have every `copy_` that a device takes part in be made by `copied`, and every read of a value by `read`.
+
+    Raises NotAvailable.
+    """
+    key = dispatch_key(device.partition(":")[0])
+    copy, scalar = torch.ops.aten.copy_.default, torch.ops.aten._local_scalar_dense.default
+    make, take = original_kernel(copy, key), original_kernel(scalar, key)
+    overrides = Overrides()
+
+    def copying(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
+        return copied(source, target, non_blocking, lambda: make(target, source, non_blocking))
+
+    def reading(tensor: torch.Tensor) -> Any:
+        return read(tensor, lambda: take(tensor))
+
+    overrides.replace(copy, key, copying)
+    overrides.replace(scalar, key, reading)
+    return overrides.close
+
+
+def has_fallback(device: str) -> bool:
+    """Whether ops that a device has no kernel for are taken by a fallback of its own."""
+    key = getattr(private("torch._C", "DispatchKey"), dispatch_key(device.partition(":")[0]))
+    return bool(private("torch._C", "_dispatch_has_backend_fallback")(key))
