@@ -23,7 +23,7 @@ from ..torch_private.probing import (
     InnerCompilation,
     ProbeOp,
     copied_graph,
-    materialized_values,
+    showing_buffers,
     undescribed_graph,
     watch_compiled_graphs,
 )
@@ -64,6 +64,10 @@ class Probes:
                 keys.append(key)
         module.recompile()
         return keys
+
+    def of_buffers(self, number_of: Callable[[str], int | None]) -> AbstractContextManager[None]:
+        """Within the context what is compiled shows the buffers that its code writes, by the numbers of their nodes."""
+        return showing_buffers(self._op, number_of)
 
     def seen(self, run: Callable[[], Any]) -> tuple[Any, dict[int, torch.Tensor]]:
         """What `run` gives, and what its probes show."""
@@ -160,7 +164,7 @@ class ProbedGraph:
             if isinstance(value, torch.Tensor)
         }
         self._limited = bool(devices - {"cpu"})
-        self._materialized: Boxed | None = None
+        self._buffered: Probed | None = None
 
     def values(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
         """The values that could be read without changing the results. Raises what a compiler raises."""
@@ -195,21 +199,19 @@ class ProbedGraph:
     def _buffers(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
         """What the graph's own code writes into memory, read without another fusion; nothing where that is not to be
         had. It costs one compilation, whose kernels are those that there are."""
-        shown: dict[str, torch.Tensor] = {}
-
-        def seen(name: str, value: torch.Tensor) -> None:
-            shown[name] = value.detach().clone()
-
-        if self._materialized is None:
+        if self._buffered is None:
+            self._buffered = Probed(self._keys, lambda inputs: None)
             with suppress(NotAvailable):
-                self._materialized = materialized_values(lambda: self._again(copied_graph(self._module)), seen)
-        if self._materialized is None or not repetition.repeated(self._materialized):
-            return {}
-        shapes = {key: node.meta["val"] for node, key in computed_values(self._module.graph)}
+                numbers = {key: number for number, key in enumerate(self._keys)}
+                nodes = {node.name: numbers[key] for node, key in computed_values(self._module.graph)}
+                with self._probes.of_buffers(nodes.get):
+                    self._buffered = Probed(self._keys, self._again(copied_graph(self._module)))
+        values = self._read(self._buffered, repetition) or {}
+        recorded = {key: node.meta["val"] for node, key in computed_values(self._module.graph)}
         return {
-            (name, 0): value
-            for name, value in shown.items()
-            if (like := shapes.get((name, 0))) is not None and like.shape == value.shape and like.dtype == value.dtype
+            key: value
+            for key, value in values.items()
+            if (value.shape, value.dtype) == (recorded[key].shape, recorded[key].dtype)
         }
 
     def _tried(self, keys: Sequence[ValueKey], repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor] | None:

@@ -6,7 +6,9 @@ Verified on torch 2.13.0.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,7 +26,7 @@ from .graph_stages import (
     without_graph_caches,
 )
 from .patches import Patches, Undo
-from .presence import private, require
+from .presence import private
 
 Boxed = Callable[[list[Any]], Any]
 """A compiled graph: takes the list of its inputs, which it may empty."""
@@ -170,23 +172,59 @@ class ProbeOp:
         self._library._destroy()
 
 
-def materialized_values(compile_: Callable[[], Boxed], seen: Callable[[str, torch.Tensor], None]) -> Boxed:
-    """Compile a graph so that each buffer which its code writes is shown to `seen` by the name of its node, when the
-    graph is executed. Nothing is fused otherwise than without. Raises NotAvailable.
+@contextmanager
+def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> Iterator[None]:
+    """Within the context Inductor's code shows each buffer that it writes, by the probe op with the number of its node.
 
-    Inductor has this for what it generates in Triton and for the kernels that it calls; for its C++ it shows nothing.
+    A line is added behind the call of the kernel that writes the buffer: what is fused, and every kernel, is the same as
+    without. In what is generated for the CPU one call may write a buffer and something else over it, so this is for
+    accelerators. Nothing is taken from the cache of graphs or put there. Raises NotAvailable.
     """
+    lowering = private("torch._inductor.graph", "GraphLowering")
+    scheduler = private("torch._inductor.scheduler", "Scheduler")
+    virtual = private("torch._inductor.virtualized", "V")
+    buffer = private("torch._inductor.ir", "Buffer")
+    boxes: dict[int, dict[str, Any]] = {}
+    shown: dict[int, set[str]] = {}
+
+    def name_of(box: Any) -> str | None:
+        while type(box).__name__ in ("TensorBox", "StorageBox"):
+            box = box.data
+        return str(box.get_name()) if isinstance(box, buffer) and getattr(box, "name", None) else None
+
+    def lowered(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def run_node(self: Any, node: torch.fx.Node) -> Any:
+            box = original(self, node)
+            boxes.setdefault(id(self), {})[node.name] = box
+            return box
+
+        return run_node
+
+    def shown_before(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def free_buffers(self: Any) -> Any:
+            wrapper = virtual.graph.wrapper_code
+            known = shown.setdefault(id(wrapper), set())
+            new = set(wrapper.allocated) - known - set(virtual.graph.removed_buffers) - set(wrapper.freed)
+            known |= set(wrapper.allocated)
+            for node, box in boxes.get(id(virtual.graph), {}).items() if new else ():
+                number = number_of(node)
+                if number is not None and name_of(box) in new:
+                    wrapper.writeline(f"torch.ops.numdrift.probe({name_of(box)}, {number})")
+            return original(self)
+
+        return free_buffers
+
     config = private("torch._inductor", "config")
-    require(config, "generate_intermediate_hooks")
-    shown = private("torch._inductor.hooks", "intermediate_hook")
-    with config.patch(generate_intermediate_hooks=True):
-        compiled = compile_()
-
-    def run(inputs: list[Any]) -> Any:
-        with shown(seen):
-            return compiled(inputs)
-
-    return run
+    with Patches("the buffers of compiled graphs") as patches:
+        patches.wrap(lowering, "run_node", lowered)
+        patches.wrap(scheduler, "free_buffers", shown_before)
+    try:
+        with config.patch({"fx_graph_cache": False, "triton.cudagraphs": False}):
+            yield
+    finally:
+        patches.undo()
 
 
 def annotate(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: Any) -> None:

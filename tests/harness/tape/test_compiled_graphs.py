@@ -161,3 +161,64 @@ def test_what_is_compiled_again_is_told_by_its_number() -> None:
     assert (forward["again"], forward["backward"]) == (1, False)
     assert (backward["again"], backward["backward"]) == (2, True)
     assert Path(forward["line"].rpartition(":")[0]).name == "test_compiled_graphs.py"
+
+
+class BothWays(Reading):
+    """Reads the buffers of every graph that is executed, and all of its values by probes."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, tuple[dict[ValueKey, torch.Tensor], dict[ValueKey, torch.Tensor]]] = {}
+
+    def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        self.inputs = [value.detach().clone() if isinstance(value, torch.Tensor) else value for value in inputs]
+        outputs = execute()
+        probed = graph.probed
+        assert probed is not None
+        values = probed._tried(probed._keys, self)
+        assert values is not None
+        self.found[graph.name] = (probed._buffers(self), values)
+        return outputs
+
+
+@pytest.mark.slow
+def test_the_buffers_of_generated_code_hold_what_probes_read() -> None:
+    # given
+    graphs, executor = CompiledGraphs(op_by_op=False), BothWays()
+    graphs.install()
+    graphs.executor = executor
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4))
+    # when
+    try:
+        torch.compile(model)(torch.randn(5, 8)).square().mean().backward()
+    finally:
+        graphs.remove()
+        torch._dynamo.reset()
+    # then
+    assert executor.found.keys() == {"0 forward", "0 backward"}
+    for buffers, values in executor.found.values():
+        assert len(buffers) >= 4
+        assert all(torch.equal(value, values[key]) for key, value in buffers.items())
+
+
+def on_a_device(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph, its values said to be those of an accelerator."""
+    for node in graph.graph.nodes:
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            node.meta["val"] = node.meta["val"].to("meta")
+    return graph
+
+
+def test_on_an_accelerator_reading_ends_with_its_time(probes: Probes, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a graph of which no value can be read without changing the results, and no time but for one compilation
+    monkeypatch.setattr("numdrift.harness.tape.compiled_graphs.READING_LEAST", 0.0)
+    compiler, reading = Compiler({"sin", "mul", "exp", "add"}), ReadingTime()
+    probed = ProbedGraph(on_a_device(traced()), compiler.again, probes, reading)
+    # when
+    found = probed.values(Execution())
+    # then
+    assert found == {} and compiler.compilations == 1
+    assert reading.is_over
+    assert probed.unread == len(computed_values(traced().graph))
+    # and the time grows with that of the compilations themselves
+    reading.compiled = 100.0
+    assert not reading.is_over and reading.limit == 200.0
