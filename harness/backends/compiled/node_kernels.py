@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from ...tape.laid_out import LaidOut
 from ...tape.replay import Computation, is_same, set_apart
 from ...tape.step_kernels import StepKernels, executed_apart
 from ...tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped
+from ...torch_private.device_work import is_accelerator
 from ...torch_private.dispatching import registered_operation, without_dispatch_modes
 from ...torch_private.operators import written_names
 from ...torch_private.probing import Boxed, compile_graph, fake_mode
@@ -24,6 +27,9 @@ from .recompiled_step import recompiled_as
 
 TOGETHER = 16
 """Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is asked for."""
+
+DEVICE_SECONDS = 60.0
+"""How long nodes of one step may be compiled one by one for an accelerator, whose kernels take long to compile."""
 
 MOST_ZEROS = 2**26
 """Bytes of zeros that are kept for those that are executed beside the one."""
@@ -87,6 +93,8 @@ class NodeKernels:
         self._known: dict[NodeKind, tuple[CompiledNodes, int]] = {}
         self._kept: dict[NodeKind, list[torch.Tensor]] = {}
         self._room = MOST_ZEROS
+        self._limit = DEVICE_SECONDS if any(is_accelerator(slot.device) for slot in tape.slots) else math.inf
+        self._spent = 0.0
 
     def prepare(self, positions: Iterable[int]) -> None:
         """Compile the kernels of these calls, some at a time. What cannot be compiled is left for `execute` to say."""
@@ -134,8 +142,15 @@ class NodeKernels:
         return known
 
     def _compile(self, kinds: Sequence[NodeKind]) -> None:
-        module, inputs, results = graph_of(kinds)
-        run = self._compile_graph(module, inputs, backward=kinds[0].backward)
+        """Raises NotReplayable where the time for that is over, and what a compiler raises."""
+        if self._spent >= self._limit:
+            raise NotReplayable(f"the {self._limit:.0f} s in which nodes are compiled alone were over")
+        began = time.monotonic()
+        try:
+            module, inputs, results = graph_of(kinds)
+            run = self._compile_graph(module, inputs, backward=kinds[0].backward)
+        finally:
+            self._spent += time.monotonic() - began
         compiled = CompiledNodes(kinds, results, run)
         self._known.update({kind: (compiled, number) for number, kind in enumerate(kinds)})
 
