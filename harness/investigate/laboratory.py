@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 from ..errors import NumdriftError, UsageError
 from ..launch.batch_plan import BatchPlan, check_plan, script_sha256
 from ..launch.execute_batch import FinishedRun, execute_together, run_config
-from ..launch.guest_process import IMPORTS, environment
+from ..launch.guest_process import COMPILER, environment
 from ..launch.held_processes import HeldProcesses
 from ..launch.preloaded import PreloadedProcesses
 from ..launch.running_process import Running
@@ -89,7 +89,7 @@ class Laboratory:
         """Where the interpreter listens that executes the scripts of culprits; it imports from the first call on."""
         if self._interpreter is None:
             compiles = any(spec.base == "compile" for spec in (reference, *others))
-            imports = IMPORTS["compile"] if compiles else ("torch",)
+            imports = COMPILER if compiles else ("torch",)
             self._interpreter = ScriptInterpreter(imports, environment(reference, os.environ))
         return self._interpreter.address
 

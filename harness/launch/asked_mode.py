@@ -17,7 +17,7 @@ from numdrift.kernels.registry import load_target
 
 from ..errors import NotAvailable, NumdriftError, UsageError
 from ..records.mode_spec import ModeSpec
-from .guest_process import IMPORTS, environment, guest_command, interpreter
+from .guest_process import environment, guest_command, interpreter
 
 PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
 ADAPTERS = "numdrift.harness.hooks.backend_adapter:adapter_for"
@@ -32,7 +32,7 @@ PATIENCE = 180.0
 def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None:
     """Raise UsageError or NotAvailable for what a mode or this machine lacks; with a `script` also where the mode's
     backend cannot tell of its operators, or not without executing them (`dry`)."""
-    if spec.base in IMPORTS and spec.accelerator is None:
+    if spec.accelerator is None:
         load_target(PRESENCE)(spec)
         if script:
             adapter = load_target(ADAPTERS)(spec)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import UsageError
+from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
 
 PACKAGE = Path(__file__).absolute().parents[2]
@@ -91,14 +92,22 @@ def guest_command(config: Path, *, python: str = sys.executable, module: str = "
 EAGER = ("torch", "torch._dynamo")
 """What a training imports anyway, before its script or with its first optimizer."""
 
-IMPORTS = {"cpu": EAGER, "lazy": EAGER, "xla": EAGER, "compile": (*EAGER, "torch._inductor.compile_fx")}
-"""By base, what a process may have imported already when it becomes a training. Other devices, and the modes of
-plug-ins, want a process of their own: drivers do not survive a fork. torch_xla itself is imported after it."""
+COMPILER = (*EAGER, "torch._inductor.compile_fx")
+"""What one that compiles imports besides."""
 
 
 def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
-    """What a process that executes tapes of these modes may find imported; nothing for one that opens a device."""
-    return EAGER if all(spec.base in IMPORTS and spec.device in (None, "cpu") for spec in specs) else ()
+    """What a process that executes tapes of these modes may find imported; nothing for one that has to be started.
+
+    The modes of plug-ins, and of most devices, want a process of their own: drivers do not survive a fork.
+    """
+    names = {name for spec in specs for name in (spec.base, (spec.accelerator or spec.base).partition(":")[0])}
+    return EAGER if all(name in registry.names() and registry.entry(name).forks for name in names) else ()
+
+
+def imported_by(spec: ModeSpec) -> tuple[str, ...]:
+    """What a process may have imported already when it becomes a training of this mode."""
+    return COMPILER if spec.base == "compile" and preloadable(spec) else preloadable(spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,7 @@ def guest_of(launch: Launch) -> Guest:
         config=launch.config,
         environment=environment(spec, inherited_by(launch)) | dict(launch.variables),
         python=interpreter(spec),
-        imports=IMPORTS.get(spec.base, ()) if spec.device in (None, "cpu") and not launch.reads_input else (),
+        imports=() if launch.reads_input else imported_by(spec),
     )
 
 

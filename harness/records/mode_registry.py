@@ -17,11 +17,16 @@ ENTRY_POINT_GROUP = "numdrift.modes"
 
 @dataclass(frozen=True, slots=True)
 class ModeEntry:
-    """One base of the mode grammar: where its class is (`module:class`) and what it executes."""
+    """One base of the mode grammar: where its class is (`module:class`) and what it executes.
+
+    `forks`: a process of the mode may be forked from one that has torch imported. The driver of a device must not be
+    loaded by that import, for it does not survive a fork.
+    """
 
     name: str
     target: str
     summary: str
+    forks: bool = False
 
 
 class ModeRegistry:
@@ -31,11 +36,11 @@ class ModeRegistry:
         self._entries: dict[str, ModeEntry] = {}
         self._plugins_read = False
 
-    def register(self, name: str, target: str, summary: str) -> None:
+    def register(self, name: str, target: str, summary: str, *, forks: bool = False) -> None:
         """Add a base. Raises ValueError, naming both, when the name is taken."""
         if name in self._entries:
             raise ValueError(f"mode {name!r} is {self._entries[name].target} already, not {target}")
-        self._entries[name] = ModeEntry(name, target, summary)
+        self._entries[name] = ModeEntry(name, target, summary, forks)
 
     def names(self) -> tuple[str, ...]:
         self._read_plugins()
@@ -62,9 +67,18 @@ class ModeRegistry:
 
 
 registry = ModeRegistry()
-registry.register("cpu", "numdrift.harness.backends.eager.mode:EagerMode", "eager on the CPU, the usual reference")
-registry.register("compile", "numdrift.harness.backends.compiled.mode:CompileMode", "eager + torch.compile")
-registry.register("lazy", "numdrift.harness.backends.lazy.mode:LazyMode", "lazy tensors, TorchScript backend")
-registry.register("xla", "numdrift.harness.backends.xla.mode:XlaMode", "torch_xla (PJRT)")
+registry.register(
+    "cpu", "numdrift.harness.backends.eager.mode:EagerMode", "eager on the CPU, the usual reference", forks=True
+)
+registry.register("compile", "numdrift.harness.backends.compiled.mode:CompileMode", "eager + torch.compile", forks=True)
+registry.register(
+    "lazy", "numdrift.harness.backends.lazy.mode:LazyMode", "lazy tensors, TorchScript backend", forks=True
+)
+registry.register("xla", "numdrift.harness.backends.xla.mode:XlaMode", "torch_xla (PJRT)", forks=True)
 for _device in ("cuda", "hpu", "npu", "mps", "xpu"):
-    registry.register(_device, "numdrift.harness.backends.eager.mode:EagerMode", f"eager on the device {_device!r}")
+    registry.register(
+        _device,
+        "numdrift.harness.backends.eager.mode:EagerMode",
+        f"eager on the device {_device!r}",
+        forks=_device == "cuda",  # seen on an H200, torch 2.11: the import of torch opens no device
+    )

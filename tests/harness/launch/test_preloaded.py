@@ -183,7 +183,7 @@ def test_a_driver_that_is_in_use_is_noticed() -> None:
 def test_where_nothing_is_shared_nothing_is_preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
     monkeypatch.setattr("numdrift.harness.launch.preloaded.PreloadedProcess", made.append)
-    specs = ["cpu", "one=cpu,threads=1", "cuda", "other=cuda", "hpu"]
+    specs = ["cpu", "one=cpu,threads=1", "hpu", "other=hpu", "npu"]
     guests = [guest_of(launch_of(tmp_path / str(place), "", spec)) for place, spec in enumerate(specs)]
     with PreloadedProcesses() as processes:
         processes.expect(guests)
@@ -195,6 +195,15 @@ def test_where_nothing_is_shared_nothing_is_preloaded(tmp_path: Path, monkeypatc
         processes.expect([guests[0], guests[0]])
         assert len(made) == 1
         processes._known.clear()
+
+
+def test_what_opens_no_device_when_torch_is_imported_is_preloaded(tmp_path: Path) -> None:
+    imports = {
+        text: guest_of(launch_of(tmp_path / "run", "", text)).imports
+        for text in ("cuda", "compile,device=cuda", "hpu", "compile,device=hpu,backend=aot_eager")
+    }
+    assert imports["cuda"] and set(imports["cuda"]) < set(imports["compile,device=cuda"])
+    assert not imports["hpu"] and not imports["compile,device=hpu,backend=aot_eager"]
 
 
 @pytest.mark.slow
