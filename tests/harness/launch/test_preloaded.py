@@ -199,8 +199,8 @@ def test_where_nothing_is_shared_nothing_is_preloaded(tmp_path: Path, monkeypatc
 
 def test_what_opens_no_device_when_torch_is_imported_is_preloaded(tmp_path: Path) -> None:
     imports = {
-        text: guest_of(launch_of(tmp_path / "run", "", text)).imports
-        for text in ("cuda", "compile,device=cuda", "hpu", "compile,device=hpu,backend=aot_eager")
+        text: guest_of(launch_of(tmp_path / str(place), "", text)).imports
+        for place, text in enumerate(("cuda", "compile,device=cuda", "hpu", "compile,device=hpu,backend=aot_eager"))
     }
     assert imports["cuda"] and set(imports["cuda"]) < set(imports["compile,device=cuda"])
     assert not imports["hpu"] and not imports["compile,device=hpu,backend=aot_eager"]
