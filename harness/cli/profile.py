@@ -31,6 +31,7 @@ Examples:
   numdrift profile train.py --modes cpu,compile,lazy -- --epochs 10
   numdrift profile train.py --modes cpu,compile --type operator --steps 2-5
   numdrift profile train.py --modes lazy --steps 10- --duration 15
+  numdrift profile train.py --modes cuda --mode compile,device=cuda --type operator
   numdrift profile train.py --modes cpu,lazy --tensorboard logs
   numdrift profile runs/train
 
@@ -39,6 +40,8 @@ Steps {DEFAULT_STEPS} are traced by default: compilers are done with theirs by t
   trace     phases, numdrift.phase blocks, modules, ops, graph executions, generated kernels
   operator  besides, of each op the line of the script and the shapes; of each generated kernel what it was made
             of. Traces Python's calls, too, so everything that Python does takes longer.
+On a device `host ms` is the host's time and `device ms` that of what was launched there, whenever it ran; kernels,
+copies, waits of the host and how busy the device was have tables of their own. Lines need --type operator.
 Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfetto.dev or chrome://tracing.
 """
 

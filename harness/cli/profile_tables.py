@@ -65,6 +65,8 @@ def _in_a_line(profile: RunProfile) -> str:
     listed = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
     if profile.partial:
         listed += f" (step {steps[-1]} not to its end)"
+    within = [f"{step}" for step, compiled in zip(steps, profile.compiled, strict=False) if compiled]
+    listed += f", compiling in {', '.join(within)}" if within else ""
     text = f"{profile.mode}: traced {listed}, {profile.bytes / 2**20:.1f} MiB"
     before = [one for one in profile.untraced if one.step < steps[0]]
     if before:

@@ -87,7 +87,8 @@ class KernelRow:
 @dataclass(frozen=True, slots=True)
 class RunProfile:
     """One mode's. `steps` are those that were traced, the last one maybe not to its end (`partial`); `untraced` are
-    those before and after; `over` says why the tracing ended; `step_milliseconds` is what each traced step took,
+    those before and after; `over` says why the tracing ended; `step_milliseconds` is what each traced step took and
+    `compiled` how many graphs were compiled in it (None where that is not counted),
     `own_milliseconds` what the recording took besides. `device` is None for a mode that runs on the host, whose times
     all others are. `problem` says why there is no trace."""
 
@@ -108,6 +109,7 @@ class RunProfile:
     kernels: Sequence[KernelRow]
     notices: Sequence[str]
     problem: str = ""
+    compiled: Sequence[int | None] = field(default_factory=list)
     device: DeviceProfile | None = None
     schema: int = SCHEMA
 

@@ -1,7 +1,7 @@
 """The two ops by which values leave or reach a device, led through a call of ours on the device's own dispatch key.
 
-`copy_` is below `to`, `cpu` and `cuda`, and `_local_scalar_dense` below `item`, `float(tensor)` and `if tensor`. No other
-op goes through Python, and compilers see neither.
+`copy_` is below `to`, `cpu` and `cuda`, and `_local_scalar_dense` below `item`, `float(tensor)` and `if tensor`. No
+other op goes through Python, and compilers see neither.
 """
 
 from __future__ import annotations

@@ -145,6 +145,7 @@ def _profile(
         kernels=kernels,
         notices=notices,
         problem="" if steps else _why_none(manifest, told),
+        compiled=[one.get("compiled") for one in steps],
         device=device,
     )
 
@@ -155,7 +156,7 @@ def _device(told: _Told, times: DeviceTimes) -> DeviceProfile:
     if not problem and not times.steps:
         problem = (
             f"torch's profiler was asked for the work of {kind} and told of none: another profiler may have the "
-            "device, this machine may not allow one, or the script computes elsewhere"
+            "device, this machine may not allow one, a plug-in may tell it nothing, or the script computes elsewhere"
         )
     steps = [*told.traced, *told.untraced]
     return times.profile(kind, problem, {one["step"]: one["memory"] for one in steps if "memory" in one})

@@ -95,3 +95,8 @@ def test_a_host_alone_is_shown_as_ever() -> None:
     text = printed(HOST)
     assert " ".join(table(text, "phase")[0]) == "phase cpu ms %"
     assert "device" not in text and "host" not in text
+
+
+def test_a_traced_step_that_compiled_is_said_to() -> None:
+    again = replace(HOST, steps=[3, 4], step_milliseconds=[5.0, 5.0], compiled=[0, 1])
+    assert printed(again).splitlines()[0].startswith("cpu: traced steps 3 to 4, compiling in 4, 1.0 MiB")
