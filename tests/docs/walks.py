@@ -285,6 +285,7 @@ NOT_EXECUTED = {
     'numdrift investigate grouped.py --mode new=cpu --mode "old=cpu,python=.venv-xla/bin/python"': XLA,
     'numdrift investigate plain.py --mode "cpu,python=.venv/bin/python" --mode xla --quick': XLA,
     'numdrift analyze train.py --mode "cuda,dtype=bfloat16" --max-steps 1 --output reports/cuda.json': "a GPU",
+    "numdrift profile train.py --modes cuda --mode compile,device=cuda --type operator": "a GPU",
     "numdrift kernels sweep tanh": "takes minutes: four thousand million numbers",
     "numdrift investigate train.py --modes cpu,compile --envelope 8 --seeds 12": ON_A_PAGE,
     "numdrift investigate train.py --modes cpu,lazy --partition-bisect": ON_A_PAGE,
