@@ -60,7 +60,7 @@ def device_memory(device: str) -> dict[str, int]:
     has; empty where the device does not tell."""
     found = memory_of(device)
     module = getattr(torch, kind_of_device(device), None)
-    if found and hasattr(module, "mem_get_info"):
+    if found and module is not None and hasattr(module, "mem_get_info"):
         with suppress(RuntimeError, AssertionError, TypeError, NotImplementedError):
             found["total"] = int(module.mem_get_info(device)[1])
     return found

@@ -176,8 +176,8 @@ class ProbeOp:
 def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> Iterator[None]:
     """Within the context Inductor's code shows each buffer that it writes, by the probe op with the number of its node.
 
-    A line is added behind the call of the kernel that writes the buffer: what is fused, and every kernel, is the same as
-    without. In what is generated for the CPU one call may write a buffer and something else over it, so this is for
+    A line is added behind the call of the kernel that writes the buffer: what is fused, and every kernel, is the same
+    as without. In what is generated for the CPU one call may write a buffer and something else over it, so this is for
     accelerators. Nothing is taken from the cache of graphs or put there. Raises NotAvailable.
     """
     lowering = private("torch._inductor.graph", "GraphLowering")

@@ -120,7 +120,7 @@ def require_device(device: str) -> None:
         found = module is not None and module.is_available()
     except (AttributeError, RuntimeError) as error:
         raise NotAvailable(f"device {device!r}", str(error).splitlines()[0]) from error
-    if not found:
+    if module is None or not found:
         raise NotAvailable(f"device {device!r}", *_absent(kind))
     count = module.device_count()
     if number and int(number) >= count:

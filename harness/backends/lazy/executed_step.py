@@ -204,9 +204,8 @@ class LazyStepRecorder(HeldBackStep):
         named = [replace(call, owners=found) if found else call for call, found in zip(calls, owners, strict=True)]
         table = self._log.table
         starts = {one.name: one.view for one in self._starts}
-        seen, given = tuple(watched), tuple(self._given)
-        calls = tuple(named)
-        return Tape(self._step, table.slots, table.inputs, calls, seen, self._settings, starts, given, self._set_at)
+        seen, given, found = tuple(watched), tuple(self._given), tuple(named)
+        return Tape(self._step, table.slots, table.inputs, found, seen, self._settings, starts, given, self._set_at)
 
     # The calls of the core's kernels.
 

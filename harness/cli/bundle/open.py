@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from ...api.backend_support import require_mode
 from ...api.bundling import local_copy
+from ...launch.asked_mode import require_mode
 from ...records.mode_spec import parse_mode
 from ...tools.bundle.archive import Bundle
 from ...tools.bundle.opening import extract, replay_scripts, replay_snapshots

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +25,13 @@ def test_a_tape_of_a_device_that_is_not_here_comes_on_the_cpu(tmp_path: Path) ->
     tape = started("images").taped(3)
     write_tape(tmp_path / "tape", on_device(tape, "cuda:0"))
     asked: list[set[str]] = []
+
+    def opened(devices: Collection[str]) -> bool:
+        asked.append(set(devices))
+        return False
+
     # when
-    found = read_tape(tmp_path / "tape", lambda devices: bool(asked.append(set(devices))))
+    found = read_tape(tmp_path / "tape", opened)
     # then
     assert asked == [{"cuda:0"}]
     values = Replay(found).run(AsRecorded())
