@@ -64,9 +64,7 @@ def wait_for_device(device: str) -> None:
     What a kernel has raised comes out here. A device that nobody has used stays as it is.
     """
     module = _module(device)
-    if not is_accelerator(device) or not hasattr(module, "synchronize"):
-        return
-    if hasattr(module, "is_initialized") and not module.is_initialized():
+    if not _is_used(device) or not hasattr(module, "synchronize"):
         return
     module.synchronize()  # the current device
     if hasattr(module, "memory_reserved") and hasattr(module, "device_count"):
@@ -93,9 +91,15 @@ def memory_of(device: str) -> dict[str, int]:
     return {"device": int(number), **found} if found else {}
 
 
+def _is_used(device: str) -> bool:
+    """Whether this process has used an accelerator: what asks it for anything else would begin with it."""
+    module = _module(device)
+    return is_accelerator(device) and (not hasattr(module, "is_initialized") or bool(module.is_initialized()))
+
+
 def _told_by(device: str) -> Iterator[Any]:
     """The modules that tell of the memory of an accelerator: its own, and what torch has for all of them."""
-    if not is_accelerator(device):
+    if not _is_used(device):
         return
     yield _module(device)
     general = torch.accelerator

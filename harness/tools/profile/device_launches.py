@@ -21,8 +21,10 @@ from .trace_slices import ON_DEVICE, Slice, is_runtime_call, slices_of
 EXTERNAL = "External id"
 CORRELATION = "correlation"
 
-WAITS = re.compile(r"synchroni[sz]e|eventwait|eventswait|queuefinish|waitforevents", re.IGNORECASE)
-"""Calls of runtimes in which the host waits: of CUDA, ROCm and Level Zero."""
+WAITS = re.compile(
+    r"synchroni[sz]e|eventwait|eventswait|queuefinish|waitforevents|^(?:cuda|hip)(?:free|memcpy)$", re.IGNORECASE
+)
+"""Calls of runtimes in which the host waits, of CUDA, ROCm and Level Zero; `cudaFree` waits for the whole device."""
 
 WAITS_ON_DEVICE = re.compile(r"streamwait", re.IGNORECASE)
 """Calls that have one stream wait for another, and the host for none."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from numdrift.harness.backends import device_traffic
 from numdrift.harness.backends.compiled.adapter import CompileAdapter
 from numdrift.harness.backends.device_traffic import DeviceTraffic
 from numdrift.harness.backends.eager.adapter import EagerAdapter
@@ -84,3 +85,14 @@ def test_the_host_alone_is_led_through_no_call_of_ours() -> None:
         assert torch._C._dispatch_dump("aten::copy_") == before
     with CompileAdapter(ModeSpec("compile", "compile")).observe_work(__file__, lambda _: None):
         assert torch._C._dispatch_dump("aten::copy_") == before
+
+
+def test_an_op_of_a_fallback_is_told_where_it_needs_copies_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a device whose fallback takes every op
+    monkeypatch.setattr(device_traffic, "has_fallback", lambda device: True)
+    monkeypatch.setattr(device_traffic, "is_taken_by_fallback", lambda operation, key: True)
+    there = torch.ones(4, device="meta")
+    # when an op is done on the device, and another one needs a copy
+    works = observed(lambda: (there + 1, torch.ones(4).to("meta")))
+    # then the first was the device's own after all
+    assert [(one.kind, one.name) for one in works] == [("transfer", "to device"), ("fallback", "aten::_to_copy")]

@@ -110,6 +110,7 @@ def test_a_device_that_nobody_has_used_stays_untouched(monkeypatch: pytest.Monke
     wait_for_device("ipu")
     wait_for_device("nothing")
     assert device.waits == []
+    assert memory_of("ipu") == {}
 
 
 def test_the_memory_is_what_the_device_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,9 @@ def test_the_script_waits_itself_and_in_a_copy_to_memory_that_is_not_pinned() ->
         cuda_range("ProfilerStep#3", 0, 100),
         cuda_range("phase: forward", 0, 100),
         call("cudaDeviceSynchronize", 10, 30, 1, 0),
+        op("aten::empty", 31, 39, 3),
+        call("cudaFree", 32, 38, 3, 3),
+        call("cudaFreeAsync", 38, 39, 4, 3),
         op("aten::to", 40, 70, 2, line="train.py:3"),
         call("cudaMemcpyAsync", 45, 65, 2, 2),
         *work("Memcpy DtoH (Device -> Pageable)", 50, 60, 2, 2, bytes=64),
@@ -114,6 +117,7 @@ def test_the_script_waits_itself_and_in_a_copy_to_memory_that_is_not_pinned() ->
     waits = [(row.op, row.call, row.phase, row.line) for row in device(events).waits]
     assert sorted(waits) == [
         ("", "cudaDeviceSynchronize", "forward", ""),
+        ("aten::empty", "cudaFree", "forward", ""),
         ("aten::to", "cudaMemcpyAsync", "forward", "train.py:3"),
     ]
 
