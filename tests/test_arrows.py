@@ -7,9 +7,10 @@ A new package adds a row to ARROWS. Imports inside functions and under TYPE_CHEC
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -279,6 +280,44 @@ def test_private_torch_names_would_be_seen(tmp_path: Path) -> None:
     found = private_names_beyond("", tmp_path, ("plots",), ())
     # then
     assert {int(one.split(":")[1]) for one in found} == {1, 2, 3, 4, 5}
+
+
+HOSTS = tuple(f"harness/{level}" for level in LEVELS if level not in GUEST_LEVELS and level != "plots")
+DEVICES = re.compile(r"(cuda|hpu|mps|npu|xpu|privateuseone)(:\d+)?")
+
+
+def devices_named(root: Path, folders: Sequence[str]) -> list[str]:
+    """The places whose code names an accelerator: as a whole string, or as a module of torch's."""
+    found = []
+    for file in (file for folder in folders for file in sorted((root / folder).rglob("*.py"))):
+        for node in ast.walk(parsed(file)):
+            text = isinstance(node, ast.Constant) and isinstance(node.value, str) and DEVICES.fullmatch(node.value)
+            module = isinstance(node, ast.Attribute) and DEVICES.fullmatch(ast.unparse(node).removeprefix("torch."))
+            if text or module:
+                found.append(f"{file.relative_to(root)}:{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def test_no_file_above_the_border_names_a_device_but_cpu() -> None:
+    found = devices_named(ROOT, HOSTS)
+    assert not found, "only a process of a mode touches its device (docs/architecture.md):\n" + "\n".join(found)
+
+
+def test_a_device_above_the_border_would_be_seen(tmp_path: Path) -> None:
+    # given one line a form, and names that look similar
+    lines = [
+        'tensor.to("cuda")',
+        "torch.zeros(3, device='xpu:1')",
+        "torch.cuda.synchronize()",
+        "torch.mps.empty_cache()",
+        'kind = "cpu"; print("on cuda"); run.cuda_version',
+    ]
+    (tmp_path / "harness").mkdir()
+    (tmp_path / "harness" / "a.py").write_text("\n".join(lines))
+    # when
+    found = devices_named(tmp_path, ("harness",))
+    # then
+    assert {int(place.split(":")[1]) for place in found} == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(
