@@ -11,7 +11,7 @@
 namespace standin {
 namespace {
 
-thread_local c10::DeviceIndex current = 0;
+thread_local c10::DeviceIndex current_index = 0;
 
 // The time at which the queue came to an event, in nanoseconds; 0 until then.
 struct Event {
@@ -36,7 +36,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     require_own(device);
     if (device.index() >= 0) {
-      current = device.index();
+      current_index = device.index();
     }
   }
   c10::DeviceIndex deviceCount() const noexcept override { return settings().devices; }
@@ -76,7 +76,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       std::abort();
     }
   }
-  static c10::Stream stream(c10::Device device) { return {c10::Stream::DEFAULT, resolved(device)}; }
+  static c10::Stream stream(c10::Device device) { return c10::Stream(c10::Stream::DEFAULT, resolved(device)); }
 };
 
 class Hooks final : public at::PrivateUse1HooksInterface {
@@ -89,14 +89,14 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   void setCurrentDevice(c10::DeviceIndex index) const override { set_current_device(index); }
   c10::DeviceIndex getCurrentDevice() const override { return current_device().index(); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
-    const c10::DeviceIndex before = current;
+    const c10::DeviceIndex before = current_index;
     set_current_device(index);
     return before;
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex index) const override { return exchangeDevice(index); }
   at::Device getDeviceFromPtr(void* data) const override { return {DEVICE_TYPE, device_of(data)}; }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
-  at::Allocator* getPinnedMemoryAllocator() const override;
+  at::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override { return default_generator(index); }
   at::Generator getNewGenerator(c10::DeviceIndex index) const override { return new_generator(index); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override;
@@ -112,18 +112,18 @@ void Hooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) co
 
 const c10::impl::DeviceGuardImplRegistrar guard(DEVICE_TYPE, new Guard);
 
-const bool hooked = [] {
+const bool hooks_known = [] {
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   return true;
 }();
 
 }  // namespace
 
-c10::Device current_device() { return {DEVICE_TYPE, current}; }
+c10::Device current_device() { return {DEVICE_TYPE, current_index}; }
 
 void set_current_device(c10::DeviceIndex index) {
   if (index >= 0) {
-    current = resolved({DEVICE_TYPE, index}).index();
+    current_index = resolved({DEVICE_TYPE, index}).index();
   }
 }
 

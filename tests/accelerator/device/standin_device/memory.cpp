@@ -11,14 +11,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <ATen/core/CachingHostAllocator.h>
-
-#include <array>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 namespace standin {
 namespace {
@@ -27,6 +24,7 @@ using c10::CachingDeviceAllocator::DeviceStats;
 
 constexpr size_t PAGE = 4096;
 constexpr size_t ARENA = size_t{64} << 30;  // addresses of one device, in bytes
+constexpr size_t MOST_KEPT = size_t{1} << 30;  // bytes of freed blocks whose pages a device keeps
 constexpr int UNFILLED = 0xFF;              // each byte of new memory: NaN in every floating-point type, -1 in integers
 
 char* device_begin = nullptr;
@@ -41,6 +39,7 @@ void map_once() {
     void* open = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
     close(file);
     TORCH_CHECK(hidden != MAP_FAILED && open != MAP_FAILED, "standin: no addresses can be had");
+      madvise(hidden, bytes, MADV_DONTDUMP);  // a core dump would have all addresses
     madvise(open, bytes, MADV_DONTDUMP);
     device_begin = static_cast<char*>(hidden);
     kernel_begin = static_cast<char*>(open);
@@ -49,7 +48,7 @@ void map_once() {
   (void)mapped;
 }
 
-// Whole pages, and an eighth of the next power of two at most beyond the bytes asked for, so that sizes meet again.
+// Whole pages, with steps of an eighth of the size at most, so that sizes meet again.
 size_t rounded(size_t bytes) {
   size_t step = PAGE;
   while (step * 16 < bytes) {
@@ -58,14 +57,19 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+struct Block {
+  char* begin;
+  bool backed;  // by pages of the system
+};
+
 struct Arena {
   size_t used = 0;                     // bytes from its beginning that were ever given out
-  std::multimap<size_t, char*> freed;  // blocks by their size
+  std::multimap<size_t, Block> freed;  // by their size
   DeviceStats statistics;
 };
 
-void raise(c10::CachingAllocator::StatArray& statistic, size_t amount) { statistic[0].increase(amount); }
-void lower(c10::CachingAllocator::StatArray& statistic, size_t amount) { statistic[0].decrease(amount); }
+void count_up(c10::CachingAllocator::StatArray& statistic, size_t amount) { statistic[0].increase(amount); }
+void count_down(c10::CachingAllocator::StatArray& statistic, size_t amount) { statistic[0].decrease(amount); }
 
 class Allocator final : public c10::DeviceAllocator {
  public:
@@ -78,6 +82,9 @@ class Allocator final : public c10::DeviceAllocator {
     char* block = take(device.index(), bytes);
     char* seen = static_cast<char*>(seen_by_kernels(block));
     enqueue([seen, bytes] { std::memset(seen, UNFILLED, bytes); });
+    if (kept(device.index()) > MOST_KEPT) {
+      give_back();
+    }
     return {block, block, &release, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -95,16 +102,18 @@ class Allocator final : public c10::DeviceAllocator {
 
  private:
   char* take(c10::DeviceIndex index, size_t bytes);
+  size_t kept(c10::DeviceIndex index);
+  void give_back();
   static void release(void* block);
 };
 
-std::mutex lock;
+std::mutex memory_lock;
 auto& sizes = *new std::unordered_map<void*, size_t>;  // of the blocks in use; never destroyed, as tensors may outlive it
 auto& arenas = *new std::map<c10::DeviceIndex, Arena>;
 
 char* Allocator::take(c10::DeviceIndex index, size_t bytes) {
   map_once();
-  const std::lock_guard<std::mutex> held(lock);
+  const std::lock_guard<std::mutex> held(memory_lock);
   Arena& arena = arenas[index];
   const size_t size = rounded(bytes);
   const auto in_use = static_cast<size_t>(arena.statistics.allocated_bytes[0].current);
@@ -116,60 +125,84 @@ char* Allocator::take(c10::DeviceIndex index, size_t bytes) {
         OutOfMemoryError, false, "standin out of memory. Tried to allocate ", size, " bytes. standin:", int{index},
         " has a total capacity of ", limit, " bytes of which ", limit - std::min(limit, in_use), " bytes are free.");
   }
-  char* block = nullptr;
+  Block block{device_begin + ARENA * static_cast<size_t>(index) + arena.used, false};
   if (found != arena.freed.end()) {
     block = found->second;
     arena.freed.erase(found);
   } else {
-    block = device_begin + ARENA * static_cast<size_t>(index) + arena.used;
     arena.used += size;
-    raise(arena.statistics.reserved_bytes, size);
-    raise(arena.statistics.segment, 1);
   }
-  sizes[block] = size;
-  raise(arena.statistics.allocated_bytes, size);
-  raise(arena.statistics.active_bytes, size);
-  raise(arena.statistics.requested_bytes, size);
-  raise(arena.statistics.allocation, 1);
-  raise(arena.statistics.active, 1);
-  return block;
+  if (!block.backed) {
+    count_up(arena.statistics.reserved_bytes, size);
+    count_up(arena.statistics.segment, 1);
+  }
+  sizes[block.begin] = size;
+  count_up(arena.statistics.allocated_bytes, size);
+  count_up(arena.statistics.active_bytes, size);
+  count_up(arena.statistics.requested_bytes, size);
+  count_up(arena.statistics.allocation, 1);
+  count_up(arena.statistics.active, 1);
+  return block.begin;
+}
+
+size_t Allocator::kept(c10::DeviceIndex index) {
+  const std::lock_guard<std::mutex> held(memory_lock);
+  const DeviceStats& statistics = arenas[index].statistics;
+  return static_cast<size_t>(statistics.reserved_bytes[0].current - statistics.allocated_bytes[0].current);
+}
+
+// Gives the pages of the freed blocks back to the system, once all that may use them has run; their addresses stay.
+void Allocator::give_back() {
+  std::vector<std::pair<void*, size_t>> given;
+  {
+    const std::lock_guard<std::mutex> held(memory_lock);
+    for (auto& [index, arena] : arenas) {
+      for (auto& [size, block] : arena.freed) {
+        if (block.backed) {
+          block.backed = false;
+          given.emplace_back(seen_by_kernels(block.begin), size);
+          count_down(arena.statistics.reserved_bytes, size);
+          count_down(arena.statistics.segment, 1);
+        }
+      }
+    }
+  }
+  enqueue([given] {
+    for (const auto& [begin, size] : given) {
+      madvise(begin, size, MADV_REMOVE);
+    }
+  });
 }
 
 void Allocator::release(void* block) {
-  if (block == nullptr) {
+  if (block == nullptr || in_bad_fork()) {
     return;
   }
-  const std::lock_guard<std::mutex> held(lock);
+  const std::lock_guard<std::mutex> held(memory_lock);
   Arena& arena = arenas[device_of(block)];
   const auto entry = sizes.find(block);
   const size_t size = entry->second;
   sizes.erase(entry);
-  arena.freed.emplace(size, static_cast<char*>(block));
-  lower(arena.statistics.allocated_bytes, size);
-  lower(arena.statistics.active_bytes, size);
-  lower(arena.statistics.requested_bytes, size);
-  lower(arena.statistics.allocation, 1);
-  lower(arena.statistics.active, 1);
+  arena.freed.emplace(size, Block{static_cast<char*>(block), true});
+  count_down(arena.statistics.allocated_bytes, size);
+  count_down(arena.statistics.active_bytes, size);
+  count_down(arena.statistics.requested_bytes, size);
+  count_down(arena.statistics.allocation, 1);
+  count_down(arena.statistics.active, 1);
 }
 
-// Gives the pages of the freed blocks back to the system; their addresses stay.
 void Allocator::emptyCache(c10::MempoolId_t) {
+  give_back();
   synchronize();
-  const std::lock_guard<std::mutex> held(lock);
-  for (auto& [index, arena] : arenas) {
-    for (const auto& [size, block] : arena.freed) {
-      madvise(seen_by_kernels(block), size, MADV_REMOVE);
-    }
-  }
 }
 
 DeviceStats Allocator::getDeviceStats(c10::DeviceIndex index) {
-  const std::lock_guard<std::mutex> held(lock);
+  const std::lock_guard<std::mutex> held(memory_lock);
   return arenas[index].statistics;
 }
 
 void Allocator::resetAccumulatedStats(c10::DeviceIndex index) {
-  const std::lock_guard<std::mutex> held(lock);
+  const std::lock_guard<std::mutex> held(memory_lock);
   DeviceStats& statistics = arenas[index].statistics;
   for (auto* statistic : {&statistics.allocation, &statistics.allocated_bytes, &statistics.reserved_bytes}) {
     (*statistic)[0].reset_accumulated();
@@ -177,7 +210,7 @@ void Allocator::resetAccumulatedStats(c10::DeviceIndex index) {
 }
 
 void Allocator::resetPeakStats(c10::DeviceIndex index) {
-  const std::lock_guard<std::mutex> held(lock);
+  const std::lock_guard<std::mutex> held(memory_lock);
   DeviceStats& statistics = arenas[index].statistics;
   for (auto* statistic :
        {&statistics.allocation, &statistics.allocated_bytes, &statistics.reserved_bytes, &statistics.segment,
@@ -192,53 +225,10 @@ std::pair<size_t, size_t> Allocator::getMemoryInfo(c10::DeviceIndex index) {
   return {total - std::min(total, in_use), total};
 }
 
-// Memory of the host that is called pinned. Nothing comes of it but that torch is told so.
-class PinnedAllocator final : public at::HostAllocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    void* block = bytes == 0 ? nullptr : std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-    const std::lock_guard<std::mutex> held(pinned_lock_);
-    pinned_[static_cast<char*>(block)] = bytes;
-    return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
-  bool record_event(void*, void*, c10::Stream) override { return true; }
-  void empty_cache() override {}
-  at::HostStats get_stats() override { return {}; }
-  void reset_accumulated_stats() override {}
-  void reset_peak_stats() override {}
-
-  bool holds(const char* address) {
-    const std::lock_guard<std::mutex> held(pinned_lock_);
-    auto after = pinned_.upper_bound(const_cast<char*>(address));
-    if (after == pinned_.begin()) {
-      return false;
-    }
-    --after;
-    return address < after->first + std::max<size_t>(1, after->second);
-  }
-
- private:
-  static void release(void* block);
-  std::mutex pinned_lock_;
-  std::map<char*, size_t> pinned_;
-};
-
 auto& the_allocator = *new Allocator;
-auto& the_pinned_allocator = *new PinnedAllocator;
 
-void PinnedAllocator::release(void* block) {
-  {
-    const std::lock_guard<std::mutex> held(the_pinned_allocator.pinned_lock_);
-    the_pinned_allocator.pinned_.erase(static_cast<char*>(block));
-  }
-  std::free(block);
-}
-
-const bool registered = [] {
+const bool allocating = [] {
   c10::SetAllocator(DEVICE_TYPE, &the_allocator);
-  at::setHostAllocator(DEVICE_TYPE, &the_pinned_allocator);
   return true;
 }();
 
@@ -261,8 +251,6 @@ c10::DeviceIndex device_of(const void* address) {
   }
   return static_cast<c10::DeviceIndex>((place - device_begin) / static_cast<std::ptrdiff_t>(ARENA));
 }
-
-bool is_pinned(const void* address) { return the_pinned_allocator.holds(static_cast<const char*>(address)); }
 
 bool memory_in_use() { return device_begin != nullptr; }
 

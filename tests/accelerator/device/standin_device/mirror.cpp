@@ -1,5 +1,4 @@
 // Tensors of the host over the device's memory. They own nothing: the queue's order keeps the memory theirs.
-#define TORCH_ASSERT_ONLY_METHOD_OPERATORS
 #include "standin.h"
 
 #include <ATen/EmptyTensor.h>
@@ -12,9 +11,11 @@ namespace standin {
 namespace {
 
 // A tensor of the host may be changed before the kernel runs.
-at::Tensor kept(const at::Tensor& tensor) {
+at::Tensor snapshot(const at::Tensor& tensor) {
   at::Tensor copy = tensor.detach().clone();
-  copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {  // a Python number, which promotes no type
+    copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
   return copy;
 }
 
@@ -25,7 +26,7 @@ at::Tensor Mirrors::of(const at::Tensor& tensor) {
     return tensor;
   }
   if (tensor.device().type() != DEVICE_TYPE) {
-    return kept(tensor);
+    return snapshot(tensor);
   }
   c10::StorageImpl* owner = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   c10::Storage seen;

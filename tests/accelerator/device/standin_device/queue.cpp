@@ -2,9 +2,10 @@
 //
 // A launch returns at once. What was launched runs at the next synchronization, in the thread that synchronizes, or
 // when too much waits. What a kernel raises comes out at the synchronization.
+#include <Python.h>
+
 #include "standin.h"
 
-#include <Python.h>
 #include <pthread.h>
 
 #include <ATen/core/grad_mode.h>
@@ -29,35 +30,49 @@ struct Work {
   uint64_t correlation = 0;
 };
 
-std::recursive_mutex lock;
-auto& waiting = *new std::deque<Work>;
-size_t kernels_waiting = 0;
-bool running = false;
-auto& raised = *new std::string;  // by a kernel since the last synchronization
-auto& broken = *new std::string;  // the error that ended the device
-bool raised_breaks = false;
-std::atomic<int64_t> launches{0}, to_device{0}, to_host{0}, bytes_copied{0};
+struct Queue {
+  std::recursive_mutex lock;
+  std::deque<Work> waiting;
+  size_t kernels = 0;  // among what waits
+  bool running = false;
+  std::string raised;  // by a kernel since the last synchronization
+  bool raised_ends = false;
+  std::string ended;  // the error that ended the device
+  std::function<void(KernelRecord)> observer;
+};
+
+Queue* queue = new Queue;  // never destroyed, as tensors may outlive it
+std::atomic<int64_t> launched{0}, to_device{0}, to_host{0}, bytes_copied{0};
 std::atomic<bool> forked{false};
-auto& observer = *new std::function<void(KernelRecord)>;
-std::atomic<bool> observed{false};
 thread_local std::vector<uint64_t> correlations;
+
+// A forked process leaves the queue alone: its work is the other process's.
+const bool fork_watched = [] {
+  pthread_atfork(nullptr, nullptr, [] {
+    if (memory_in_use()) {
+      forked = true;
+      queue = new Queue;
+    }
+  });
+  return true;
+}();
 
 // Waits for the queue without holding the interpreter's lock: a kernel that runs meanwhile may need it.
 class Held {
  public:
   Held() {
-    if (lock.try_lock()) {
+    if (queue->lock.try_lock()) {
       return;
     }
     if (Py_IsInitialized() && PyGILState_Check()) {
       PyThreadState* state = PyEval_SaveThread();
-      lock.lock();
+      queue->lock.lock();
       PyEval_RestoreThread(state);
     } else {
-      lock.lock();
+      queue->lock.lock();
     }
   }
-  ~Held() { lock.unlock(); }
+  ~Held() { queue->lock.unlock(); }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 };
@@ -71,53 +86,55 @@ struct KernelScope {
   at::DisableRecordFunctionGuard unseen;
 };
 
-void note_error(const std::string& name, const std::exception& error, bool breaks) {
-  if (raised.empty()) {
-    const auto* known = dynamic_cast<const c10::Error*>(&error);
-    raised = "standin: " + name + " failed: " + (known ? known->what_without_backtrace() : error.what());
-    raised_breaks = breaks;
-  }
-}
-
 void run_kernel(const Work& work) {
+  const bool observed = static_cast<bool>(queue->observer) && !work.name.empty();
   const int64_t begin = observed ? c10::getTime() : 0;
   work.run();
-  if (observed && !work.name.empty()) {
-    observer({work.name, work.device, work.correlation, begin, c10::getTime(), work.name.rfind("copy", 0) == 0});
+  if (observed) {
+    queue->observer({work.name, work.device, work.correlation, begin, c10::getTime(), work.name == "copy_"});
   }
 }
 
-// Kernels that a host's kernel is missing for ("not implemented") leave the device as it was; any other failure, such
-// as an index out of range, ends it, as an assertion on a real device does.
-void drain() {
-  if (running) {
+// A kernel that the host does not have leaves the device as it was. Any other failure, such as an index out of range,
+// ends the device, as an assertion in a kernel does on a real one.
+void note_error(const Work& work, const std::exception& error) {
+  if (!queue->raised.empty()) {
     return;
   }
-  running = true;
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  const std::string message = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+  const bool missing = dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr ||
+      message.find("not implemented for") != std::string::npos;
+  queue->raised = "standin: " + (work.name.empty() ? "a copy" : work.name) + " failed: " + message;
+  queue->raised_ends = !missing;
+}
+
+void drain() {
+  if (queue->running) {
+    return;
+  }
+  queue->running = true;
   const KernelScope scope;
-  while (!waiting.empty()) {
-    const Work work = std::move(waiting.front());
-    waiting.pop_front();
+  while (!queue->waiting.empty()) {
+    const Work work = std::move(queue->waiting.front());
+    queue->waiting.pop_front();
     try {
       run_kernel(work);
-    } catch (const c10::NotImplementedError& error) {
-      note_error(work.name, error, false);
     } catch (const std::exception& error) {
-      note_error(work.name, error, std::string(error.what()).find("not implemented for") == std::string::npos);
+      note_error(work, error);
     }
   }
-  kernels_waiting = 0;
-  running = false;
+  queue->kernels = 0;
+  queue->running = false;
 }
 
 void raise_errors() {
-  if (raised.empty()) {
+  if (queue->raised.empty()) {
     return;
   }
-  const std::string message = std::move(raised);
-  raised.clear();
-  if (raised_breaks) {
-    broken = message;
+  const std::string message = std::exchange(queue->raised, "");
+  if (queue->raised_ends) {
+    queue->ended = message;
   }
   TORCH_CHECK(false, message);
 }
@@ -126,24 +143,20 @@ Work work_of(std::string name, std::function<void()> run) {
   return {std::move(run), std::move(name), current_device().index(), correlations.empty() ? 0 : correlations.back()};
 }
 
-const bool watched = [] {
-  pthread_atfork(nullptr, nullptr, [] { forked = memory_in_use(); });
-  return true;
-}();
-
 }  // namespace
 
 void require_alive() {
-  TORCH_CHECK(!forked, "Cannot re-initialize standin in forked subprocess. To use standin with multiprocessing, you "
-                       "must use the 'spawn' start method");
+  TORCH_CHECK(
+      !forked, "Cannot re-initialize standin in forked subprocess. To use standin with multiprocessing, you must use ",
+      "the 'spawn' start method");
   const int64_t lost_at = settings().lost_at;
-  TORCH_CHECK(lost_at < 0 || launches < lost_at, "standin: the device is lost");
-  TORCH_CHECK(broken.empty(), broken);
+  TORCH_CHECK(lost_at < 0 || launched < lost_at, "standin: the device is lost");
+  TORCH_CHECK(queue->ended.empty(), queue->ended);
 }
 
 void enqueue(std::function<void()> work) {
   const Held held;
-  waiting.push_back({std::move(work), "", 0, 0});
+  queue->waiting.push_back({std::move(work), "", 0, 0});
   if (settings().eager) {
     drain();
   }
@@ -152,12 +165,12 @@ void enqueue(std::function<void()> work) {
 void launch(std::string name, std::function<void()> kernel) {
   const Held held;
   require_alive();
-  launches++;
-  waiting.push_back(work_of(std::move(name), std::move(kernel)));
+  launched++;
+  queue->waiting.push_back(work_of(std::move(name), std::move(kernel)));
   if (settings().eager) {
     drain();
     raise_errors();
-  } else if (++kernels_waiting > LONGEST) {
+  } else if (++queue->kernels > LONGEST) {
     drain();
   }
 }
@@ -165,11 +178,16 @@ void launch(std::string name, std::function<void()> kernel) {
 void run_at_once(const std::string& name, const std::function<void()>& kernel) {
   const Held held;
   require_alive();
-  launches++;
+  launched++;
   drain();
   raise_errors();
   const KernelScope scope;
   run_kernel(work_of(name, kernel));
+}
+
+void settle() {
+  const Held held;
+  drain();
 }
 
 void synchronize() {
@@ -181,7 +199,7 @@ void synchronize() {
 
 bool is_idle() {
   const Held held;
-  return waiting.empty();
+  return queue->waiting.empty();
 }
 
 void count_copy(bool host, int64_t bytes) {
@@ -189,15 +207,14 @@ void count_copy(bool host, int64_t bytes) {
   bytes_copied += bytes;
 }
 
-Counts counts() { return {launches, to_device, to_host, bytes_copied}; }
+Counts counts() { return {launched, to_device, to_host, bytes_copied}; }
 
 bool in_bad_fork() { return forked; }
 
-void observe_kernels(std::function<void(KernelRecord)> given) {
+void observe_kernels(std::function<void(KernelRecord)> observer) {
   const Held held;
   drain();
-  observed = static_cast<bool>(given);
-  observer = std::move(given);
+  queue->observer = std::move(observer);
 }
 
 void push_correlation(uint64_t correlation) { correlations.push_back(correlation); }

@@ -1,5 +1,4 @@
 // Generators of the device: each draws from a generator of the host of its own, whose seed is another.
-#define TORCH_ASSERT_ONLY_METHOD_OPERATORS
 #include "standin.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -27,7 +26,7 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   const at::Generator& drawn() const { return drawn_; }
 
   void set_current_seed(uint64_t seed) override {
-    synchronize();
+    settle();
     seed_ = seed;
     on_host(drawn_).set_current_seed(seed ^ OTHER_SEED);
   }
@@ -41,7 +40,7 @@ class DeviceGenerator final : public c10::GeneratorImpl {
 
   // The seed, then the state of the host's generator.
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    synchronize();
+    settle();
     const at::Tensor drawn(on_host(drawn_).get_state());
     at::Tensor state = at::detail::empty_cpu({static_cast<int64_t>(sizeof seed_) + drawn.numel()}, at::kByte);
     auto* bytes = static_cast<char*>(state.mutable_data_ptr());
@@ -50,7 +49,7 @@ class DeviceGenerator final : public c10::GeneratorImpl {
     return state.getIntrusivePtr();
   }
   void set_state(const c10::TensorImpl& state) override {
-    synchronize();
+    settle();
     const at::Tensor drawn(on_host(drawn_).get_state());
     at::Tensor replaced = at::detail::empty_cpu({drawn.numel()}, at::kByte);
     TORCH_CHECK(

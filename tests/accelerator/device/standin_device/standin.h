@@ -50,8 +50,11 @@ class DeviceScope {
 c10::DeviceAllocator* allocator();
 void* seen_by_kernels(const void* address);
 c10::DeviceIndex device_of(const void* address);  // -1 for memory that is not the device's
-bool is_pinned(const void* address);
 bool memory_in_use();
+
+// pinned.cpp
+c10::Allocator* pinned_allocator();
+bool is_pinned(const void* address);
 
 // queue.cpp: work in order, done at the next synchronization.
 struct Counts {
@@ -68,6 +71,7 @@ void require_alive();  // raises where the device is lost, in a forked process, 
 void enqueue(std::function<void()> work);  // counts as nothing
 void launch(std::string name, std::function<void()> kernel);
 void run_at_once(const std::string& name, const std::function<void()>& kernel);  // after all that waits
+void settle();       // does all that waits
 void synchronize();  // does all that waits, and raises what a kernel raised
 bool is_idle();
 void count_copy(bool to_host, int64_t bytes);

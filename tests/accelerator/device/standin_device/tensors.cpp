@@ -2,7 +2,8 @@
 #include "standin.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/InferSize.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/unfold_native.h>
@@ -37,11 +38,11 @@ at::Tensor empty_strided(
       sizes, strides, allocator(), KEYS, type.value_or(c10::get_default_dtype_as_scalartype()));
 }
 
-at::Tensor as_strided(const at::Tensor& self, Sizes sizes, Sizes strides, std::optional<int64_t> offset) {
+at::Tensor strided(const at::Tensor& self, Sizes sizes, Sizes strides, std::optional<int64_t> offset) {
   return at::native::as_strided_tensorimpl(self, sizes, strides, offset);
 }
 at::Tensor reshape_alias(const at::Tensor& self, Sizes sizes, Sizes strides) {
-  return as_strided(self, sizes, strides, self.storage_offset());
+  return strided(self, sizes, strides, self.storage_offset());
 }
 at::Tensor view(const at::Tensor& self, Sizes sizes) { return at::native::view(self, sizes); }
 at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step) {
@@ -52,7 +53,7 @@ at::Tensor view_as_complex(const at::Tensor& self) { return at::native::view_as_
 
 const at::Tensor& resize_(const at::Tensor& self, Sizes sizes, std::optional<at::MemoryFormat> format) {
   self.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
-  resize(self, sizes, self.strides());
+  resize(self, self.sizes().vec(), self.strides().vec());
   if (format && *format != at::MemoryFormat::Preserve) {
     self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   }
@@ -68,6 +69,7 @@ at::Tensor& set_storage_part(at::Tensor& self, at::Storage storage, int64_t offs
   } else {
     impl->set_sizes_and_strides(sizes, strides);
   }
+  resize(self, impl->sizes().vec(), impl->strides().vec());
   return self;
 }
 at::Tensor& set_storage(at::Tensor& self, at::Storage storage) {
@@ -141,6 +143,13 @@ at::Tensor& copy(const at::Tensor& from, at::Tensor& to) {
   if (!from_host && from.is_same(to)) {
     return to;
   }
+  TORCH_CHECK(
+      at::infer_size(to.sizes(), from.sizes()) == to.sizes(), "output with shape ", to.sizes(),
+      " doesn't match the broadcast shape of ", from.sizes());
+  at::assert_no_internal_overlap(to);
+  if (!from_host) {
+    at::assert_no_partial_overlap(to, from);
+  }
   const DeviceScope scope(to.device());
   Mirrors mirrors;
   const at::Tensor seen = mirrors.of(from);
@@ -156,7 +165,7 @@ at::Tensor& copy(const at::Tensor& from, at::Tensor& to) {
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty);
   m.impl("empty_strided", empty_strided);
-  m.impl("as_strided", as_strided);
+  m.impl("as_strided", strided);
   m.impl("_reshape_alias", reshape_alias);
   m.impl("view", view);
   m.impl("unfold", unfold);
@@ -172,5 +181,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", local_scalar_dense);
   m.impl("record_stream", record_stream);
 }
+
+// A copy conjugates and negates by itself: torch would do it by a copy, without end.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
 }  // namespace standin
