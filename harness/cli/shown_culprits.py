@@ -13,6 +13,7 @@ from ..investigate.culprit_words import (
     frames_of,
     from_here,
     lines_of,
+    name_of,
     named_places,
     told_of,
     versions_of,
@@ -52,7 +53,7 @@ def show_culprits(out: Console, pair: PairFindings, *, suspects: bool, frames: b
     if beside:
         shares: dict[str, float] = {}
         for one in beside:
-            shares[_name(one)] = shares.get(_name(one), 0.0) + (one.share_of_drift or 0.0)
+            shares[name_of(one)] = shares.get(name_of(one), 0.0) + (one.share_of_drift or 0.0)
         names = ", ".join(f"{name} ({100 * share:.0f} %)" for name, share in shares.items())
         out.print(f"  within rounding beside that: {names}", soft_wrap=True)
     if counted:
@@ -64,10 +65,6 @@ def show_culprits(out: Console, pair: PairFindings, *, suspects: bool, frames: b
         out.print("  swapped out together, all of the drift goes", soft_wrap=True)
 
 
-def _name(culprit: Culprit) -> str:
-    return culprit.op or culprit.name or "the inputs of the step"
-
-
 def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFindings, *, frames: bool) -> None:
     names = ("  ", "op", "phase", "places", "share", f"ULP in {pair.a}", f"ULP in {pair.b}")
     cells: list[tuple[str, ...]] = []
@@ -75,7 +72,7 @@ def _show_contributors(out: Console, culprits: Sequence[Culprit], pair: PairFind
         share = "" if one.share_of_drift is None else f"{100 * one.share_of_drift:.0f} %"
         errors = (number(one.error_ulp.get(side)) for side in ("a", "b"))
         phases = ", ".join(PHASES.get(each, each).removeprefix("the ") for each in one.phases or (one.phase or "",))
-        cells.append((f"  {place}.", _name(one), phases, named_places(one), share, *errors))
+        cells.append((f"  {place}.", name_of(one), phases, named_places(one), share, *errors))
     rows = table(*(f">{name}" if place > PLACES else name for place, name in enumerate(names)))
     # Where a terminal is narrow the names of modes are broken into lines, then places, before names of ops are.
     widths = [max(map(len, (names[place], *(row[place] for row in cells)))) for place in range(len(names))]

@@ -24,7 +24,7 @@ from ..drift.verdict import worst_of
 from ..errors import JournalError
 from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, Culprit
 from ..records.findings import CompilerScores
-from ..records.mode_spec import LADDER, ModeSpec
+from ..records.mode_spec import LADDER, PLAIN_KEYS, ModeSpec
 from ..records.step_files import recompiled_folder
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import outcome_path, outcome_steps
@@ -158,13 +158,16 @@ def variants_of(spec: ModeSpec, reference: ModeSpec) -> Iterator[tuple[str, Mode
 
 
 def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
-    """The mode with one of its keys changed, given as `KEY=VALUE`."""
+    """The mode with one of its keys changed, given as `KEY=VALUE`, or several, with commas between them."""
+    first, comma, others = text.partition(",")  # no value can hold a comma
+    if comma:
+        return with_setting(with_setting(spec, first), others)
     key, _, value = text.partition("=")
     group, _, inner = key.partition(".")
     if group == "inductor":
         return replace(spec, inductor={**spec.inductor, inner: value})
     if key != "backend":
-        return ModeSpec.from_json({**spec.to_json(), key: value})
+        return ModeSpec.from_json({**spec.to_json(), key: PLAIN_KEYS[key](value)})
     uncompiled = value == UNCOMPILED
     return replace(  # a stage before Inductor, without what only Inductor understands
         spec,

@@ -98,9 +98,16 @@ def named_places(culprit: Culprit) -> str:
     return ", ".join(places[:MOST_PLACES]) + more
 
 
+def name_of(culprit: Culprit) -> str:
+    """What it is: an op, a setting as a mode states it, a way in which a mode executes."""
+    if culprit.setting is not None:
+        return f"{culprit.setting.name}={culprit.setting.values.get('b', '')}"
+    return culprit.op or culprit.name or "the inputs of the step"
+
+
 def title_of(culprit: Culprit) -> str:
     """What it is and where."""
-    op = culprit.op or culprit.name or "the inputs of the step"
+    op = name_of(culprit)
     where = f" of {named_places(culprit)}" if culprit.places else ""
     source = f", {_called_from(culprit)}" if culprit.source else ""
     phases = culprit.phases or (culprit.phase or "",)

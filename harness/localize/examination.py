@@ -117,7 +117,7 @@ def examined_block(
 ) -> Examined:
     """The test of a block that was executed as side b has it; `before` is the memory that it began with."""
     pair, number = execution.pair, suspect.block
-    compared = _compared(pair, number)
+    compared = compared_results(pair, number)
     if not compared:
         return Examined(suspect, None, ALONE)
     ours = before.fork()
@@ -198,7 +198,7 @@ def _by_layout(
             return replace(suspect, kind="kernel", reasons=reasons), swapped.arguments
 
 
-def _compared(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
+def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
     """What the block leaves behind on both sides: by the links of what either side makes in it."""
     found: dict[tuple[FlowValue, FlowValue], tuple[Use, Use]] = {}
     for side in SIDES:

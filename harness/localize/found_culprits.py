@@ -11,7 +11,17 @@ import torch
 from numdrift.kernels.swaps.request import swap_requests
 
 from ..errors import NumdriftError
-from ..records.culprit import AGAIN, KERNEL, LAYOUT, STRUCTURE, ArgumentLayouts, Culprit, Proof, SwappedIn, SwappedOut
+from ..records.culprit import (
+    AGAIN,
+    KERNEL,
+    LAYOUT,
+    STRUCTURE,
+    ArgumentLayouts,
+    Culprit,
+    Proof,
+    SwappedIn,
+    SwappedOut,
+)
 from ..records.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from ..tape.origin import line_of
 from .batch_words import first_reader
@@ -24,6 +34,7 @@ from .local_error import LocalError
 from .net_effect import NetEffect, net_effects
 from .op_units import op_name
 from .proofs import MeasuredCause, Proofs, is_beyond
+from .setting_difference import named_by
 from .storage_flow import SIDES, FlowNode, Side
 from .suspects import names_of
 from .swap_sites import PHASES, Cause, only_puts, phase_of
@@ -220,7 +231,7 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
         )
         paired = pair.blocks[cause.sites[0].lead].paired
         op = f"{node.call.op.split('.')[0]}.{op_name(node) if paired else names[0]}"
-    return Culprit(
+    found = Culprit(
         kind=cause.kind,
         phase=cause.phase,
         module=next((name for one in nodes if (name := _module(one)) is not None), None),
@@ -240,6 +251,7 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
             for one in (examined[first].relaid if first is not None else ())
         ],
     )
+    return found if cause.setting is None else named_by(found, cause.setting.difference, cause.setting.what)
 
 
 def _module(node: FlowNode) -> str | None:

@@ -98,9 +98,14 @@ class Worker:
         self._ask({"request": "prepare", "step": step, "positions": list(positions)})
 
     def execute(
-        self, step: int, position: int, memory: Mapping[int, tuple[int, torch.Tensor]]
+        self,
+        step: int,
+        position: int,
+        memory: Mapping[int, tuple[int, torch.Tensor]],
+        settings: Mapping[str, Any] | None = None,
     ) -> tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]:
-        """Have a call executed on these spans: by slot, where one begins in its storage, and its bytes.
+        """Have a call executed on these spans: by slot, where one begins in its storage, and its bytes. With `settings`
+        torch is set otherwise in these than in the step.
 
         Gives the outputs, None for those that are not fresh, and by slot the spans of what was written; such
         a span is longer than it was when the op has made its storage larger. All are on the CPU.
@@ -111,6 +116,7 @@ class Worker:
                 "step": step,
                 "position": position,
                 "memory": [[slot, start] for slot, (start, _) in memory.items()],
+                **_stated(settings),
             },
             [data.cpu() for _, data in memory.values()],
         )
@@ -121,12 +127,17 @@ class Worker:
             return tensors_of(answer.fields["outputs"], answer.segments[:first]), written
 
     def relaid(
-        self, step: int, position: int, tensors: Sequence[torch.Tensor]
+        self,
+        step: int,
+        position: int,
+        tensors: Sequence[torch.Tensor],
+        settings: Mapping[str, Any] | None = None,
     ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
         """Have a call executed on tensors that lie otherwise than the recorded ones. Gives the outputs, None for those
         that are not fresh, and what the call has written."""
         values, segments = described(tensors)
-        answer = self._ask({"request": "relaid", "step": step, "position": position, "tensors": values}, segments)
+        fields = {"request": "relaid", "step": step, "position": position, "tensors": values, **_stated(settings)}
+        answer = self._ask(fields, segments)
         with self._understanding():
             fresh, written = (tensors_of(answer.fields[name], answer.segments) for name in ("outputs", "written"))
             return fresh, [one for one in written if one is not None]
@@ -187,6 +198,10 @@ class Worker:
             raise WorkerError(self.name, f"its answer is none ({type(error).__name__}: {error})") from error
 
 
+def _stated(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"settings": dict(settings)} if settings else {}
+
+
 # Calls of a tape executed in the process of their mode.
 
 
@@ -194,11 +209,19 @@ class HeldWorker(Protocol):
     """The asking side of a held run."""
 
     def execute(
-        self, step: int, position: int, memory: Mapping[int, tuple[int, torch.Tensor]]
+        self,
+        step: int,
+        position: int,
+        memory: Mapping[int, tuple[int, torch.Tensor]],
+        settings: Mapping[str, Any] | None = None,
     ) -> tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]: ...
 
     def relaid(
-        self, step: int, position: int, tensors: Sequence[torch.Tensor]
+        self,
+        step: int,
+        position: int,
+        tensors: Sequence[torch.Tensor],
+        settings: Mapping[str, Any] | None = None,
     ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]: ...
 
     def called(self, step: int, position: int) -> list[LaidOut] | None: ...
@@ -216,13 +239,20 @@ class WorkerCalls:
         self._worker = worker
         self._step = step
 
-    def execute(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """The flat outputs, plain values as they were recorded; what the call writes is written in place."""
+    def execute(
+        self,
+        node: FlowNode,
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        settings: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """The flat outputs, plain values as they were recorded; what the call writes is written in place. With
+        `settings` torch is set otherwise in these than in the step."""
         self.count += 1
         call = node.call
         views, tensors = list(views_in(call)), tensors_among(arguments, keywords)
         if not lies_as_recorded(node, arguments, keywords):
-            return self._relaid(node, arguments, keywords)
+            return self._relaid(node, arguments, keywords, settings)
         # By slot the bytes that all views of it lie in, from the lowest to the highest: they may overlap, and the
         # other process lays them out alike.
         reach: dict[int, tuple[int, int, torch.Tensor]] = {}
@@ -234,7 +264,7 @@ class WorkerCalls:
         memory = {
             slot: (low, _bytes_of(tensor, low, max(0, high - low))) for slot, (low, high, tensor) in reach.items()
         }
-        outputs, written = self._worker.execute(self._step, node.execution.position, memory)
+        outputs, written = self._worker.execute(self._step, node.execution.position, memory, settings)
         for use in node.writes:
             content = written[use.value.slot]
             low, _, target = reach[use.value.slot]
@@ -244,9 +274,15 @@ class WorkerCalls:
             for answer, recorded in zip(outputs, call.outputs, strict=True)
         ]
 
-    def _relaid(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def _relaid(
+        self,
+        node: FlowNode,
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        settings: Mapping[str, Any] | None,
+    ) -> list[Any]:
         tensors = tensors_among(arguments, keywords)
-        outputs, written = self._worker.relaid(self._step, node.execution.position, tensors)
+        outputs, written = self._worker.relaid(self._step, node.execution.position, tensors, settings)
         for target, content in zip(node.execution.written(arguments, keywords), written, strict=True):
             target.copy_(content)
         return [

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ..records.culprit import KERNEL, LAYOUT, SETUP
+from ..records.culprit import KERNEL, LAYOUT, SETTING, SETUP
 from .argument_differences import GENERATOR, PART
 from .argument_differences import LAYOUT as RELAID
 from .examination import Examined
@@ -83,7 +83,7 @@ def judged_alone(
     if any(one.elsewhere or (chooses and one.largest) for one in leads):
         return "beyond-rounding", "choice"
     # In another layout the same op on the same values has another kernel.
-    kernels = (KERNEL, LAYOUT)
+    kernels = (KERNEL, LAYOUT, SETTING)
 
     def is_told(one: Examined) -> bool:
         return one.suspect.kind not in kernels and not {RELAID, PART}.issuperset(one.suspect.reasons)

@@ -25,6 +25,7 @@ from .left_over import left_over
 from .op_units import op_name
 from .proofs import Proofs, prove
 from .same_number import of_one_number
+from .setting_causes import with_settings
 from .storage_flow import SIDES, Side, Use, flow_of
 from .suspects import CASTS, UNROUNDED, Suspect, suspects
 from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
@@ -178,7 +179,8 @@ def localize_step(
         if _is_complete(tests, _causes(pair, doubted, others, labels)):
             sites, examined = others, doubted
     sites = taken_apart(tests, examined, sites)
-    decided = with_decisions(pair, _causes(pair, examined, sites, labels), labels)
+    made = with_settings(pair, examined, _causes(pair, examined, sites, labels), sides)
+    decided = with_decisions(pair, made, labels)
     causes = with_layouts(with_undone_together(tests, decided), examined, labels)
     differing = {number for number, one in examined.items() if one.differs is not False}
     say(_counted(len(differing), len(pair.blocks), causes))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -76,6 +77,9 @@ def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side
     given = {side: way.kinds[side] == "recorded" or not block.slices[side].calls for side in SIDES}
     # calls first: their arguments get the names of the schema, and what is given takes what is there
     codes = {side: _code(block, side, values, given[side]) for side in sorted(SIDES, key=given.__getitem__)}
+    for side, lines in (culprit.setting.statements if culprit.setting is not None else {}).items():
+        if side in SIDES and way.kinds[side] == "calls":
+            codes[side].lines[:0] = lines
     exact = None
     if block.ulps and not way.computed:
         exact = recorded_code(block.exact, "given_exact", values)
@@ -126,7 +130,8 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
     a, b = modes["a"], modes["b"]
     where = f" of {culprit.module}" if culprit.module else ""
     source = f" ({culprit.source})" if culprit.source else ""
-    yield (f"{culprit.op} in the {culprit.phase}{where}{source}: {b.label} against {a.label} without numdrift.")
+    phase = f" in the {culprit.phase}" if culprit.setting is None else ""  # a setting acts in several
+    yield f"{culprit.op}{phase}{where}{source}: {b.label} against {a.label} without numdrift."
     for side in SIDES:
         label, spec, kind = modes[side].label, modes[side].spec, way.kinds[side]
         if not block.slices[side].calls:
@@ -264,7 +269,11 @@ def _shown(
     why = NotShown("there is no way to execute it alone")
     # What goes astray in its graph is right where it is executed alone, as a script would do it.
     astray = not found.kernels["b"].astray.isdisjoint(lead.of("b"))
-    for way in ways(block, special):
+    tried = ways(block, special)
+    if culprit.setting is not None and set(SIDES) <= culprit.setting.statements.keys():
+        # A script may set torch so as well: then plain calls are what both sides execute.
+        tried = chain(ways(block, dict.fromkeys(SIDES, False)), tried)
+    for way in tried:
         if astray and way.kinds["b"] != "recorded":
             continue
         try:

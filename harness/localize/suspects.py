@@ -24,7 +24,7 @@ from .argument_differences import (
 from .hybrid import TapePair
 from .storage_flow import SIDES, FlowNode, Side
 
-Kind = Literal["kernel", "layout", "arguments", "structure", "setup"]
+Kind = Literal["kernel", "layout", "arguments", "structure", "setup", "setting"]
 
 CASTS = frozenset(("_to_copy", "convert_element_type"))
 """Ops that change the dtype, and compute nothing."""

@@ -30,6 +30,7 @@ from ..tape.tape import Phase
 from ..torch_private.operators import view_behind
 from .examination import Examined
 from .hybrid import END, TapePair
+from .setting_difference import SettingDifference
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
 from .suspects import CASTS, READ, UNROUNDED, Kind, names_of
 
@@ -53,8 +54,16 @@ class SwapSite:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingReason:
+    """A setting that makes blocks others, and `what` differs by it, in words."""
+
+    difference: SettingDifference
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cause:
-    """Sites that look alike. `ops` are each side's, of the leads."""
+    """Sites that look alike. `ops` are each side's, of the leads; of one that a `setting` makes, of all its blocks."""
 
     kind: Kind
     phase: Phase
@@ -62,6 +71,7 @@ class Cause:
     reasons: tuple[str, ...]
     sites: tuple[SwapSite, ...]
     inputs: tuple[FlowValue, ...] = ()
+    setting: SettingReason | None = None
 
     @property
     def blocks(self) -> frozenset[int]:

@@ -17,6 +17,9 @@ STRUCTURE = "structure"
 SETUP = "setup"
 """Kinds of culprits that are an op; a difference in the set-up is `setup` too."""
 
+SETTING = "setting"
+"""A setting of torch with two values, which makes calls of ops give other bits, or others be executed."""
+
 NONDETERMINISM = "nondeterminism"
 """A call of which two trainings of one mode do not have the same: `name` is the mode, `what` how they came apart."""
 
@@ -104,13 +107,29 @@ class ArgumentLayouts:
 
 
 @dataclass(frozen=True, slots=True)
+class CulpritSetting:
+    """A setting with two values: `name` is a key of a mode, or what a tape calls it, and `what` differs by it, in
+    words. By side `values` are what it is set to, in words, `lines` the line of the script that set it, where one did,
+    and `statements` how a script in plain torch sets it, where one can."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    name: str
+    what: str
+    values: Mapping[str, str]
+    lines: Mapping[str, str] = field(default_factory=dict)
+    statements: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Culprit:
     """Where a drift comes from. docs/guide/investigation-json.md says what each field is.
 
     `frames` are the user's own, the innermost first, which is in `source`, each as `file:line function`.
-    `phases` are those of a cause that acts in more than one: an op's forward and its backward. Three sorts have fields
-    of their own: an op (`kernel`, `beside`: further ops of the reference that are other kernels in it, as the backward
-    of one whose forward is in `ops`, `layouts`, `bound`, `largest_relative`, `lead`: the block that its script shows),
+    `phases` are those of a cause that acts in more than one: an op's forward and its backward. A cause of kind
+    `setting` has the `setting`, and the ops that it makes others. Three sorts have fields of their own: an op
+    (`kernel`, `beside`: further ops of the reference that are other kernels in it, as the backward of one whose forward
+    is in `ops`, `layouts`, `bound`, `largest_relative`, `lead`: the block that its script shows),
     a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a
     difference in the set-up (`what`, `name`, `text`), which is the only one without a proof. What makes the batch
     another one has the arguments of the model's call that it makes differ (`batch`), and says how (`text`). By side is
@@ -156,6 +175,7 @@ class Culprit:
     command: str | None = None
     phases: Sequence[str] | None = None
     beside: Sequence[str] = ()
+    setting: CulpritSetting | None = None
     torch: Mapping[str, str] = field(default_factory=dict)
     blame: str = ""
 
@@ -167,7 +187,7 @@ class Culprit:
     @property
     def is_of_kernel(self) -> bool:
         """Whether it is one op on the same values on both sides, of whose errors it can be told which is larger."""
-        return self.kind in (KERNEL, LAYOUT)
+        return self.kind in (KERNEL, LAYOUT, SETTING)
 
     @property
     def is_wrong_by_itself(self) -> bool:
@@ -198,7 +218,7 @@ class Culprit:
 
 ADDED = (
     *("script", "command", "local_rule", "roundings", "layouts", "phases", "beside"),
-    *("batch", "text", "frames", "torch", "blame"),
+    *("batch", "text", "frames", "setting", "torch", "blame"),
 )
 
 # The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
@@ -209,8 +229,8 @@ _OF_MODE = (
 )  # fmt: skip
 WRITTEN_OF_OP = (
     "status", "phase", "phases", "module", "op", "step", "source", "frames", "kind", "kernel", "reasons", "ops",
-    "beside", *_SEEN, "local_rule", "bound", "largest_relative", "roundings", "share_of_drift", "proof", "lead",
-    "layouts", "swapped", "script", "command", "batch", "text", "torch", "blame",
+    "beside", "setting", *_SEEN, "local_rule", "bound", "largest_relative", "roundings", "share_of_drift", "proof",
+    "lead", "layouts", "swapped", "script", "command", "batch", "text", "torch", "blame",
 )  # fmt: skip
 WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     PART: (*_OF_MODE, "command", "script"),

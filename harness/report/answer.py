@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from ..investigate.culprit_words import in_words, wrong_by_itself
+from ..investigate.culprit_words import in_words, name_of, wrong_by_itself
 from ..records.culprit import (
     ARGUMENTS,
     COMPILER_SETTING,
@@ -25,6 +25,7 @@ from ..records.culprit import (
     LAYOUT,
     MARK_STEP,
     PART,
+    SETTING,
     SETUP,
     STRUCTURE,
     Culprit,
@@ -157,7 +158,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     if hidden and by_itself is not None:
         # what the noise of a whole step hides was looked for in the step that was taken apart, and in no other
         since = f" (seen in step {pair.first_significant_step}, the one that was taken apart)"
-        op = (by_itself.op or "").partition(".")[2] or by_itself.name
+        op = name_of(by_itself).removeprefix("aten.")
         whole = (
             f"{_times(pair.score or 0.0)} times its rounding, of {_times(pair.threshold or 0.0)} where a fault begins"
         )
@@ -175,7 +176,13 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     which = f", which{' together with ordinary rounding' if beside else ''} explains {share}" if share else ""
     what = f"{_deeds(pair, causes)}: a proven fault{since}{which}"
     todo = "report it to whoever owns that kernel, with report.html"
-    if causes[0].is_of_kernel and pair.closer_to_fp64 == pair.b:
+    if causes[0].setting is not None:
+        value = f"{causes[0].setting.name}={causes[0].setting.values.get('b', '')}"
+        instead = (
+            f": train in the mode {pair.b},{causes[0].swapped} where it is not wanted" if causes[0].swapped else ""
+        )
+        todo = f"that is what {value} does{instead}"
+    elif causes[0].is_of_kernel and pair.closer_to_fp64 == pair.b:
         todo = f"it is {pair.a} that is wrong there: {todo}"
     elif causes[0].kind in (ARGUMENTS, STRUCTURE, SETUP):
         place = PurePath(causes[0].source).name if causes[0].source else "there"
@@ -216,6 +223,9 @@ def _deed(one: Culprit, pair: PairFindings) -> str:
         if not ours:
             return f"executes {op} besides"
         return f"executes {_ops(theirs)} in place of {_ops(ours)}"
+    if one.kind == SETTING and one.setting is not None:
+        mine, other = (f"{one.setting.name}={one.setting.values.get(side, '')}" for side in ("b", "a"))
+        return f"is set to {mine}, {pair.a} to {other}, by which {one.setting.what}"
     if one.kind == LAYOUT:
         return f"computes {op} from another memory layout{_exactness(one, pair).replace(' differently', '')}"
     if one.kind == KERNEL:
@@ -248,6 +258,8 @@ def _ops(names: Sequence[str]) -> str:
 
 
 def _where(one: Culprit) -> str:
+    if one.kind == SETTING:
+        return _at([one]) if one.setting is not None and one.setting.lines else ""
     # parts of a Sequential are called by their numbers alone
     places = [f"module {place}" if place[:1].isdigit() else place for place in one.places if place]
     more = len(places) - NAMED

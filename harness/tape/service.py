@@ -55,6 +55,7 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send,
 #     recompile step mode name         executes the step with its compiled code compiled as this mode has it; the
 #                                      outcome lies in the `recompiled_folder` of this name, or there is a `reason`
 #
+# With `"settings": {...}` a call is executed or relaid as if torch had been set so in the step.
 # With `"apart": true` a request is about the step with its calls on lists taken apart (see `list_calls`).
 
 OTHERS_SECONDS = 5.0
@@ -176,7 +177,7 @@ class Requests:
 
     def _relaid(self, request: Message) -> Message:
         step, one, arguments, keywords = self._given(request)
-        with settings_of_step(step.tape.settings):
+        with settings_of_step(_in_force(step, request)):
             outputs = step.kernels.execute(one, arguments, keywords)
         with _unseen():
             fresh = [output if new else None for output, new in zip(outputs, one.call.fresh, strict=True)]
@@ -200,7 +201,7 @@ class Requests:
             arguments, keywords = memory.given()
         # The kernel itself is executed as in the step: as torch was set there, under the modes that the script has
         # left on.
-        with settings_of_step(step.tape.settings):
+        with settings_of_step(_in_force(step, request)):
             outputs = step.kernels.execute(one, arguments, keywords)
         if len(outputs) != len(one.call.outputs):
             raise ValueError(f"{one.call.op} gives {len(outputs)} results, recorded were {len(one.call.outputs)}")
@@ -243,6 +244,14 @@ class Requests:
         if not path.exists():
             raise ValueError(f"there is no tape of step {step}")
         return read_tape(path)
+
+
+def _in_force(step: HeldStep, request: Message) -> dict[str, Any]:
+    """What torch is to be set to for a call: as in the step, but for what the request states."""
+    settings = request.fields.get("settings", {})
+    if not isinstance(settings, dict) or not all(isinstance(one, bool | int | str) for one in settings.values()):
+        raise ValueError("settings that are none")
+    return {**step.tape.settings, **settings}
 
 
 @contextmanager

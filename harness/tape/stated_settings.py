@@ -147,8 +147,9 @@ def in_key_words(names: Collection[str], settings: Mapping[str, Any], keys: Sequ
             said.append(f"{key}={value}")
             for name in named:
                 left.pop(name)
-    return said if said and keys else said + [f"{name}={_shown(settings.get(name))}" for name in left]
+    return said if said and keys else said + [f"{name}={in_plain_words(settings.get(name))}" for name in left]
 
 
-def _shown(value: Any) -> str:
+def in_plain_words(value: Any) -> str:
+    """The value of a setting as a mode writes such values."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)

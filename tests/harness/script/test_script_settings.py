@@ -64,7 +64,7 @@ def test_what_the_mode_does_not_state_is_the_scripts_to_set_and_noted_with_its_l
     with followed("cuda,cudnn=on") as told:
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.benchmark = True  # type: ignore[assignment]
+        torch.backends.cudnn.benchmark = True
         torch.backends.cuda.enable_flash_sdp(False)
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
@@ -84,7 +84,7 @@ def test_what_the_mode_states_is_not_undone_by_the_script() -> None:
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = True
-        torch.backends.cudnn.benchmark = True  # type: ignore[assignment]
+        torch.backends.cudnn.benchmark = True
         torch.backends.cuda.enable_flash_sdp(True)
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
         torch.use_deterministic_algorithms(False)
@@ -107,7 +107,7 @@ def test_neither_do_the_precisions_of_torch_2_9_undo_it() -> None:
     with followed("cuda,tf32=off"):
         torch.backends.cuda.matmul.fp32_precision = "tf32"
         torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]
-        torch.backends.cudnn.fp32_precision = "tf32"  # type: ignore[attr-defined]
+        torch.backends.cudnn.fp32_precision = "tf32"
         # the switch can still be read
         assert not torch.backends.cuda.matmul.allow_tf32
         assert current_settings()["precision.cuda.conv"] != "tf32"

@@ -33,7 +33,7 @@ def as_before() -> Iterator[None]:
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in SETTING_KEYS.items() for value in values])
 def test_a_key_sets_what_it_stands_for(key: str, value: str) -> None:
     before = current_settings()
-    spec = ModeSpec("fast", "cuda", **{key: value})
+    spec = ModeSpec.from_json({"name": "fast", "base": "cuda", key: value})
     put_stated(spec)
     after = current_settings()
     assert value_of_key(key, after) == value

@@ -1,0 +1,253 @@
+"""Settings as causes: which blocks give other bits because torch is set otherwise on the two sides.
+
+A call of a block is executed once more by the process of its side, with all as it was but for one setting, which has
+the other side's value. Where that gives the other side's bits, the setting is the reason, and all blocks of one reason
+are one cause:
+
+    convolution             mkldnn is off in plain, on in cpu: executed with mkldnn=on plain gives the bits of cpu
+    convolution_backward    so does this: "all 4 calls of convolution and convolution_backward differ because ..."
+
+Some settings choose which op is executed. An op that its library, or a kernel of attention, is named in cannot be
+executed where that is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from ..tape.replay import is_same, set_apart
+from ..tape.tape import Tape
+from .examination import Examined, compared_results
+from .held_run import WorkerCalls
+from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
+from .setting_difference import SettingDifference, all_together, setting_differences
+from .step_memory import Memory
+from .storage_flow import SIDES, FlowNode, Side, other
+from .suspects import names_of
+from .swap_sites import PHASES, Cause, SettingReason, SwapSite, phase_of
+
+PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "linear", "matmul"))
+
+CHOSEN_OPS: Mapping[str, str] = {
+    "_scaled_dot_product_flash_attention": "attention.flash",
+    "_scaled_dot_product_efficient_attention": "attention.efficient",
+    "_scaled_dot_product_cudnn_attention": "attention.cudnn",
+    "_scaled_dot_product_fused_attention_overrideable": "attention.overrideable",
+    "cudnn_": "cudnn",
+    "_cudnn_": "cudnn",
+    "mkldnn_": "mkldnn",
+    "_mkldnn_": "mkldnn",
+}
+"""How the names of ops begin that are executed only while a setting is on."""
+
+GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
+
+
+class OtherwiseSet:
+    """A side's calls, executed by its process with torch set otherwise in some settings."""
+
+    def __init__(self, calls: WorkerCalls, settings: Mapping[str, Any]) -> None:
+        self._calls = calls
+        self._settings = settings
+
+    def execute(
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        return self._calls.execute(node, arguments, keywords, self._settings)
+
+
+def blocks_by_setting(
+    pair: TapePair,
+    examined: Mapping[int, Examined],
+    differences: Sequence[SettingDifference],
+    calls: Mapping[Side, WorkerCalls],
+) -> dict[int, SettingDifference]:
+    """The blocks that a setting makes give other bits, each with that setting; `calls` are of the processes there are.
+
+    Each setting is tried alone, then all of them together.
+    """
+    tried = [*differences, *([all_together(differences)] if len(differences) > 1 else [])]
+    candidates = {number for number, one in examined.items() if _is_candidate(pair, number, one)}
+    found: dict[int, SettingDifference] = {}
+    with set_apart(pair.devices()):
+        execution = MixtureExecution(pair, Mixture("b"))
+        for number in range(max(candidates, default=-1) + 1 if tried and calls else 0):
+            if number in candidates:
+                before = execution.memory.fork()
+                trials = _Trials(execution, number, before, calls)
+                reason = next((one for one in tried if trials.is_reason(one)), None)
+                if reason is not None:
+                    found[number] = reason
+            execution.run(number)
+    return found
+
+
+def _is_candidate(pair: TapePair, number: int, one: Examined) -> bool:
+    """Whether a block is one op on both sides with other bits, which the process of a side can execute as it was: code
+    that a compiler generates for one side alone is no matter of a setting."""
+    if not one.differs or one.suspect.kind not in ("kernel", "layout") or not pair.blocks[number].is_pair:
+        return False
+    nodes = [pair.flows[side].nodes[pair.blocks[number].of(side)[0]] for side in SIDES]
+    compiled = [node.call.compiled is not None for node in nodes]
+    generated = not set(GENERATED).isdisjoint(getattr(nodes[1].execution.operation, "tags", ()))
+    return nodes[0].call.op == nodes[1].call.op and not (generated and compiled[0] != compiled[1])
+
+
+class _Trials:
+    """One block on the values that side b has there."""
+
+    def __init__(
+        self, execution: MixtureExecution, number: int, before: Memory, calls: Mapping[Side, WorkerCalls]
+    ) -> None:
+        self._execution = execution
+        self._number = number
+        self._before = before
+        self._calls = calls
+        self._plain: dict[Side, list[torch.Tensor]] = {}
+
+    def is_reason(self, difference: SettingDifference) -> bool:
+        """Whether one side, set as the other one, gives the other one's bits."""
+        for side in reversed(SIDES):
+            if side not in self._calls:
+                continue
+            with suppress(Exception):  # an op may raise anything on values that are not its own
+                there = self._results(side, OtherwiseSet(self._calls[side], difference.values[other(side)]))
+                far = other(side)
+                if far not in self._plain:
+                    self._plain[far] = self._results(far, self._execution.pair.kernels[far])
+                if all(is_same(a.to(b.device, b.dtype), b) for a, b in zip(there, self._plain[far], strict=True)):
+                    return True
+        return False
+
+    def _results(self, side: Side, kernels: Kernels) -> list[torch.Tensor]:
+        pair, memory = self._execution.pair, self._before.fork()
+        MixtureExecution(pair, Mixture("b"), {**pair.kernels, side: kernels}).run_as(side, self._number, memory)
+        place = SIDES.index(side)
+        return [memory.tensor(side, uses[place]).clone() for uses in compared_results(pair, self._number)]
+
+
+class SetSide(Protocol):
+    """A side of a step: its tape, its label, its mode as it was stated, and where it is held its process's calls."""
+
+    @property
+    def tape(self) -> Tape: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def spec(self) -> str: ...
+    @property
+    def calls(self) -> WorkerCalls | None: ...
+
+
+def with_settings(
+    pair: TapePair, examined: Mapping[int, Examined], causes: Sequence[Cause], sides: Mapping[Side, SetSide]
+) -> list[Cause]:
+    """The causes, all places as one that a setting makes others."""
+    specs = {side: sides[side].spec for side in SIDES}
+    differences = setting_differences({side: sides[side].tape for side in SIDES}, specs)
+    calls = {side: held.calls for side, held in sides.items() if held.calls is not None}
+    by_setting = blocks_by_setting(pair, examined, differences, calls)
+    found, sites = list[Cause | SettingDifference](), dict[str, list[SwapSite]]()
+    for cause in causes if differences else ():
+        left = []
+        for site in cause.sites:
+            reason = _reason(pair, examined, site, by_setting, differences) if not cause.inputs else None
+            if reason is None:
+                left.append(site)
+                continue
+            if reason.name not in sites:
+                found.append(reason)
+            sites.setdefault(reason.name, []).append(site)
+        if left or not cause.sites:
+            found.append(replace(cause, sites=tuple(left)))
+    return [
+        _cause(pair, examined, one, sites[one.name], sides["a"].label) if isinstance(one, SettingDifference) else one
+        for one in (found if differences else causes)
+    ]
+
+
+def _reason(
+    pair: TapePair,
+    examined: Mapping[int, Examined],
+    site: SwapSite,
+    by_setting: Mapping[int, SettingDifference],
+    differences: Sequence[SettingDifference],
+) -> SettingDifference | None:
+    """The setting that makes a site another one; None where that is none, or there are several reasons."""
+    flagged = [one for one in site.blocks if one in examined and examined[one].differs is not False]
+    reasons = {by_setting[one].name: by_setting[one] for one in flagged if one in by_setting}
+    if len(reasons) == 1 and all(one in by_setting for one in flagged if examined[one].differs):
+        return next(iter(reasons.values()))
+    if reasons or len({_device(pair, one) for one in flagged}) > 1:
+        return None
+    chosen = {name for one in flagged for name in _chosen_by(pair, one, differences)}
+    return next((one for one in differences if chosen.intersection(one.values["a"])), None)
+
+
+def _chosen_by(pair: TapePair, number: int, differences: Sequence[SettingDifference]) -> Iterator[str]:
+    """The settings without which one side could not execute an op of the block, and which the other side has off."""
+    settings = {
+        side: {name: one.values[side][name] for one in differences for name in one.values[side]} for side in SIDES
+    }
+    for side in SIDES:
+        for op in names_of(pair, number, side):
+            name = next((name for start, name in CHOSEN_OPS.items() if op.startswith(start)), None)
+            if name is not None and settings[side].get(name) and not settings[other(side)].get(name, True):
+                yield name
+
+
+def _device(pair: TapePair, number: int) -> tuple[str, ...]:
+    slots = {side: pair.flows[side].tape.slots for side in SIDES}
+    nodes = [(side, pair.flows[side].nodes[one]) for side in SIDES for one in pair.blocks[number].of(side)]
+    return tuple(sorted({slots[side][use.value.slot].device for side, node in nodes for use in node.made}))
+
+
+def _cause(
+    pair: TapePair,
+    examined: Mapping[int, Examined],
+    difference: SettingDifference,
+    sites: Sequence[SwapSite],
+    reference: str,
+) -> Cause:
+    leads = [site.lead for site in sites]
+    flagged = [one for site in sites for one in site.blocks if one in examined and examined[one].differs] or leads
+    flagged.sort(key=lambda one: (PHASES.index(phase_of(pair, one)), one))
+    ops = {side: tuple(dict.fromkeys(op for one in flagged for op in names_of(pair, one, side))) for side in SIDES}
+    what = _what(pair, flagged)
+    said = f"{difference.name} is {difference.shown['b']}{_where(difference, 'b')}, "
+    said += f"{difference.shown['a']}{_where(difference, 'a')} in {reference}"
+    ordered = tuple(sorted(sites, key=lambda site: site.lead))
+    setting = SettingReason(difference, what)
+    return Cause("setting", phase_of(pair, flagged[0]), ops, (f"{what} because {said}",), ordered, setting=setting)
+
+
+def _what(pair: TapePair, blocks: Sequence[int]) -> str:
+    """`all 72 matrix products differ`."""
+    names = list(dict.fromkeys(op for one in blocks for op in names_of(pair, one, "a")))
+    if not all(pair.blocks[one].is_pair for one in blocks):  # other ops are executed
+        executed = [op for one in blocks for side in SIDES for op in names_of(pair, one, side)]
+        chosen = list(dict.fromkeys(op for op in executed if op.startswith(tuple(CHOSEN_OPS))))
+        return f"{_listed(chosen)} {'is' if len(chosen) == 1 else 'are'} executed on one side alone"
+    alike = sum(block.is_pair and set(names_of(pair, one, "a")) <= {*names} for one, block in enumerate(pair.blocks))
+    several, some = len(blocks) > 1, len(blocks) < alike
+    every = "both" if len(blocks) == 2 else f"all {len(blocks)}" if several else "1"
+    count = f"{len(blocks)} of {alike}" if some else every
+    noun = (
+        f"matrix product{'s' * several}" if PRODUCTS.issuperset(names) else f"call{'s' * several} of {_listed(names)}"
+    )
+    return f"{count} {noun} differ{'' if several else 's'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def _where(difference: SettingDifference, side: Side) -> str:
+    line = difference.lines.get(side)
+    return f" ({Path(line).name})" if line else " by the mode" if side in difference.stated else ""
