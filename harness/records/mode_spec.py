@@ -83,11 +83,8 @@ class ModeSpec:
 
     @property
     def accelerator(self) -> str | None:
-        """The device that the mode computes on, with its number where the mode states one; None for the CPU.
-
-        Of a plug-in's mode this is what its name says, which need not be a device.
-        """
-        device = self.device or {"compile": "cpu"}.get(self.base, self.base)
+        """The device that the mode computes on, with its number where the mode states one; None for the CPU."""
+        device = self.device or registry.device(self.base)
         return None if device.partition(":")[0] in ("cpu", *WITHOUT_VALUES) else device
 
     def to_json(self) -> dict[str, object]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .mode_registry import registry
+
 ON_OFF = ("on", "off")
 
 SETTING_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -34,7 +36,7 @@ ATTENTION_OF_CPU = ("math", "flash", "any")
 
 def device_of(base: str, device: str | None) -> str:
     """The kind of device that a mode of this base and key `device` computes on."""
-    return (device or (HOST if base == "compile" else base)).partition(":")[0]
+    return (device or registry.device(base)).partition(":")[0]
 
 
 def without_effect(values: Mapping[str, object], device: str) -> tuple[str, str] | None:

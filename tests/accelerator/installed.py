@@ -25,7 +25,7 @@ FLAGS = ("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-w", "-DUSE_KINET
 EXTENSION = f"_device{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 METADATA = "Metadata-Version: 2.1\nName: standin-device\nVersion: 0.1\n"
-MODES = "[numdrift.modes]\nstandin = standin_device.mode:StandinMode\n"
+DEVICES = "[numdrift.devices]\nstandin = standin_device\n"
 AUTOLOAD = "[torch.backends]\nstandin = standin_device:load\n"
 
 
@@ -39,7 +39,7 @@ def install(site: Path, *, autoload: bool = False) -> Path:
     facts = site / "standin_device-0.1.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text(METADATA)
-    (facts / "entry_points.txt").write_text(MODES + (AUTOLOAD if autoload else ""))
+    (facts / "entry_points.txt").write_text(DEVICES + (AUTOLOAD if autoload else ""))
     return site
 
 

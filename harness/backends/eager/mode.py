@@ -53,12 +53,9 @@ def convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
 class EagerMode:
     """Runs the script as it is: nothing is placed, nothing is held back."""
 
-    imports: Sequence[str] = ()
-    """Modules that torch does not know the device without: the package of its vendor."""
-
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
-        self.device = spec.device or spec.base
+        self.device = spec.device or registry.device(spec.base)
         self.swaps: Swaps | None = None
         self._patches = Patches("the mode")
 
@@ -109,12 +106,12 @@ def require_device(device: str) -> None:
     kind, _, number = device.partition(":")
     if kind in ("cpu", "lazy"):
         return
-    if kind in registry.names():
-        for name in getattr(registry.load(kind), "imports", ()):
-            try:
-                importlib.import_module(name)
-            except ImportError as error:
-                raise NotAvailable(f"device {device!r}", str(error), f"install the package {name}") from error
+    if not hasattr(torch, kind) and (name := registry.module_of(kind)):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            package = name.partition(".")[0]
+            raise NotAvailable(f"device {device!r}", str(error), f"install the package {package}") from error
     try:
         module = getattr(torch, kind, None)
         found = module is not None and module.is_available()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from numdrift.harness.records.mode_registry import ModeRegistry, registry
@@ -36,3 +38,30 @@ def test_names_keep_the_order_of_registration() -> None:
 def test_every_base_loads_a_mode(name: str) -> None:
     mode = registry.load(name)
     assert all(callable(getattr(mode, method)) for method in ("prepare", "adopt", "close", "read"))
+
+
+def test_a_vendor_names_a_device_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a device without a class, torch's name of one, and a class for a device and for none
+    facts = tmp_path / "vendor-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: vendor\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(
+        "[numdrift.devices]\nnew = vendor\nxpu = vendor.xpu\nown = vendor.own\n"
+        "[numdrift.modes]\nown = vendor.mode:Own\ntoy = vendor.toy:Toy\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    # when
+    modes = registry_with("cpu")
+    modes.register("xpu", "package:Eager", "eager", device="xpu")
+    # then
+    assert set(modes.names()) == {"cpu", "xpu", "new", "own", "toy"}
+    assert {name: modes.device(name) for name in ("new", "xpu", "own", "toy", "elsewhere")} == {
+        "new": "new", "xpu": "xpu", "own": "own", "toy": "cpu", "elsewhere": "elsewhere",
+    }  # fmt: skip
+    assert [modes.module_of(device) for device in ("new", "xpu", "own", "cpu")] == [
+        "vendor",
+        "vendor.xpu",
+        "vendor.own",
+        "",
+    ]
+    assert modes.entry("own").target == "vendor.mode:Own"
