@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,10 @@ from numdrift.harness.torch_private.operators import (
 )
 
 from . import fused
-from .expectation import Expectations, tensors_in
+from .expectation import LAZY_DEVICES, Expectations, ExpectedTensor, tensors_in
+
+UNKNOWN_DRAWS = (*LAZY_DEVICES, "meta", "mps")
+"""Devices whose modules tell no generator's state by device, or have none."""
 
 _expectations = Expectations()
 _WIDER = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
@@ -42,12 +45,13 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
         return _without_drawing(f"{op}=decomposed", decomposition, args, kwargs)
     if is_composite(overload):
         return decomposition(*args, **kwargs)
-    # On a CPU some give statistics of another dtype than the op does: batch norm of bfloat16 with float32 weights.
-    dtypes = [one.dtype for one in _expectations.of(overload, args, kwargs)]
+    # Some give statistics of another dtype than the op does, batch norm of bfloat16 with float32 weights on a CPU, and
+    # statistics that a device's op leaves out.
+    expected = _expectations.of(overload, args, kwargs)
     result = decomposition(*args, **kwargs)
-    if len(dtypes) != len(list(tensors_in(result))):
+    if len(expected) != len(list(tensors_in(result))):
         return result
-    return _narrowed(result, dtypes, (), ())
+    return _without_left_out(_narrowed(result, [one.dtype for one in expected], (), ()), expected)
 
 
 def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
@@ -73,15 +77,36 @@ def _replayed(overload: Any, *args: Any, **kwargs: Any) -> Any:
     return _narrowed(result, [one.dtype for one in expected], args, wide_args)
 
 
+def _without_left_out(result: Any, expected: Sequence[ExpectedTensor]) -> Any:
+    """The result, without the values of tensors that the op returns empty."""
+    if not isinstance(result, tuple):
+        return result
+    if len(result) != len(expected) or not all(isinstance(one, torch.Tensor) for one in result):
+        return result
+    pairs = zip(result, expected, strict=True)
+    return tuple(one.new_empty(0) if wanted.shape == (0,) and one.numel() else one for one, wanted in pairs)
+
+
 def _without_drawing(kernel: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call what may draw random numbers, and refuse the result if it did: it drew others than the op does."""
-    tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
-    before = torch.get_rng_state()
-    result = function(*args, **kwargs) if all(one.device.type == "cpu" for one in tensors) else None
-    if result is None or not torch.equal(before, torch.get_rng_state()):
-        torch.set_rng_state(before)
-        raise KernelError(kernel, "cannot stand in for an op that draws random numbers: it would draw others")
+    devices = {one.device for one in [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]}
+    others = [one for one in devices if one.type != "cpu"]
+    refusal = KernelError(kernel, "cannot stand in for an op that draws random numbers: it would draw others")
+    if any(one.type in UNKNOWN_DRAWS for one in others):
+        raise refusal
+    before = _generator_states(others)
+    result = function(*args, **kwargs)
+    if not all(map(torch.equal, before, _generator_states(others))):
+        torch.set_rng_state(before[0])
+        for device, state in zip(others, before[1:], strict=True):
+            torch.get_device_module(device).set_rng_state(state, device)
+        raise refusal
     return result
+
+
+def _generator_states(devices: Sequence[torch.device]) -> list[torch.Tensor]:
+    """The states of the CPU's generator and of those of other devices."""
+    return [torch.get_rng_state(), *(torch.get_device_module(one).get_rng_state(one) for one in devices)]
 
 
 def inductor(op: str, *args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from . import moments
-from .precision import Gradients, Normalized, Sum, computing, plain_sum, reversed_sum, statistics_dtype
+from .device_statistics import saves_in_evaluation, statistics_dtype
+from .precision import Gradients, Normalized, Sum, computing, plain_sum, reversed_sum
 
 Tensor = torch.Tensor
 
@@ -156,10 +157,10 @@ def _followed(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
 
 
 def _saved_in_evaluation(input: Tensor, mean: Tensor, invstd: Tensor, kept: torch.dtype) -> tuple[Tensor, Tensor]:
-    """What the op saves in evaluation: nothing on the CPU, the running statistics elsewhere."""
-    if input.device.type in ("cpu", "lazy"):
-        return input.new_empty(0, dtype=kept), input.new_empty(0, dtype=kept)
-    return mean.to(kept), invstd.to(kept)
+    """What the op saves in evaluation: nothing on the CPU, the running statistics on CUDA."""
+    if saves_in_evaluation(input):
+        return mean.to(kept), invstd.to(kept)
+    return input.new_empty(0, dtype=kept), input.new_empty(0, dtype=kept)
 
 
 def _per_channel(values: Tensor, x: Tensor) -> Tensor:

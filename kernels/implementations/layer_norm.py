@@ -16,7 +16,8 @@ from functools import partial
 import torch
 
 from . import moments
-from .precision import Gradients, Normalized, Sum, computing, plain_sum, reversed_sum, statistics_dtype
+from .device_statistics import statistics_dtype
+from .precision import Gradients, Normalized, Sum, computing, plain_sum, reversed_sum
 
 Tensor = torch.Tensor
 

@@ -29,16 +29,6 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(computing(tensor.dtype))
 
 
-def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:
-    """The dtype of a normalization's statistics and parameter gradients.
-
-    On the CPU the one of the parameters, and without parameters the one of the input; elsewhere the one in
-    which ATen computes. Source: ATen/native/cpu/mixed_data_type.h."""
-    if x.device.type != "cpu":
-        return computing(x.dtype)
-    return next((one.dtype for one in parameters if one is not None), x.dtype)
-
-
 def autocast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
     """The tensors as autocast, where it is on, hands them to a product: all floating ones but float64 are cast."""
     device = next(one.device.type for one in tensors if one is not None)

@@ -1,0 +1,59 @@
+"""The statistics that normalizations save for their backward: in which dtype, and whether in evaluation at all.
+
+The CPU and CUDA have a rule each, and compilers go by them. Another device may have either, with its own kernels or
+with the CPU's behind it, so it is asked: once for each kind of tensors, by an input of one element.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from numdrift.harness.torch_private.compiling import is_traced
+
+from .precision import computing
+
+EMPTY_IN_EVALUATION = ("cpu", "lazy")
+"""Devices whose batch norm saves nothing in evaluation."""
+
+SETTLED = (*EMPTY_IN_EVALUATION, "cuda", "xla", "meta")
+"""Devices that are not asked."""
+
+
+def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:
+    """Return the dtype of a normalization's statistics and parameter gradients.
+
+    On the CPU it is the one of the parameters, and without parameters the one of the input; on CUDA, and in what is
+    traced, the one in which ATen computes. Source: ATen/native/cpu/mixed_data_type.h.
+    """
+    kind = x.device.type
+    of_parameters = next((one.dtype for one in parameters if one is not None), None)
+    if kind == "cpu":
+        return of_parameters or x.dtype
+    if kind in SETTLED or is_traced(x):
+        return computing(x.dtype)
+    return _dtype_on(kind, x.dtype, of_parameters)
+
+
+def saves_in_evaluation(x: torch.Tensor) -> bool:
+    """Whether batch norm in evaluation gives out its statistics."""
+    kind = x.device.type
+    if kind in SETTLED or is_traced(x):
+        return kind not in EMPTY_IN_EVALUATION
+    return _saves_on(kind)
+
+
+@functools.cache
+def _dtype_on(kind: str, dtype: torch.dtype, of_parameters: torch.dtype | None) -> torch.dtype:
+    weight = None if of_parameters is None else torch.ones(1, dtype=of_parameters, device=kind)
+    x = torch.ones((1, 1), dtype=dtype, device=kind)
+    mean: torch.Tensor = torch.ops.aten.native_layer_norm(x, [1], weight, weight, 1.0)[1]
+    return mean.dtype
+
+
+@functools.cache
+def _saves_on(kind: str) -> bool:
+    one = torch.ones(1, device=kind)
+    saved: torch.Tensor = torch.ops.aten.native_batch_norm(one.view(1, 1), one, one, one, one, False, 0.0, 1.0)[1]
+    return saved.numel() > 0
