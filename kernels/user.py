@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +27,14 @@ from .native.source import checked_path, user_source
 from .registry import ANY_DEVICE, FLOATING, Kernel
 
 DEVICES = (*ANY_DEVICE, "cpu", "cuda", "xpu", "hpu", "npu", "mps", "lazy", "xla")
+
+PLUGINS = "numdrift.devices"
+"""The group of entry points by which vendors name their devices."""
+
+
+def device_kinds() -> tuple[str, ...]:
+    """Return the devices that a kernel may name: torch's, and those of vendors that are installed."""
+    return (*DEVICES, *(point.name for point in entry_points(group=PLUGINS)))
 
 
 def user_kernel(op: str, path: Path) -> Kernel:
@@ -62,7 +71,7 @@ def user_kernel(op: str, path: Path) -> Kernel:
         target=f"{__name__}:load",
         source=_text(module, path, "SOURCE", identity),
         dtypes=_words(module, path, "DTYPES", FLOATING, FLOATING),
-        devices=_words(module, path, "DEVICES", ANY_DEVICE, DEVICES),
+        devices=_words(module, path, "DEVICES", ANY_DEVICE, device_kinds()),
         path=str(path),
     )
 

@@ -23,8 +23,9 @@ from numdrift.kernels.lab.sweep_result import KernelErrors, Zoom, zoom_on_worst
 from numdrift.kernels.lab.sweep_state import SweepProgress
 from numdrift.kernels.lab.sweep_subject import Subject, roundings, subject_of
 from numdrift.kernels.registry import built_in, op_name
-from numdrift.kernels.user import DEVICES
+from numdrift.kernels.user import device_kinds
 
+from ..backends.opened_device import OPENER, open_devices
 from ..errors import CollisionError, NotAvailable, UsageError, nearest
 from ..records.surroundings import cores
 
@@ -59,18 +60,7 @@ def checked(
     """Measure kernels of an op on sets of inputs; the rows, and what they are held against. Raises UsageError, and
     NotAvailable for a device that is not here."""
     subjects = _subjects(op, kernels, timeout)
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        known = nearest(device.partition(":")[0], DEVICES[1:])
-        raise UsageError(f"--device {device} is no device of torch; {known}") from None
-    if kind == "meta":
-        raise UsageError("--device meta computes nothing that could be measured")
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, ImportError, NotImplementedError):  # each backend raises another one
-        why = "there is none here, or this torch was built without it"
-        raise NotAvailable(f"--device {device}", why, "numdrift doctor says which modes work") from None
+    _open(device)
     names = parse_inputs(inputs) if inputs is not None else tuple(INPUT_SETS)
     if CAPTURED in names and recorded is None:
         raise UsageError("--inputs captured needs --captured RUN_OR_FILE")
@@ -84,6 +74,28 @@ def checked(
     operation = built_in().operation(op)
     rows = check(operation, subjects, cases, seed=seed, device=device, progress=progress)
     return rows, describe(operation, getattr(torch, dtype))
+
+
+def _open(device: str) -> None:
+    """Make this process one of the device that kernels are measured on, which may need a vendor's package.
+
+    Raises UsageError, and NotAvailable for a device that is not here.
+    """
+    try:
+        open_devices([device])
+        kind = torch.device(device).type
+    except RuntimeError:
+        known = nearest(device.partition(":")[0], device_kinds()[1:])
+        raise UsageError(f"--device {device} is no device of torch; {known}") from None
+    except NotAvailable as error:
+        raise NotAvailable(f"--device {device}", error.why, "numdrift doctor says which modes work") from None
+    if kind == "meta":
+        raise UsageError("--device meta computes nothing that could be measured")
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, ImportError, NotImplementedError):  # each backend raises another one
+        why = "there is none here, or this torch was built without it"
+        raise NotAvailable(f"--device {device}", why, "numdrift doctor says which modes work") from None
 
 
 def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
@@ -111,7 +123,7 @@ def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
     if not named:
         return Subjects([one for one in registry.kernels(op) if not one.on_request])
     known = [registry.kernel(op, name) for name in dict.fromkeys(names)]
-    return Subjects(known, tuple(files.values()), seconds)
+    return Subjects(known, tuple(files.values()), seconds, OPENER)
 
 
 @dataclass(frozen=True, slots=True)

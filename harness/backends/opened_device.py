@@ -15,12 +15,16 @@ from .mode_presence import require_here
 HOST = ("cpu", "meta")
 """Devices that every process has."""
 
+OPENER = f"{__name__}:open_devices"
+"""What a process calls that is to make devices ready and cannot import this module, which lies above its own."""
+
 
 def open_devices(devices: Iterable[str]) -> None:
     """Load what these devices need here, a vendor's package for one, by the modes that are named after them.
 
     Raises NotAvailable for a device that is not here, and whatever a plug-in raises.
     """
-    for kind in sorted({device.partition(":")[0] for device in devices}):
+    for device in sorted(set(devices)):
+        kind, numbered, _ = device.partition(":")
         if kind not in HOST and kind in registry.names():
-            require_here(ModeSpec(name=kind, base=kind))
+            require_here(ModeSpec(name=kind, base=kind, device=device if numbered else None))

@@ -56,12 +56,14 @@ class CheckRow:
 class Subjects:
     """What is to be measured: kernels of the registry by record, users' kernels by file.
 
-    A file's kernel has its stem as name, which no other has. `seconds` are for loading it, and for each case.
+    A file's kernel has its stem as name, which no other has. `seconds` are for loading it, and for each case; `opener`
+    is what makes a device ready in its process (see `IsolatedKernel`).
     """
 
     kernels: Sequence[Kernel]
     files: Sequence[Path] = ()
     seconds: float = SECONDS
+    opener: str = ""
 
     def __len__(self) -> int:
         return len(self.kernels) + len(self.files)
@@ -87,7 +89,9 @@ def check(
     with ExitStack() as stack:
         runs: dict[str, Run] = {one.name: partial(attempt, one, device=device) for one in subjects.kernels}
         for path in subjects.files:
-            isolated = IsolatedKernel(operation.name, path, device=device, seconds=subjects.seconds)
+            isolated = IsolatedKernel(
+                operation.name, path, device=device, seconds=subjects.seconds, opener=subjects.opener
+            )
             stack.enter_context(isolated)
             with suppress(NotAvailable):  # the rows say it
                 isolated.load()

@@ -1,8 +1,8 @@
 """A user's kernel in a process of its own, so that a crash of it is an answer and not the end of the lab.
 
-Both ends are here. `python -m numdrift.kernels.lab.isolation OP FILE DEVICE` is the process: it reads paths of saved
-calls from its standard input and answers each with one line of JSON. What the kernel prints goes to standard error,
-and it has nothing to read."""
+Both ends are here. `python -m numdrift.kernels.lab.isolation OP FILE DEVICE OPENER` is the process: it reads
+paths of saved calls from its standard input and answers each with one line of JSON. What the kernel prints goes to
+standard error, and it has nothing to read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import torch
 
 from numdrift.harness.errors import KernelError, NotAvailable, UsageError
 
-from ..registry import Kernel
+from ..registry import Kernel, load_target
 from ..user import user_kernel
 from .calls import LabCall, Output
 from .captured import flush_c
@@ -35,12 +35,16 @@ MORE_TIME = "--timeout SECONDS gives it more"
 
 
 class IsolatedKernel:
-    """The kernel of one op from a source file, called in another process, which is started when it is needed."""
+    """The kernel of one op from a source file, called in another process, which is started when it is needed.
 
-    def __init__(self, op: str, path: Path, *, device: str = "cpu", seconds: float = SECONDS) -> None:
+    `opener` is the `module:function` that makes devices ready there, called with a list of them; empty where torch has
+    the device by itself.
+    """
+
+    def __init__(self, op: str, path: Path, *, device: str = "cpu", seconds: float = SECONDS, opener: str = "") -> None:
         self.kernel = f"{op}={path}"
         self._path = path
-        self._arguments = [op, str(path), device]
+        self._arguments = [op, str(path), device, opener]
         self._seconds = seconds
         self._late = False
         self._process: subprocess.Popen[str] | None = None
@@ -142,7 +146,7 @@ class IsolatedKernel:
 # The process itself.
 
 
-def main(op: str, path: str, device: str) -> None:
+def main(op: str, path: str, device: str, opener: str) -> None:
     """Serve until standard input ends; an empty line asks only whether the file can be loaded."""
     # The pipes are moved away from 0 and 1 before the kernel's file is loaded: C code prints there, too.
     requests = os.fdopen(os.dup(0), encoding="utf-8")
@@ -154,6 +158,8 @@ def main(op: str, path: str, device: str) -> None:
     for line in requests:
         request, text = Path(line.strip()), ""
         try:
+            if kernel is None and opener:
+                load_target(opener)([device])
             kernel = kernel or user_kernel(op, Path(path))
             if line.strip():
                 calls = [LabCall(tuple(args), kwargs) for args, kwargs in torch.load(request, weights_only=True)]

@@ -1,6 +1,6 @@
 """A user's kernel tried on a small input, in a process of its own, since it may crash.
 
-python -m numdrift.kernels.lab.trial FILE OP RESULT writes to RESULT, as JSON, what came out; without an op
+python -m numdrift.kernels.lab.trial FILE OP RESULT OPENER writes to RESULT, as JSON, what came out; without an op
 (an empty text) only what the file exports.
 """
 
@@ -23,7 +23,7 @@ from ..expectation import Expectations, tensors_in
 from ..native import library
 from ..native.binding import KernelSignature, exported, signature_of
 from ..native.source import user_source
-from ..registry import ANY_DEVICE, Kernel, KernelRegistry
+from ..registry import ANY_DEVICE, Kernel, KernelRegistry, load_target
 from ..user import user_kernel
 from .arguments import generated, overloads
 from .calls import LabCall, Output, outputs, same, unwritten
@@ -51,8 +51,8 @@ class Trial:
     exit_code: int = 0
 
 
-def tried(path: Path, op: str) -> Trial:
-    """Load the file and, for an op, call its kernel for each dtype."""
+def tried(path: Path, op: str, opener: str = "") -> Trial:
+    """Load the file and, for an op, call its kernel for each dtype; for `opener` see `IsolatedKernel`."""
     try:
         if not op:
             found = tuple(exported(path, compile_library(user_source(path))))
@@ -64,7 +64,7 @@ def tried(path: Path, op: str) -> Trial:
         expects = signature.in_c(kernel.dtypes[0]) if kernel.native else signature.in_python()
         outcomes, warnings = [], []
         for dtype in kernel.dtypes:
-            outcome, warning = _outcome(kernel, signature, dtype)
+            outcome, warning = _outcome(kernel, signature, dtype, opener)
             outcomes.append((dtype, outcome))
             warnings += [warning] if warning else []
         return Trial(kernel.dtypes, expects, tuple(outcomes), tuple(dict.fromkeys(warnings)))
@@ -72,7 +72,7 @@ def tried(path: Path, op: str) -> Trial:
         return Trial(error=str(error), exit_code=error.exit_code)
 
 
-def _outcome(kernel: Kernel, signature: KernelSignature, name: str) -> tuple[str, str]:
+def _outcome(kernel: Kernel, signature: KernelSignature, name: str, opener: str) -> tuple[str, str]:
     """Call the kernel and the op on the same input: what came out, and a warning or nothing.
 
     Raises UsageError for a kernel that fails.
@@ -95,7 +95,11 @@ def _outcome(kernel: Kernel, signature: KernelSignature, name: str) -> tuple[str
     device = "cpu" if kernel.supports(name, "cpu") else kernel.devices[0]
     aten = KernelRegistry().kernel(op, "aten")
     try:
+        if opener:
+            load_target(opener)([device])
         wanted = attempt(aten, [call.on(device) for call in calls], device)
+    except NotAvailable as error:
+        return f"{not_tried}{error.why}", ""
     except (RuntimeError, AssertionError, ImportError, KernelError) as error:  # torch was built without the device
         return f"{not_tried}{_line(error, aten)}", ""
     try:
@@ -120,11 +124,14 @@ def _line(error: Exception, kernel: Kernel) -> str:
     return text.strip().splitlines()[0] if text.strip() else type(error).__name__
 
 
-def main(path: str, op: str, result: str) -> None:
-    Path(result).write_text(json.dumps(asdict(tried(Path(path), op))), encoding="utf-8")
+def main(path: str, op: str, result: str, opener: str = "") -> None:
+    Path(result).write_text(json.dumps(asdict(tried(Path(path), op, opener))), encoding="utf-8")
 
 
 # Calling a kernel as the op would be called, and refusing what the op would never do.
+
+NO_KERNEL = "Could not run 'aten::"
+"""How torch begins to say that it has no kernel of an op on a device."""
 
 
 def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[Output]]:
@@ -149,11 +156,17 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
         except NotAvailable:
             raise
         except Exception as error:
+            if isinstance(error, NotImplementedError) and str(error).startswith(NO_KERNEL):
+                raise NotAvailable(f"kernel {name}", str(error).partition(". ")[0]) from error
             lines = str(error).strip().splitlines()
             said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
             raise KernelError(name, f"raised {said}") from error
 
-        tensors, expected = list(tensors_in(result)), expectations.of(overload, given.args, given.kwargs)
+        try:
+            expected = expectations.of(overload, given.args, given.kwargs)
+        except NotImplementedError:
+            raise NotAvailable(f"kernel {name}", f"torch has no {kernel.op} on {device} to hold it against") from None
+        tensors = list(tensors_in(result))
         if len(tensors) != len(expected):
             raise KernelError(name, f"returned {len(tensors)} tensors, the op returns {len(expected)}")
         for position, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):

@@ -16,6 +16,7 @@ import click
 from numdrift.kernels.native.source import checked_path, user_source
 from numdrift.kernels.registry import built_in
 
+from ...backends.opened_device import OPENER
 from ...compiler import compile_library
 from ...errors import NumdriftError, UsageError
 from ..command_options import json_option
@@ -95,7 +96,7 @@ def _try(file: Path, op: str, seconds: float) -> dict[str, Any]:
         result = Path(folder) / "trial.json"
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "numdrift.kernels.lab.trial", str(file), op, str(result)],
+                [sys.executable, "-m", "numdrift.kernels.lab.trial", str(file), op, str(result), OPENER],
                 check=False,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from numdrift.kernels.lab.trial import tried
+from numdrift.harness.errors import NotAvailable
+from numdrift.kernels.lab.calls import LabCall
+from numdrift.kernels.lab.trial import attempt, tried
 from numdrift.kernels.native import library
 from numdrift.kernels.native.binding import signature_of
+from numdrift.kernels.registry import Kernel, built_in
 
 needs_compiler = pytest.mark.skipif(
     not library.status().startswith("native"), reason=f"no C compiler here: {library.status()}"
@@ -127,3 +130,21 @@ def test_the_example_is_a_call_of_the_op(op: str) -> None:
     result = signature.overload(*args, **kwargs)
     assert result.shape == (2, 3) and result.dtype == torch.float64
     assert list(signature.values(args, kwargs)) == [one.name for one in signature.arguments]
+
+
+def first_of(value: torch.Tensor, *rest: object) -> torch.Tensor:
+    return value
+
+
+def test_an_op_that_a_device_lacks_is_not_available() -> None:
+    q = torch.ones(1, 1, 4, 8)
+    kernel = Kernel("_scaled_dot_product_efficient_attention", "mine", "", "", f"{__name__}:first_of")
+    with pytest.raises(NotAvailable, match="torch has no _scaled_dot_product_efficient_attention on cpu"):
+        attempt(kernel, [LabCall((q, q, q, None, False), {})], "cpu")
+
+
+def test_a_kernel_that_needs_an_op_that_a_device_lacks_is_not_available() -> None:
+    op = "_scaled_dot_product_efficient_attention"
+    q = torch.ones(1, 1, 4, 8)
+    with pytest.raises(NotAvailable, match=f"Could not run 'aten::{op}' with arguments from the 'CPU' backend$"):
+        attempt(built_in().kernel(op, "aten"), [LabCall((q, q, q, None, False), {})], "cpu")
