@@ -143,8 +143,9 @@ def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
     requests = swap_requests(config.mode.kernel, config.mode.decompose)
     swaps = Swaps(requests, kernels, journal / frames.KERNELS if requests else None)
     if requests:
-        log.write("swaps", swaps=swaps.describe())
-        for text in swaps.notices():
+        accelerator = config.mode.accelerator
+        log.write("swaps", swaps=swaps.describe(accelerator))
+        for text in swaps.notices(accelerator):
             log.write("notice", step=0, text=text)
     if config.trace_kernels:
         trace = CallTrace(config.trace_kernels, journal.parent / "kernels", functools.partial(log.write, "kernel-call"))

@@ -11,7 +11,7 @@ from numdrift.harness.errors import NotAvailable
 from numdrift.harness.torch_private.dispatching import Overrides, dispatch_key, original_kernel
 
 from ..native import library
-from ..registry import ANY_DEVICE, KernelRegistry
+from ..registry import ANY_DEVICE, Kernel, KernelRegistry
 from .composites import WholeComposites
 from .counts import CountsFile, SwapCounts
 from .decompositions import SwappedDecompositions
@@ -89,8 +89,11 @@ class Swaps:
     def backward_ended(self) -> None:
         self.sites.backward_ended()
 
-    def describe(self) -> list[dict[str, str]]:
-        """Each swap as the manifest has it; `computed_by` says whether C code or torch operations compute it."""
+    def describe(self, accelerator: str | None = None) -> list[dict[str, str]]:
+        """Return each swap as the manifest has it; `computed_by` says whether C code or torch operations compute it.
+
+        `accelerator` is the device that the mode computes on, None for the CPU.
+        """
         return [
             {
                 "swap": str(swap.request),
@@ -98,14 +101,19 @@ class Swaps:
                 "kernel": swap.kernel.name,
                 "formula": swap.kernel.formula,
                 "source": swap.kernel.source,
-                "computed_by": library.status() if swap.kernel.native else "its own code",
+                "computed_by": _computed_by(swap.kernel, accelerator),
             }
             for swap in self._swaps
         ]
 
-    def notices(self) -> list[str]:
-        """What whoever reads the run should know: torch operations stand in for C code that cannot be had."""
+    def notices(self, accelerator: str | None = None) -> list[str]:
+        """Return what whoever reads the run should know: torch operations stand in for C code that cannot be had, or C
+        code of the user's computes on the CPU what an accelerator holds."""
         native = [swap for swap in self._swaps if swap.kernel.native]
+        if accelerator is not None:
+            there = f"its tensors are copied there from {accelerator}, and its result back"
+            own = [swap for swap in native if swap.kernel.needs_compiler]
+            return [f"{swap.request} is computed by C code on the CPU: {there}" for swap in own]
         if not native or library.is_native():
             return []
         return [f"{native[0].request} is computed by {library.status()}"]
@@ -170,3 +178,11 @@ class Swaps:
                     f"the kernel runs on {', '.join(swap.kernel.devices)}",
                     "choose another kernel, or a mode on that device",
                 )
+
+
+def _computed_by(kernel: Kernel, accelerator: str | None) -> str:
+    if not kernel.native:
+        return "its own code"
+    if accelerator is None:
+        return library.status()
+    return "C code on the CPU" if kernel.needs_compiler else f"torch formulas (its tensors are on {accelerator})"
