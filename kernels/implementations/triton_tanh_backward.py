@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -49,6 +50,9 @@ def tanh_backward(grad_output: torch.Tensor, output: torch.Tensor) -> torch.Tens
         raise NotAvailable("kernel tanh_backward=triton", f"it needs a GPU, not {grad_output.device}")
     g, y = (one.contiguous() for one in torch.broadcast_tensors(grad_output, output))
     result = torch.empty_like(g)
-    if result.numel():
-        _kernel[(triton.cdiv(result.numel(), BLOCK),)](g, y, result, result.numel(), BLOCK=BLOCK)
+    # Triton launches on the current GPU, which need not be the one that the tensors are on.
+    current = torch.cuda.device(g.device) if g.is_cuda else nullcontext()
+    with current:
+        if result.numel():
+            _kernel[(triton.cdiv(result.numel(), BLOCK),)](g, y, result, result.numel(), BLOCK=BLOCK)
     return result
