@@ -23,10 +23,11 @@ import torch
 
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import Tape
-from .examination import Examined, compared_results
+from .examination import Examined, compared_results, relative
 from .held_run import WorkerCalls
 from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
-from .setting_difference import SettingDifference, all_together, setting_differences
+from .judged_alone import LOCAL_FAULT
+from .setting_difference import SettingDifference, all_together, liberties, setting_differences
 from .step_memory import Memory
 from .storage_flow import SIDES, FlowNode, Side, other
 from .suspects import names_of
@@ -67,21 +68,26 @@ def blocks_by_setting(
     examined: Mapping[int, Examined],
     differences: Sequence[SettingDifference],
     calls: Mapping[Side, WorkerCalls],
+    narrower: Sequence[SettingDifference] = (),
 ) -> dict[int, SettingDifference]:
     """The blocks that a setting makes give other bits, each with that setting; `calls` are of the processes there are.
 
-    Each setting is tried alone, then all of them together.
+    Each setting is tried alone, then all of them together. Where two devices compute a block, `narrower` settings are
+    tried on that of side b: without the reason what was beyond rounding is within it.
     """
     tried = [*differences, *([all_together(differences)] if len(differences) > 1 else [])]
     candidates = {number for number, one in examined.items() if _is_candidate(pair, number, one)}
+    wide = {one for one in candidates if examined[one].roundings > LOCAL_FAULT and len(_devices(pair, one)) > 1}
+    looked = (candidates if tried else set()) | (wide if narrower else set())
     found: dict[int, SettingDifference] = {}
     with set_apart(pair.devices()):
         execution = MixtureExecution(pair, Mixture("b"))
-        for number in range(max(candidates, default=-1) + 1 if tried and calls else 0):
-            if number in candidates:
-                before = execution.memory.fork()
-                trials = _Trials(execution, number, before, calls)
+        for number in range(max(looked, default=-1) + 1 if calls else 0):
+            if number in looked:
+                trials = _Trials(execution, number, execution.memory.fork(), calls)
                 reason = next((one for one in tried if trials.is_reason(one)), None)
+                if reason is None and number in wide:
+                    reason = next((one for one in narrower if trials.is_nearer(one)), None)
                 if reason is not None:
                     found[number] = reason
             execution.run(number)
@@ -117,13 +123,29 @@ class _Trials:
             if side not in self._calls:
                 continue
             with suppress(Exception):  # an op may raise anything on values that are not its own
-                there = self._results(side, OtherwiseSet(self._calls[side], difference.values[other(side)]))
-                far = other(side)
-                if far not in self._plain:
-                    self._plain[far] = self._results(far, self._execution.pair.kernels[far])
-                if all(is_same(a.to(b.device, b.dtype), b) for a, b in zip(there, self._plain[far], strict=True)):
+                there, far = self._set(side, difference.values[other(side)]), self._as_it_is(other(side))
+                if all(is_same(a.to(b.device, b.dtype), b) for a, b in zip(there, far, strict=True)):
                     return True
         return False
+
+    def is_nearer(self, difference: SettingDifference) -> bool:
+        """Whether side b, without what its device may round more, comes so near to side a as rounding leaves it."""
+        with suppress(Exception):  # as above
+            without, given = self._set("b", difference.values["a"]), self._as_it_is("b")
+            apart = [
+                max(relative(a, b.to(a.device)) for a, b in zip(self._as_it_is("a"), results, strict=True))
+                for results in (without, given)
+            ]
+            return apart[1] > LOCAL_FAULT * apart[0]
+        return False
+
+    def _set(self, side: Side, settings: Mapping[str, Any]) -> list[torch.Tensor]:
+        return self._results(side, OtherwiseSet(self._calls[side], settings))
+
+    def _as_it_is(self, side: Side) -> list[torch.Tensor]:
+        if side not in self._plain:
+            self._plain[side] = self._results(side, self._execution.pair.kernels[side])
+        return self._plain[side]
 
     def _results(self, side: Side, kernels: Kernels) -> list[torch.Tensor]:
         pair, memory = self._execution.pair, self._before.fork()
@@ -152,9 +174,12 @@ def with_settings(
     specs = {side: sides[side].spec for side in SIDES}
     differences = setting_differences({side: sides[side].tape for side in SIDES}, specs)
     calls = {side: held.calls for side, held in sides.items() if held.calls is not None}
-    by_setting = blocks_by_setting(pair, examined, differences, calls)
+    narrower = liberties(sides["b"].tape, specs["b"]) if "b" in calls else []
+    by_setting = blocks_by_setting(pair, examined, differences, calls, narrower)
+    if not by_setting and not differences:
+        return list(causes)
     found, sites = list[Cause | SettingDifference](), dict[str, list[SwapSite]]()
-    for cause in causes if differences else ():
+    for cause in causes:
         left = []
         for site in cause.sites:
             reason = _reason(pair, examined, site, by_setting, differences) if not cause.inputs else None
@@ -168,7 +193,7 @@ def with_settings(
             found.append(replace(cause, sites=tuple(left)))
     return [
         _cause(pair, examined, one, sites[one.name], sides["a"].label) if isinstance(one, SettingDifference) else one
-        for one in (found if differences else causes)
+        for one in found
     ]
 
 
@@ -184,7 +209,7 @@ def _reason(
     reasons = {by_setting[one].name: by_setting[one] for one in flagged if one in by_setting}
     if len(reasons) == 1 and all(one in by_setting for one in flagged if examined[one].differs):
         return next(iter(reasons.values()))
-    if reasons or len({_device(pair, one) for one in flagged}) > 1:
+    if reasons or any(len(_devices(pair, one)) > 1 for one in flagged):
         return None
     chosen = {name for one in flagged for name in _chosen_by(pair, one, differences)}
     return next((one for one in differences if chosen.intersection(one.values["a"])), None)
@@ -202,10 +227,11 @@ def _chosen_by(pair: TapePair, number: int, differences: Sequence[SettingDiffere
                 yield name
 
 
-def _device(pair: TapePair, number: int) -> tuple[str, ...]:
+def _devices(pair: TapePair, number: int) -> set[str]:
+    """The devices that make what a block makes: of one that only one side has, its own."""
     slots = {side: pair.flows[side].tape.slots for side in SIDES}
     nodes = [(side, pair.flows[side].nodes[one]) for side in SIDES for one in pair.blocks[number].of(side)]
-    return tuple(sorted({slots[side][use.value.slot].device for side, node in nodes for use in node.made}))
+    return {slots[side][use.value.slot].device for side, node in nodes for use in node.made}
 
 
 def _cause(
@@ -220,8 +246,12 @@ def _cause(
     flagged.sort(key=lambda one: (PHASES.index(phase_of(pair, one)), one))
     ops = {side: tuple(dict.fromkeys(op for one in flagged for op in names_of(pair, one, side))) for side in SIDES}
     what = _what(pair, flagged)
-    said = f"{difference.name} is {difference.shown['b']}{_where(difference, 'b')}, "
-    said += f"{difference.shown['a']}{_where(difference, 'a')} in {reference}"
+    said = f"{difference.name} is {difference.shown['b']}{_where(difference, 'b')}"
+    if "a" in difference.shown:
+        said += f", {difference.shown['a']}{_where(difference, 'a')} in {reference}"
+    else:
+        what += " by more than rounding"
+        said += f": with {difference.swapped} they are within rounding of {reference}"
     ordered = tuple(sorted(sites, key=lambda site: site.lead))
     setting = SettingReason(difference, what)
     return Cause("setting", phase_of(pair, flagged[0]), ops, (f"{what} because {said}",), ordered, setting=setting)

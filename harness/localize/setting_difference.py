@@ -22,7 +22,8 @@ class SettingDifference:
     """A setting with two values: `name` is a key of a mode, or what a tape calls the setting. By side `values` are all
     settings that it stands for, `shown` its value in words, and `lines` the line of the script that set it, where one
     did. `stated` are the sides whose mode states it. `swapped` is what a mode states to have side a's value of it, and
-    of all others that differ: one that is off hides what others do."""
+    of all others that differ: one that is off hides what others do. Where both sides have one value, which acts on the
+    device of side b alone, `values` are of a setting without it for side a, and nothing is shown of that."""
 
     name: str
     values: Mapping[Side, Mapping[str, Any]]
@@ -50,6 +51,29 @@ def setting_differences(tapes: Mapping[Side, Tape], specs: Mapping[Side, str]) -
     found += [_difference(name, [name], tapes, ()) for name in left]
     swapped = ",".join(one.swapped for one in found if one.swapped)
     return [replace(one, swapped=swapped if one.swapped else "") for one in found]
+
+
+EXACTLY: Mapping[str, str] = {"tf32": "ieee", "reduced_precision_reduction": "off"}
+"""Keys of what an accelerator may round more than its dtypes do, with the value of their settings where it may not."""
+
+
+def liberties(tape: Tape, spec: str) -> list[SettingDifference]:
+    """What the device of side b may round more than the dtypes of its ops do, by the keys that forbid it."""
+    mode, found = _mode(spec), list[SettingDifference]()
+    for key, exact in EXACTLY.items():
+        values = {name: str(tape.settings.get(name, exact)).split() for name in SETTINGS_OF_KEY[key]}
+        values.pop("cudnn_tf32", None)  # a switch of what follows it
+        values = {name: parts for name, parts in values.items() if not all(same_value(one, exact) for one in parts)}
+        if not values:
+            continue
+        taken = {name: " ".join(parts) for name, parts in values.items()}
+        without = {name: " ".join([exact] * len(parts)) for name, parts in values.items()}
+        line = next((line for name in taken if (line := tape.set_at.get(name))), "")
+        shown = value_of_key(key, tape.settings) or "on"
+        stated: list[Side] = ["b"] if mode is not None and getattr(mode, key) is not None else []
+        lines: dict[Side, str] = {"b": line} if line and not stated else {}
+        found.append(SettingDifference(key, {"a": without, "b": taken}, {"b": shown}, lines, stated, f"{key}=off"))
+    return found
 
 
 def _mode(spec: str) -> ModeSpec | None:
@@ -100,11 +124,11 @@ def named_by(culprit: Culprit, difference: SettingDifference, what: str) -> Culp
     """The culprit as the setting that it is, with the line that set it in place of that of an op; `what` differs by
     it."""
     line = difference.lines.get("b") or difference.lines.get("a")
+    shown: dict[str, str] = dict(difference.shown.items())
     written: dict[str, Sequence[str]] = {
-        side: found for side in SIDES if (found := statements(difference.values[side])) is not None
+        side: found for side in difference.shown if (found := statements(difference.values[side])) is not None
     }
-    shown: dict[str, str] = {side: difference.shown[side] for side in SIDES}
-    lines: dict[str, str] = {side: difference.lines[side] for side in SIDES if side in difference.lines}
+    lines: dict[str, str] = dict(difference.lines.items())
     named = replace(
         culprit,
         setting=CulpritSetting(difference.name, what, shown, lines, written),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +52,35 @@ def halve(x: Tensor) -> Tensor:
 library.impl("halve", halve, "CPU")
 
 
-class Here(Worker):
-    """A process that is this one."""
+def product(x: Tensor, y: Tensor) -> Tensor:
+    """x @ y; on the device with 10 binary digits where TF32 is on."""
+    if ON_DEVICE and current_settings()["precision.cuda.matmul"] == "tf32":
+        x, y = (one.half().float() for one in (x, y))
+    return x @ y
 
-    def __init__(self, requests: Requests) -> None:
+
+library.define("product(Tensor x, Tensor y) -> Tensor")
+library.impl("product", product, "CPU")
+
+ON_DEVICE: list[str] = []
+"""The device that computes now; empty for the CPU."""
+
+
+class Here(Worker):
+    """A process that is this one, on another device."""
+
+    def __init__(self, requests: Requests, device: str = "") -> None:
         self.apart = False
         self.name = "here"
         self._requests = requests
+        self._device = device
 
     def _ask(self, fields: Mapping[str, Any], segments: Sequence[Tensor] = ()) -> Message:
-        return self._requests.answer(Message({**fields}, segments))
+        ON_DEVICE.extend([self._device] if self._device else [])
+        try:
+            return self._requests.answer(Message({**fields}, segments))
+        finally:
+            ON_DEVICE.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +98,12 @@ def as_before() -> Iterator[None]:
 
 
 def held(
-    folder: Path, label: str, make: Callable[[], Training], settings: Mapping[str, Any], spec: str = "cpu"
+    folder: Path,
+    label: str,
+    make: Callable[[], Training],
+    settings: Mapping[str, Any],
+    spec: str = "cpu",
+    device: str = "",
 ) -> Held:
     """A side: one step of a training, recorded with torch set so, and a process that executes its calls."""
     torch.manual_seed(0)
@@ -88,13 +113,17 @@ def held(
         for name in settings if "," not in spec else ():
             setting_lines.note(name, "/somewhere/train.py:12")
         with recorded() as recorder:
+            ON_DEVICE.extend([device] if device else [])
             training.step(recorder.watch)
+            ON_DEVICE.clear()
     tapes = folder / label / "tapes"
     tapes.mkdir(parents=True)
     write_tape(tape_file(tapes, 0), recorder.tape())
     config = RunConfig(__file__, parse_mode(spec), str(folder / label / "journal"))
-    worker = Here(Requests(config))
+    worker = Here(Requests(config), device)
     tape = read_tape(tape_file(tapes, 0))
+    if device:
+        tape = replace(tape, slots=tuple(replace(slot, device=device) for slot in tape.slots))
     return Held(tape, label, lambda: worker.digests(0), WorkerCalls(worker, 0), spec=f"{label}={spec}")
 
 
@@ -147,6 +176,22 @@ class Attending(Training):
         self.optimizer.zero_grad()
         q, k, v = (part.view(2, 6, 2, 4).transpose(1, 2) for part in self.model(self.x).chunk(3, -1))
         self.backward(F.scaled_dot_product_attention(q, k, v, is_causal=True).square().sum())
+        self.optimizer.step()
+
+
+class Multiplying(Training):
+    """Two products of the device's own."""
+
+    def __init__(self) -> None:
+        super().__init__(net := nn.Linear(16, 4), torch.optim.SGD(net.parameters(), lr=0.1))
+        self.x, self.y = torch.randn(8, 16), torch.randn(16, 16)
+
+    def work(self) -> None:
+        self.optimizer.zero_grad()
+        with torch.no_grad():
+            x = torch.ops.toysettings.product(self.x, self.y).tanh()
+            x = torch.ops.toysettings.product(x, self.y)
+        self.backward(self.model(x).square().mean())
         self.optimizer.step()
 
 
@@ -223,6 +268,25 @@ def test_the_kernel_of_attention_is_chosen_by_a_setting(tmp_path: Path) -> None:
         f"{name} is executed on one side alone because attention.flash is off (train.py"
     )
     assert culprit.swapped == "sdpa=any"
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_setting_that_acts_on_the_other_device_alone_is_what_rounds_too_much(stated: bool, tmp_path: Path) -> None:
+    # given a script that allows TF32, which the CPU has not
+    allowed = {"matmul_precision": "high", "precision.cuda.matmul": "tf32"}
+    a = held(tmp_path, "first", Multiplying, allowed)
+    # "cpu:0" stands for a device of which torch knows nothing else
+    spec = "cuda,matmul_precision=high,tf32=on" if stated else "cuda"
+    b = held(tmp_path, "second", Multiplying, allowed, spec, device="cpu:0")
+    found = found_in(a, b)
+    [culprit] = [one for one in found.culprits if one.kind == "setting"]
+    assert culprit.setting is not None and culprit.swapped == "tf32=off" and is_proven(culprit)
+    where = "by the mode" if stated else "(train.py:12)"
+    said = f"both calls of product differ by more than rounding because tf32 is on {where}: with tf32=off they are "
+    assert culprit.reasons == (f"{said}within rounding of first",)
+    # without TF32 there is nothing to be blamed for
+    plain = held(tmp_path, "third", Multiplying, {}, "cuda", device="cpu:0")
+    assert not found_in(a, plain).culprits
 
 
 def tapes(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Tape]:
