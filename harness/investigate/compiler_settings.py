@@ -1,4 +1,5 @@
-"""Which stage or setting of torch.compile the drift comes with: one step, executed with others of them.
+"""Which stage or setting of torch.compile, or setting of a device, the drift comes with: one step, executed with
+others of them.
 
 The process that holds the step compiles what dynamo captured there anew, calls it on what the step gave it, and
 executes everything else as it was recorded; compiled as it was it has to give the step's own bits first. Only where
@@ -7,7 +8,8 @@ that cannot be had is the script trained once more, up to the step, for each of 
 The stages are torch's own ladder (capture, autograd capture, decompositions, code generation); where the score rises
 from one to the next, that stage makes the drift. Where the mode differs from the reference in more than that it
 compiles (a variable, a kernel), the ladder begins with the mode without torch.compile: what differs there is not the
-compiler's. The settings are those of Inductor's code generation that change its rounding.
+compiler's. The settings are those of Inductor's code generation that change its rounding, for the CPU or for a device,
+and on a device those that choose kernels (`setting_axes`). An eager mode of a device has these alone.
 
     cpu 0, eager 0, aot_eager 0, aot_eager_decomp_partition 2, inductor 400      code generation makes the drift
     contract=fast 400, inductor.cpp.simdlen=1 3                                  without vectors it is gone
@@ -16,27 +18,26 @@ compiler's. The settings are those of Inductor's code generation that change its
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..drift.verdict import worst_of
 from ..errors import JournalError
-from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, Culprit
+from ..records.culprit import COMPILER_SETTING, COMPILER_STAGE, SETTING, Culprit
 from ..records.findings import CompilerScores
-from ..records.mode_spec import LADDER, PLAIN_KEYS, ModeSpec
+from ..records.mode_spec import ModeSpec
+from ..records.setting_keys import SETTING_KEYS
 from ..records.step_files import recompiled_folder
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import outcome_path, outcome_steps
+from ..torch_private.compiling import NO_OPTION
 from .evidence import PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
 from .ops import holding, once_more
 from .pair_scores import score_of, spec_of
 from .question import Inquiry, QuestionAnswer, mode_culprit, proven
-
-UNCOMPILED = "none"
-"""In place of a stage: the mode as it is, but for torch.compile."""
+from .setting_axes import UNCOMPILED, folder_name, is_inductor, variants_of
 
 STAGES = {
     "eager": "capture by dynamo",
@@ -44,23 +45,13 @@ STAGES = {
     "aot_eager_decomp_partition": "decomposition and partitioning",
     "inductor": "code generation",
 }
-SETTINGS = {
-    "contract": ("fast", "off"),
-    "emulate_casts": ("on", "off"),
-    "inductor.cpp.simdlen": ("1", "none"),
-    "inductor.max_fusion_size": ("1", "64"),
-    "inductor.split_reductions": ("off", "on"),
-    "inductor.pattern_matcher": ("off", "on"),
-}
-"""Each with the value that is not the default, and the default: contraction of a*b+c, eager's casts,
-vectors, fusion, reductions in parts, rewritten patterns."""
 
 
 class CompilerSettings:
     """The step with every other stage and setting: on request, and where no op could be named that makes the drift."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        """Not of a mode that Inductor does not compile: it has no settings."""
+        """Not of a mode on the CPU that Inductor does not compile: it has no settings."""
         pair = inquiry.pair
         unexplained = pair.verdict == "beyond-rounding" and not proven(pair.verdict, pair.culprits)
         specs = (spec_of(run) for run in (inquiry.evidence.b, inquiry.evidence.a))
@@ -71,7 +62,8 @@ class CompilerSettings:
             b, step = inquiry.evidence.b, inquiry.step
             variants = dict(variants_of(spec_of(b), spec_of(inquiry.evidence.a)))
             uncompiled = variants.pop(f"backend={UNCOMPILED}", None)
-            trained = _not_recompiled(laboratory, inquiry, variants)
+            compiled = is_inductor(spec_of(b))
+            trained = _not_recompiled(laboratory, inquiry, variants) if compiled else variants
             if uncompiled is not None:
                 # Without torch.compile there is nothing of it to execute. Where dynamo's graph, executed by eager
                 # kernels, is within rounding, so is the mode without it.
@@ -83,8 +75,8 @@ class CompilerSettings:
                 for text, spec in trained.items()
             ]
             if plans:
-                title = f"stages and settings of the compiler in step {step} of {b.manifest.label}"
-                laboratory.make(Round(title, plans))
+                what = "stages and settings of the compiler" if compiled else "settings of the device"
+                laboratory.make(Round(f"{what} in step {step} of {b.manifest.label}", plans))
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         found = settings_of(evidence)
@@ -120,9 +112,10 @@ def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[
         say(f"  {b.manifest.label}: {number} of {len(lacking)}, {text}")
         request = {"request": "recompile", "step": step, "mode": spec.to_json(), "name": folder_name(text)}
         answer = laboratory.held.ask(run, request)
-        if answer is None or "reason" in answer:
+        reason = "no answer came" if answer is None else str(answer.get("reason", ""))
+        if reason and NO_OPTION not in reason:  # a mode's own torch may lack what this one has
             failed[text] = spec
-            reasons.append("no answer came" if answer is None else str(answer["reason"]))
+            reasons.append(reason)
     for reason in dict.fromkeys(reasons):
         say(f"  {b.manifest.label}: {reason}; trained up to the step instead")
     return failed
@@ -132,54 +125,6 @@ def _recompiled(evidence: PairEvidence, text: str) -> list[tuple[RecordedRun, Pa
     """The runs whose process may have executed the step so, with the folder where the outcome would be."""
     runs = [run for run in (evidence.forced, *evidence.several("b", "held")) if run is not None]
     return [(run, recompiled_folder(run.path, folder_name(text))) for run in runs]
-
-
-def folder_name(text: str) -> str:
-    """What `KEY=VALUE` is called in the names of folders."""
-    return text.replace("=", ".")
-
-
-def variants_of(spec: ModeSpec, reference: ModeSpec) -> Iterator[tuple[str, ModeSpec]]:
-    """Every other stage and setting, as `KEY=VALUE`, and the mode with it."""
-    if spec.base != "compile" or spec.backend not in (None, "inductor"):
-        return
-    text = f"backend={UNCOMPILED}"
-    uncompiled = with_setting(spec, text)
-    if replace(uncompiled, name="", timeout=None) != replace(reference, name="", timeout=None):
-        yield text, uncompiled
-    for stage in LADDER[:-1]:
-        text = f"backend={stage}"
-        yield text, with_setting(spec, text)
-    for key, (other, default) in SETTINGS.items():
-        group, _, inner = key.partition(".")
-        current = spec.inductor.get(inner) if group == "inductor" else getattr(spec, key)
-        text = f"{key}={default if current == other else other}"
-        yield text, with_setting(spec, text)
-
-
-def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
-    """The mode with one of its keys changed, given as `KEY=VALUE`, or several, with commas between them."""
-    first, comma, others = text.partition(",")  # no value can hold a comma
-    if comma:
-        return with_setting(with_setting(spec, first), others)
-    key, _, value = text.partition("=")
-    group, _, inner = key.partition(".")
-    if group == "inductor":
-        return replace(spec, inductor={**spec.inductor, inner: value})
-    if key != "backend":
-        return ModeSpec.from_json({**spec.to_json(), key: PLAIN_KEYS[key](value)})
-    uncompiled = value == UNCOMPILED
-    return replace(  # a stage before Inductor, without what only Inductor understands
-        spec,
-        base=(spec.device or "cpu").partition(":")[0] if uncompiled else spec.base,
-        backend=None if uncompiled else value,
-        contract=None,
-        emulate_casts=None,
-        fallback_random=None,
-        inductor={},
-        decompose={},
-        kernel={key: value for key, value in spec.kernel.items() if "@" not in key},
-    )
 
 
 def settings_of(evidence: PairEvidence) -> CompilerScores | None:
@@ -235,8 +180,14 @@ def setting_sentences(found: CompilerScores | None, threshold: float) -> list[st
         listed = ", ".join(f"{text} {score:.3g}" for text, score in found.settings.items())
         gone = [text for text, score in found.settings.items() if score <= threshold < found.score]
         ending = f"; {' or '.join(gone)} takes the drift away" if gone else ""
-        said.append(f"step {step} by the compiler's settings: z {listed}{ending}")
+        whose = "settings of the device" if all(map(_of_kernels, found.settings)) else "the compiler's settings"
+        said.append(f"step {step} by {whose}: z {listed}{ending}")
     return said
+
+
+def _of_kernels(text: str) -> bool:
+    """Whether `KEY=VALUE` is a setting of kernels, whichever mode calls them."""
+    return text.partition("=")[0] in SETTING_KEYS
 
 
 def setting_culprits(
@@ -256,11 +207,12 @@ def setting_culprits(
     stage = f"{STAGES[beyond]} makes the drift: {said} is within rounding" if found.stages and not own else ""
     if score <= threshold:
         # Not the stage besides: to swap a stage out swaps out all that comes after it.
+        kernels = _of_kernels(text)
         return [
             mode_culprit(
-                kind=COMPILER_SETTING,
+                kind=SETTING if kernels else COMPILER_SETTING,
                 step=found.step,
-                name="torch.compile's code generation",
+                name=f"the setting {text.partition('=')[0]}" if kernels else "torch.compile's code generation",
                 reasons=[f"{text} takes the drift away", *([stage] if stage else [])],
                 before=found.score,
                 after=score,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..records.culprit import MARK_STEP, WAYS, Culprit
+from ..records.culprit import MARK_STEP, Culprit
 from ..records.findings import Verdict
 from ..records.localization_record import LeftOver, Localization
 from .evidence import PairEvidence
@@ -41,7 +41,7 @@ def accounted(
         return None, ""
     found = proven(verdict.word, culprits)
     taken_apart = [one for one in localized if not one.reason]
-    if found and all(one.kind in WAYS for one in found):
+    if found and all(one.is_way for one in found):
         return _of_a_way(found[0], localized)
     if not taken_apart:
         return None, _not_looked(evidence, verdict, scores, localized)

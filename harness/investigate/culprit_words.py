@@ -12,12 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..records.culprit import (
-    COMPILER_SETTING,
-    COMPILER_STAGE,
     KERNEL,
     LAYOUT,
     MARK_STEP,
-    PART,
     STRUCTURE,
     Culprit,
     Proof,
@@ -247,7 +244,7 @@ def _times(ratio: float | None) -> str:
 
 
 def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
-    if culprit.kind in (PART, COMPILER_STAGE, COMPILER_SETTING):
+    if culprit.is_way and culprit.kind != MARK_STEP:
         return proof.why
     came, went = proof.swap_in, proof.swap_out
     if culprit.kind == MARK_STEP:  # what helps is a policy of mark_step, another key, or in words: the stand-in

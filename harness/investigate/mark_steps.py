@@ -28,7 +28,6 @@ from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import outcome_steps, read_outcome
 from ..tape.op_names import draws
-from .compiler_settings import with_setting
 from .evidence import EvidenceFolder, PairEvidence
 from .executed_steps import is_of_another_step
 from .investigation_plan import InvestigationPlan
@@ -36,6 +35,7 @@ from .laboratory import Laboratory, Round, begun_in
 from .ops import known
 from .pair_scores import spec_of
 from .question import Inquiry, QuestionAnswer, mode_culprit
+from .setting_axes import with_setting
 
 BY_ITSELF = "execute=op"
 """The key of a mode that executes each op when it is called, and nothing again: tried where every policy does so."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records.mode_spec import WITHOUT_VALUES, ModeSpec
-from .compiler_settings import UNCOMPILED, with_setting
+from .setting_axes import UNCOMPILED, with_setting
 
 
 def stand_in(spec: ModeSpec) -> ModeSpec | None:

@@ -20,11 +20,11 @@ from ..records.experiment import Experiment
 from ..records.findings import Findings, TrainedWithout
 from ..records.mode_spec import ModeSpec
 from ..runs.recorded_run import RecordedRun
-from .compiler_settings import with_setting
 from .evidence import PairEvidence, evidence_for
 from .laboratory import Round, repeating
 from .pair_scores import spec_of
 from .question import proven
+from .setting_axes import with_setting
 
 MEMBERS = 4
 """Perturbed trainings that the envelope is made of where none were asked for."""

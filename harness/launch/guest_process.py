@@ -78,6 +78,8 @@ def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = F
     variables.pop("DEVICE", None)
     if spec.deterministic in ("on", "warn") and spec.accelerator is not None:
         variables.setdefault(*CUBLAS_WORKSPACE)
+    if spec.contract == "off" and spec.accelerator is not None:  # where Inductor leaves it to Triton's default
+        variables["TRITON_DEFAULT_FP_FUSION"] = "0"
     if spec.threads is not None:
         variables |= {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     return variables | dict(spec.env)

@@ -187,7 +187,12 @@ class Culprit:
     @property
     def is_of_kernel(self) -> bool:
         """Whether it is one op on the same values on both sides, of whose errors it can be told which is larger."""
-        return self.kind in (KERNEL, LAYOUT, SETTING)
+        return self.kind in (KERNEL, LAYOUT) or self.setting is not None
+
+    @property
+    def is_way(self) -> bool:
+        """Whether it is a way in which a mode executes, and not known by its ops, as a setting may be."""
+        return self.kind in WAYS or (self.kind == SETTING and self.setting is None)
 
     @property
     def is_wrong_by_itself(self) -> bool:

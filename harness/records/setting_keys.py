@@ -34,6 +34,25 @@ ACCELERATORS_ONLY: Mapping[str, str] = {
 ATTENTION_OF_CPU = ("math", "flash", "any")
 
 
+CUDA_AXES: Mapping[str, tuple[str, str]] = {
+    "tf32": ("off", "convolutions"),
+    "sdpa": ("math", "any"),
+    "cudnn": ("off", "on"),
+    "benchmark": ("off", "on"),
+    "reduced_precision_reduction": ("off", "on"),
+    "deterministic": ("on", "off"),
+}
+"""Keys that may change a kernel on a GPU, each with its value of least liberty, and the other one."""
+
+OTHER_AXES = {key: CUDA_AXES[key] for key in ("sdpa", "deterministic")}
+"""Those of a vendor's device, as far as torch sees to them."""
+
+
+def axes_of_device(device: str) -> Mapping[str, tuple[str, str]]:
+    """The keys that may change a kernel on a kind of accelerator."""
+    return CUDA_AXES if device == CUDA else OTHER_AXES
+
+
 def device_of(base: str, device: str | None) -> str:
     """The kind of device that a mode of this base and key `device` computes on."""
     return (device or registry.device(base)).partition(":")[0]

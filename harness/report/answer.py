@@ -224,8 +224,9 @@ def _deed(one: Culprit, pair: PairFindings) -> str:
             return f"executes {op} besides"
         return f"executes {_ops(theirs)} in place of {_ops(ours)}"
     if one.kind == SETTING and one.setting is not None:
-        mine, other = (f"{one.setting.name}={one.setting.values.get(side, '')}" for side in ("b", "a"))
-        return f"is set to {mine}, {pair.a} to {other}, by which {one.setting.what}"
+        values = {side: f"{one.setting.name}={value}" for side, value in one.setting.values.items()}
+        other = f", {pair.a} to {values['a']}" if "a" in values else ""
+        return f"is set to {values.get('b', one.setting.name)}{other}, by which {one.setting.what}"
     if one.kind == LAYOUT:
         return f"computes {op} from another memory layout{_exactness(one, pair).replace(' differently', '')}"
     if one.kind == KERNEL:
@@ -237,6 +238,7 @@ def _deed(one: Culprit, pair: PairFindings) -> str:
         MARK_STEP: "cuts its graphs elsewhere than the ops allow, at",
         COMPILER_STAGE: "is changed by torch.compile's stage",
         COMPILER_SETTING: "is changed by the compiler's setting",
+        SETTING: "is changed by",
     }
     return f"{names.get(one.kind, 'differs in')} {one.name or op}"
 
@@ -258,8 +260,8 @@ def _ops(names: Sequence[str]) -> str:
 
 
 def _where(one: Culprit) -> str:
-    if one.kind == SETTING:
-        return _at([one]) if one.setting is not None and one.setting.lines else ""
+    if one.setting is not None:
+        return _at([one]) if one.setting.lines else ""
     # parts of a Sequential are called by their numbers alone
     places = [f"module {place}" if place[:1].isdigit() else place for place in one.places if place]
     more = len(places) - NAMED

@@ -25,6 +25,8 @@ from ...torch_private.compiling import (
     set_inductor_options,
     undo_compile_in_place,
 )
+from ...torch_private.patches import Undo
+from ...torch_private.triton_numerics import contract_in_triton
 from ..eager.mode import EagerMode, require_device
 
 
@@ -39,6 +41,7 @@ class CompileMode:
         self._compiled_before = compiled_frames()
         self._compiled: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._left: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._undo: Undo = lambda: None
         self.device = self.eager.device = spec.device or "cpu"
 
     def require_here(self) -> None:
@@ -53,6 +56,7 @@ class CompileMode:
         if self.backend == "inductor":
             require_inductor(self.device)
             configure_inductor(self.spec)
+            self._undo = contract_on_device(self.spec)
         elif self.spec.inductor:
             raise UsageError(
                 f"mode {self.spec.name!r}: inductor.{next(iter(self.spec.inductor))} has no effect with backend "
@@ -115,6 +119,7 @@ class CompileMode:
         """Make the modules that were compiled here eager again."""
         for module in self._compiled:
             undo_compile_in_place(module)
+        self._undo()
         self.eager.leave()
 
     def adapter(self) -> Adapter:
@@ -137,6 +142,13 @@ def require_inductor(device: str) -> None:
     if kind != "cpu" and not has_inductor(kind):
         why = f"Inductor generates no code for {kind}"
         raise NotAvailable(f"torch.compile on {kind}", why, "add backend=aot_eager to the mode")
+
+
+def contract_on_device(spec: ModeSpec) -> Undo:
+    """Have code for a device contract a*b+c as a mode states it; gives the undo. C++ is `configure_inductor`'s."""
+    if spec.contract is None or spec.accelerator is None:
+        return lambda: None
+    return contract_in_triton(spec.contract == "fast")
 
 
 def configure_inductor(spec: ModeSpec) -> None:

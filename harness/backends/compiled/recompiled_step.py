@@ -21,13 +21,15 @@ import torch
 from ...records.mode_spec import INDUCTOR, ModeSpec
 from ...tape.compiled_graphs import CapturedGraph
 from ...tape.replay import executions, generator_state, given, set_generator_state
+from ...tape.stated_settings import put_stated
 from ...tape.step_kernels import executed_apart
+from ...tape.step_settings import settings_of_step
 from ...tape.storages import Storages
 from ...tape.tape import NotReplayable, Tape, View
 from ...torch_private.compiling import inductor_settings_kept
 from ...torch_private.probing import compile_captured
 from .captured_calls import BackwardCall, CapturedCall, CapturedCalls
-from .mode import configure_inductor
+from .mode import configure_inductor, contract_on_device
 
 Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a captured graph for these inputs."""
@@ -78,8 +80,8 @@ class RecompiledStep:
                     watch(regions[0].first)
                     end = regions[0].last
                     self._execute_region(regions.pop(0))
+                watch(one.position)
                 if one.position >= end:
-                    watch(one.position)
                     self._storages.take(one.call, executed_apart(one, *given(one.call, self._storages.tensor)))
                 # a region was executed whole where it began: its calls are skipped, and end what they ended
                 self._storages.free(one.ends)
@@ -160,6 +162,8 @@ def recompiled_as(spec: ModeSpec, tape: Tape, captured: CapturedCalls) -> dict[s
     """What a step gives with its captured graphs compiled as a mode states; what that leaves open is as Inductor is
     configured now. Raises NotReplayable, and what a compiler or an op raises."""
     backend = spec.backend or INDUCTOR
-    with inductor_settings_kept(spec.inductor):
+    with inductor_settings_kept(spec.inductor), settings_of_step({}), ExitStack() as stack:
         configure_inductor(spec)
+        stack.callback(contract_on_device(spec))
+        put_stated(spec)
         return RecompiledStep(tape, captured, lambda module, inputs: compile_captured(module, inputs, backend)).values()

@@ -4,26 +4,65 @@ from dataclasses import replace
 
 import pytest
 
-from numdrift.harness.investigate.compiler_settings import (
-    SETTINGS,
+from numdrift.harness.investigate.compiler_settings import setting_culprits, setting_sentences
+from numdrift.harness.investigate.culprit_words import lines_of
+from numdrift.harness.investigate.setting_axes import (
+    CPU_SETTINGS,
+    DEVICE_SETTINGS,
     UNCOMPILED,
-    setting_culprits,
-    setting_sentences,
+    has_option,
     variants_of,
     with_setting,
 )
+from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.records.findings import CompilerScores
 from numdrift.harness.records.mode_spec import LADDER, parse_mode
+from numdrift.harness.records.setting_keys import CUDA_AXES
 
 
 @pytest.mark.parametrize("text", ["compile", "compile,contract=fast", "c=compile,inductor.cpp.simdlen=1"])
 def test_every_other_stage_and_setting_is_a_mode(text: str) -> None:
     spec = parse_mode(text)
     found = dict(variants_of(spec, parse_mode("cpu")))
-    assert len(found) == len(LADDER) - 1 + len(SETTINGS)
+    assert len(found) == len(LADDER) - 1 + len(CPU_SETTINGS)
     assert spec not in found.values()
     assert all(parse_mode(str(one)) == one for one in found.values())
     assert len(set(map(str, found.values()))) == len(found)
+
+
+@pytest.mark.parametrize(
+    "text", ["compile,device=cuda", "compile,device=cuda,inductor.triton.cudagraphs=true,contract=off,tf32=off"]
+)
+def test_code_for_a_device_has_the_settings_of_a_device(text: str) -> None:
+    spec, reference = parse_mode(text), parse_mode("cuda")
+    found = {key: one for key, one in variants_of(spec, reference) if not key.startswith("backend=")}
+    names = {key.partition("=")[0] for key in found}
+    assert names <= {*DEVICE_SETTINGS, *CUDA_AXES} and "inductor.cpp.simdlen" not in names
+    # those that any torch has
+    assert {"contract", "emulate_casts", "inductor.triton.persistent_reductions", "tf32", "sdpa"} <= names
+    assert all(parse_mode(str(one)) == one != spec for one in found.values())
+    switched = {"inductor.triton.cudagraphs", "contract", "tf32"} if spec.inductor else set()
+    stated = {"inductor.triton.cudagraphs=off", "contract=fast", "tf32=convolutions"}
+    assert switched == set() or stated <= found.keys(), "what is so already is tried the other way"
+
+
+def test_an_eager_mode_of_a_device_has_the_settings_that_choose_kernels() -> None:
+    assert list(dict(variants_of(parse_mode("cuda"), parse_mode("cpu")))) == [
+        "tf32=off", "sdpa=math", "cudnn=off", "benchmark=off", "reduced_precision_reduction=off", "deterministic=on",
+    ]  # fmt: skip
+    assert list(dict(variants_of(parse_mode("xpu"), parse_mode("cpu")))) == ["sdpa=math", "deterministic=on"]
+    # a value that contradicts what the mode states is no other setting of it
+    found = dict(variants_of(parse_mode("cuda,matmul_precision=highest,tf32=off"), parse_mode("cpu")))
+    assert all(parse_mode(str(one)) == one for one in found.values())
+
+
+def test_an_option_that_torch_lacks_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert has_option("split_reductions", "off") and not has_option("split_reductions", "maybe")
+    assert not has_option("eager_numerics.of_the_future", "on")
+    spec = parse_mode("compile,device=cuda")
+    monkeypatch.setattr("numdrift.harness.investigate.setting_axes.has_option", lambda name, value: False)
+    found = dict(variants_of(spec, parse_mode("cuda")))
+    assert not [text for text in found if text.startswith("inductor.")] and "contract=off" in found
 
 
 @pytest.mark.parametrize("text", ["cpu", "lazy", "compile,backend=aot_eager"])
@@ -84,6 +123,17 @@ def test_capture_is_blamed_only_where_the_mode_without_the_compiler_is_known_to_
 def test_a_fault_that_the_mode_has_without_the_compiler_is_none_of_its_stages() -> None:
     stages = {UNCOMPILED: 400.0, "eager": 400.0, "aot_eager": 400.0, "aot_eager_decomp_partition": 400.0}
     assert setting_culprits(replace(NOTHING_HELPS, stages=stages), ("cpu", "compile"), 20.0, alike=False) == []
+
+
+def test_a_setting_of_kernels_is_a_culprit_of_its_own_kind() -> None:
+    found = CompilerScores(step=3, score=400.0, stages={}, settings={"tf32=off": 2.0, "cudnn=off": 390.0})
+    [culprit] = setting_culprits(found, ("cpu", "cuda"), 20.0)
+    assert (culprit.kind, culprit.name, culprit.swapped) == ("setting", "the setting tf32", "tf32=off")
+    assert culprit.is_way and culprit.is_proven and culprit.reasons == ["tf32=off takes the drift away"]
+    assert Culprit.from_json(culprit.to_json()).swapped == "tf32=off"
+    [said] = setting_sentences(found, 20.0)
+    assert said == "step 3 by settings of the device: z tf32=off 2, cudnn=off 390; tf32=off takes the drift away"
+    assert lines_of(culprit, "cpu", "cuda")[-1] == "z 400 as it is, 2 with tf32=off"
 
 
 def test_within_rounding_there_is_none_to_blame() -> None:

@@ -14,6 +14,7 @@ from numdrift.harness.backends.compiled.recompiled_step import recompiled_as
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.tape import compiled_graphs
 from numdrift.harness.tape.replay import is_same
+from numdrift.harness.tape.step_settings import settings_of_step
 from numdrift.harness.tape.tape import NotReplayable, Tape
 from numdrift.harness.torch_private.compiling import compile_in_place
 
@@ -79,6 +80,15 @@ def test_a_setting_gives_what_a_training_with_it_gives(recorded: Recorded) -> No
     found = recorded.recompiled(f"{INDUCTOR},inductor.cpp.simdlen=1")
     assert differing(found, recorded.trained("inductor", **{"cpp.simdlen": 1})) == []
     assert torch._inductor.config.cpp.simdlen != 1  # it is put back
+
+
+def test_a_setting_of_kernels_is_in_force_meanwhile(recorded: Recorded) -> None:
+    found = recorded.recompiled("compile,backend=eager,mkldnn=off")
+    assert torch.backends.mkldnn.enabled
+    with settings_of_step({"mkldnn": False}):
+        assert differing(found, recorded.trained("none")) == []
+    others = differing(found, recorded.trained("none"))
+    assert bool(others) is (recorded.kind == "images"), "convolutions are others without oneDNN"
 
 
 def test_a_graph_that_cannot_be_kept_is_compiled_and_its_step_is_not_compiled_anew(
