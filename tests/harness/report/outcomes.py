@@ -11,9 +11,11 @@ from numdrift.harness.records.culprit import (
     ARGUMENTS,
     KERNEL,
     LAYOUT,
+    SETTING,
     STRUCTURE,
     Culprit,
     CulpritScript,
+    CulpritSetting,
     Proof,
     SwappedIn,
     SwappedOut,
@@ -99,6 +101,36 @@ OUTCOMES: Mapping[str, PairFindings] = {
     "an op is executed besides": replace(
         FAULT, culprits=(cause(kind=STRUCTURE, op="aten._to_copy", ops={"a": (), "b": ("_to_copy",)}, places=(),
                                significance="beyond-rounding"),)
+    ),
+    "a setting, of which the drift is rounding": replace(
+        ROUNDING, b="plain", culprits=(
+            cause(kind=SETTING, op="aten.convolution", source="/home/somebody/train.py:9", swapped="mkldnn=on",
+                  reasons=("both calls of convolution differ because mkldnn is off (train.py:9), on in cpu",),
+                  setting=CulpritSetting("mkldnn", "both calls of convolution differ", {"a": "on", "b": "off"},
+                                         {"b": "/home/somebody/train.py:9"})),
+        ),
+    ),
+    "a setting that rounds more": replace(
+        FAULT, b="fast", culprits=(
+            cause(kind=SETTING, op="aten.mm", significance="beyond-rounding", swapped="tf32=convolutions",
+                  reasons=("all 72 matrix products differ because tf32 is on by the mode, convolutions in cuda",),
+                  setting=CulpritSetting("tf32", "all 72 matrix products differ", {"a": "convolutions", "b": "on"})),
+        ),
+    ),
+    "a setting that acts on one device": replace(
+        FAULT, b="cuda", culprits=(
+            cause(kind=SETTING, op="aten.convolution", significance="beyond-rounding", swapped="tf32=off",
+                  reasons=("all 4 calls of convolution differ by more than rounding because tf32 is convolutions",),
+                  setting=CulpritSetting("tf32", "all 4 calls of convolution differ by more than rounding",
+                                         {"b": "convolutions"})),
+        ),
+    ),
+    "a setting whose ops are not known": replace(
+        FAULT, b="cuda", culprits=(
+            cause(kind=SETTING, op=None, name="the setting sdpa", source=None, places=(), ops={"a": (), "b": ()},
+                  error_ulp={}, significance="beyond-rounding", swapped="sdpa=math",
+                  reasons=("sdpa=math takes the drift away",)),
+        ),
     ),
     "a fault without a proven cause": replace(FAULT, culprits=(), explained=None, unexplained="the step has no tape"),
     "drift that no rounding makes": replace(FAULT, score=float("inf"), culprits=(cause(significance="beyond-rounding"),)),
