@@ -40,9 +40,10 @@ Examples:
 \b
 A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
   bases  cpu, compile, lazy, xla, cuda, hpu, npu, mps, xpu
-  keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, mark_step,
-         execute, python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>], decompose.<op>,
-         inductor.<option>
+  keys   device, backend, dtype, threads, seed, contract, emulate_casts, fallback_random, draws,
+         mark_step, execute, python, timeout, env.<NAME>, kernel.<op>[@<module>][:<nth>],
+         decompose.<op>, inductor.<option>, and settings of kernels: tf32, matmul_precision, sdpa,
+         cudnn, mkldnn, benchmark, reduced_precision_reduction, deterministic
 """
 
 

@@ -36,7 +36,9 @@ class Mode(Protocol):
 
     A mode may have a method `adopt_function(function)`, which gives what it executes in place of a function
     that computes loss and gradients in one, and a method `require_here()`, which raises NotAvailable or UsageError if
-    this machine lacks the mode's device, package or backend. The tools ask it before anything is started.
+    this machine lacks the mode's device, package or backend. The tools ask it before anything is started. It may have
+    `device_settings`: by name what its device is set to that changes numbers, each as two functions, one that reads it
+    as a plain value and one that sets it.
     """
 
     device: str  # known before `prepare`: the script reads DEVICE at its first line

@@ -60,6 +60,7 @@ def help_of(*commands: str) -> tuple[str, ...]:
     return tuple(f"docs/reference/commands.md#{command}" for command in commands)
 
 
+TWO_SETTINGS = {"two_settings.py": "tests/e2e/scripts/two_settings.py"}
 TRAIN = {"train.py": STAND_IN}
 MODULE = {"package/train.py": STAND_IN}
 SAM = at("reproducers", "sam_tanh.py", "sam.py")
@@ -85,7 +86,7 @@ WALKS = (
         codes={"numdrift compare": AS_THE_PROCESSOR_HAS_IT},
     ),
     Walk("index", ("docs/index.md",), {**TRAIN, **SAM}),
-    Walk("run", guide("run"), {**TRAIN, "pkg/train.py": STAND_IN}),
+    Walk("run", guide("run"), {**TRAIN, **TWO_SETTINGS, "pkg/train.py": STAND_IN}),
     Walk(
         "adopt-your-script",
         guide("adopt-your-script", "frameworks"),
@@ -105,7 +106,7 @@ WALKS = (
     Walk(
         "investigate",
         guide("investigate"),
-        {**SAM, "redrawn.py": "tests/e2e/scripts/redrawn.py"},
+        {**SAM, **TWO_SETTINGS, "redrawn.py": "tests/e2e/scripts/redrawn.py"},
         codes={
             f"numdrift investigate reproducers/sam_tanh.py {PLANTED} -- --epochs 10": A_DRIFT,
             'numdrift investigate redrawn.py --mode cpu --mode "lazy,mark_step=step"': A_DRIFT,
