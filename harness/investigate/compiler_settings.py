@@ -30,14 +30,16 @@ from ..records.setting_keys import SETTING_KEYS
 from ..records.step_files import recompiled_folder
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import outcome_path, outcome_steps
-from ..torch_private.compiling import NO_OPTION
 from .evidence import PairEvidence
 from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory, Round, begun_in
 from .ops import holding, once_more
 from .pair_scores import score_of, spec_of
 from .question import Inquiry, QuestionAnswer, mode_culprit, proven
-from .setting_axes import UNCOMPILED, folder_name, is_inductor, variants_of
+from .setting_axes import UNCOMPILED, folder_name, is_inductor, is_possible, variants_of
+
+NO_OPTION = "has no such option"
+"""What a process says of an option that its own torch lacks."""
 
 STAGES = {
     "eager": "capture by dynamo",
@@ -60,7 +62,8 @@ class CompilerSettings:
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         for inquiry in inquiries:
             b, step = inquiry.evidence.b, inquiry.step
-            variants = dict(variants_of(spec_of(b), spec_of(inquiry.evidence.a)))
+            known_to_torch = (one for one in variants_of(spec_of(b), spec_of(inquiry.evidence.a)) if is_possible(*one))
+            variants = dict(known_to_torch)
             uncompiled = variants.pop(f"backend={UNCOMPILED}", None)
             compiled = is_inductor(spec_of(b))
             trained = _not_recompiled(laboratory, inquiry, variants) if compiled else variants

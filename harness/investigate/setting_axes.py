@@ -9,14 +9,14 @@ A setting is tried where torch has it, and never one that generates C++ for a de
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from typing import Any
 
 from ..errors import NotAvailable, UsageError
 from ..records.mode_spec import LADDER, PLAIN_KEYS, ModeSpec
 from ..records.setting_keys import axes_of_device, device_of, without_effect
-from ..torch_private.compiling import SWITCHES, inductor_option
 
 UNCOMPILED = "none"
 """In place of a stage: the mode as it is, but for torch.compile."""
@@ -80,20 +80,22 @@ def variants_of(spec: ModeSpec, reference: ModeSpec) -> Iterator[tuple[str, Mode
         current = spec.inductor.get(inner) if group == "inductor" else getattr(spec, key)
         value = default if current is not None and _meaning(current) == _meaning(other) else other
         variant = with_setting(spec, f"{key}={value}")
-        stated = without_effect(variant.to_json(), device_of(spec.base, spec.device))
-        if stated is None and (group != "inductor" or spec.accelerator is None or has_option(inner, value)):
+        if without_effect(variant.to_json(), device_of(spec.base, spec.device)) is None:
             yield f"{key}={value}", variant
 
 
-def _meaning(value: str) -> object:
-    return SWITCHES.get(value, value)
+def _meaning(value: str) -> str:
+    return {"true": "on", "false": "off"}.get(value, value)
 
 
-@cache
-def has_option(name: str, value: str) -> bool:
-    """Whether Inductor, as it is installed here, has an option that can have this value."""
+def is_possible(text: str, spec: ModeSpec) -> bool:
+    """Whether the torch that is installed here can have this stage or setting. Loads torch where it is to be asked."""
+    group, _, option = text.partition(".")
+    if group != "inductor" or spec.accelerator is None:  # any torch has the others
+        return True
+    compiling: Any = importlib.import_module("numdrift.harness.torch_private.compiling")
     try:
-        inductor_option(name, value)
+        compiling.inductor_option(*option.split("="))
     except (UsageError, NotAvailable):
         return False
     return True

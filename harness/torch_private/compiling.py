@@ -153,8 +153,6 @@ def draws_by_eager() -> bool:
 NUMERICS = ("cpp.enable_floating_point_contract_flag", "emulate_precision_casts", "fallback_random")
 """The options that `set_inductor_numerics` sets."""
 
-NO_OPTION = "torch._inductor.config has no such option"
-
 SWITCHES = {"on": True, "true": True, "off": False, "false": False}
 
 
@@ -175,7 +173,7 @@ def inductor_option(name: str, text: str) -> Any:
     if name not in known:
         close = difflib.get_close_matches(name, known, n=5, cutoff=0.4)
         hint = f"close to it are {', '.join(close)}" if close else "its source lists them"
-        raise UsageError(f"inductor.{name}: {NO_OPTION}; {hint}")
+        raise UsageError(f"inductor.{name}: torch._inductor.config has no such option; {hint}")
     wanted = config.get_type(name)
     kinds = typing.get_args(wanted) or (wanted,)  # of `bool | None` both
     # What the text may stand for, the narrowest type first: `1` is a number before it is a word.

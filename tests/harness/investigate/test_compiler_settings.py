@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from numdrift.harness.investigate.compiler_settings import setting_culprits, setting_sentences
+from numdrift.harness.errors import UsageError
+from numdrift.harness.investigate.compiler_settings import NO_OPTION, setting_culprits, setting_sentences
 from numdrift.harness.investigate.culprit_words import lines_of
 from numdrift.harness.investigate.setting_axes import (
     CPU_SETTINGS,
     DEVICE_SETTINGS,
     UNCOMPILED,
-    has_option,
+    is_possible,
     variants_of,
     with_setting,
 )
@@ -18,6 +19,7 @@ from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.records.findings import CompilerScores
 from numdrift.harness.records.mode_spec import LADDER, parse_mode
 from numdrift.harness.records.setting_keys import CUDA_AXES
+from numdrift.harness.torch_private.compiling import inductor_option
 
 
 @pytest.mark.parametrize("text", ["compile", "compile,contract=fast", "c=compile,inductor.cpp.simdlen=1"])
@@ -56,13 +58,14 @@ def test_an_eager_mode_of_a_device_has_the_settings_that_choose_kernels() -> Non
     assert all(parse_mode(str(one)) == one for one in found.values())
 
 
-def test_an_option_that_torch_lacks_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert has_option("split_reductions", "off") and not has_option("split_reductions", "maybe")
-    assert not has_option("eager_numerics.of_the_future", "on")
+def test_an_option_that_torch_lacks_is_not_tried() -> None:
     spec = parse_mode("compile,device=cuda")
-    monkeypatch.setattr("numdrift.harness.investigate.setting_axes.has_option", lambda name, value: False)
-    found = dict(variants_of(spec, parse_mode("cuda")))
-    assert not [text for text in found if text.startswith("inductor.")] and "contract=off" in found
+    possible = [text for text in DEVICE_SETTINGS if is_possible(f"{text}={DEVICE_SETTINGS[text][0]}", spec)]
+    assert {"contract", "emulate_casts", "inductor.split_reductions", "inductor.triton.cudagraphs"} <= {*possible}
+    assert not is_possible("inductor.split_reductions=maybe", spec)
+    assert not is_possible("inductor.eager_numerics.of_the_future=on", spec)
+    with pytest.raises(UsageError, match=NO_OPTION):  # as a process of another torch says it
+        inductor_option("eager_numerics.of_the_future", "on")
 
 
 @pytest.mark.parametrize("text", ["cpu", "lazy", "compile,backend=aot_eager"])
