@@ -123,15 +123,16 @@ class Exact:
             return outputs
 
 
-def exact_values(tape: Tape) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
-    """The watched values as double arithmetic gives them, on their devices, and the ops that were not executed in it.
+def exact_values(tape: Tape, device: str | None = None) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
+    """The watched values as double arithmetic gives them, on their own devices or on one, and the ops that were not
+    executed in it.
 
     Raises NotReplayable, and whatever an op raises on values that are not the recorded ones.
     """
     arithmetic, values = Exact(), dict[str, torch.Tensor]()
 
     def keep(name: str, value: torch.Tensor) -> None:
-        values[name] = value.clone()
+        values[name] = value.to(value.device if device is None else device, copy=True)
 
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # of what an op makes of integers and numbers
@@ -158,7 +159,7 @@ def write_exact(tape: Tape, path: Path) -> str | None:
     values: dict[str, torch.Tensor] = {}
     not_exact: tuple[str, ...] = ()
     try:
-        values, not_exact = exact_values(tape)
+        values, not_exact = exact_values(tape, "cpu")  # where they are written, and a device has no room for all
     except torch.OutOfMemoryError:
         facts["reason"] = OUT_OF_MEMORY
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones

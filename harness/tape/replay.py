@@ -181,11 +181,13 @@ def executions(tape: Tape) -> list[Computation]:
         chosen.append((position, call, operation))
         for view in (*views_in(call), *(one for one in call.outputs if isinstance(one, View))):
             last[view.slot] = position
-    # What is watched is read at a position of its own, so its slot is never let go.
-    kept = {watched.view.slot for watched in tape.watched}
+    # What is watched after the last call that reads it is never let go.
+    seen: dict[int, int] = {}
+    for watched in tape.watched:
+        seen[watched.view.slot] = max(watched.position, seen.get(watched.view.slot, 0))
     ends: dict[int, list[int]] = {}
     for slot, position in last.items():
-        if slot not in kept:
+        if seen.get(slot, 0) <= position:
             ends.setdefault(position, []).append(slot)
     return [
         Computation(position, call, operation, tuple(ends.get(position, ()))) for position, call, operation in chosen

@@ -47,9 +47,10 @@ class HeldSlots:
         if held == recorded.dtype:
             # A copy, for ops in place write into what they are given, and a tape is replayed many times.
             return data.to(recorded.device, copy=True).untyped_storage()
-        # A storage may end within an element: bytes behind the last whole one are no value.
+        # A storage may end within an element: bytes behind the last whole one are no value. It is converted here,
+        # as the device has no memory to spare for a second copy.
         whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
-        return whole.to(recorded.device).view(recorded.dtype).to(held).untyped_storage()
+        return whole.view(recorded.dtype).to(held).to(recorded.device).untyped_storage()
 
     def _dtype(self, view: View) -> torch.dtype:
         """The dtype that the view is held in. Parts of a complex number are as wide as its parts."""

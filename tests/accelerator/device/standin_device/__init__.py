@@ -4,6 +4,7 @@ These variables are read once, when the device is first used:
 
     STANDIN_COUNT         the number of devices, default 2
     STANDIN_EAGER         1: kernels run where they are launched, not at the next synchronization
+    STANDIN_LEDGER        a file in which all processes count what they keep of the memory, and the most it ever was
     STANDIN_LOST_AT       after so many launches the device is lost
     STANDIN_MEMORY        bytes of each device, default all that it can address
     STANDIN_UNREPEATABLE  1: sums over indices add in another order each time

@@ -24,7 +24,7 @@ using c10::CachingDeviceAllocator::DeviceStats;
 
 constexpr size_t PAGE = 4096;
 constexpr size_t ARENA = size_t{64} << 30;  // addresses of one device, in bytes
-constexpr size_t MOST_KEPT = size_t{1} << 30;  // bytes of freed blocks whose pages a device keeps
+constexpr size_t LEAST_KEPT = size_t{4} << 20;  // bytes of freed blocks whose pages a device keeps at any rate
 constexpr int UNFILLED = 0xFF;              // each byte of new memory: NaN in every floating-point type, -1 in integers
 
 char* device_begin = nullptr;
@@ -57,6 +57,8 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+int64_t most_bytes() { return std::min<int64_t>(settings().memory, ARENA); }
+
 struct Block {
   char* begin;
   bool backed;  // by pages of the system
@@ -82,7 +84,7 @@ class Allocator final : public c10::DeviceAllocator {
     char* block = take(device.index(), bytes);
     char* seen = static_cast<char*>(seen_by_kernels(block));
     enqueue([seen, bytes] { std::memset(seen, UNFILLED, bytes); });
-    if (kept(device.index()) > MOST_KEPT) {
+    if (keeps_too_much(device.index())) {
       give_back();
     }
     return {block, block, &release, device};
@@ -102,7 +104,8 @@ class Allocator final : public c10::DeviceAllocator {
 
  private:
   char* take(c10::DeviceIndex index, size_t bytes);
-  size_t kept(c10::DeviceIndex index);
+  char* placed(c10::DeviceIndex index, size_t size);
+  bool keeps_too_much(c10::DeviceIndex index);
   void give_back();
   static void release(void* block);
 };
@@ -113,17 +116,34 @@ auto& arenas = *new std::map<c10::DeviceIndex, Arena>;
 
 char* Allocator::take(c10::DeviceIndex index, size_t bytes) {
   map_once();
+  const size_t size = rounded(bytes);
+  if (char* block = placed(index, size)) {
+    return block;
+  }
+  give_back();  // what other processes keep may leave room for what is kept here for nothing
+  if (char* block = placed(index, size)) {
+    return block;
+  }
+  const auto limit = static_cast<size_t>(most_bytes());
+  const std::lock_guard<std::mutex> held(memory_lock);
+  DeviceStats& statistics = arenas[index].statistics;
+  statistics.num_ooms++;
+  const auto in_use = static_cast<size_t>(statistics.allocated_bytes[0].current);
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, false, "standin out of memory. Tried to allocate ", size, " bytes. standin:", int{index},
+      " has a total capacity of ", limit, " bytes of which ", limit - std::min(limit, in_use), " bytes are free.");
+}
+
+// A block of this size, or null where there is no memory for it.
+char* Allocator::placed(c10::DeviceIndex index, size_t size) {
   const std::lock_guard<std::mutex> held(memory_lock);
   Arena& arena = arenas[index];
-  const size_t size = rounded(bytes);
   const auto in_use = static_cast<size_t>(arena.statistics.allocated_bytes[0].current);
-  const auto limit = static_cast<size_t>(std::min<int64_t>(settings().memory, ARENA));
   const auto found = arena.freed.find(size);
-  if (in_use + size > limit || (found == arena.freed.end() && arena.used + size > ARENA)) {
-    arena.statistics.num_ooms++;
-    TORCH_CHECK_WITH(
-        OutOfMemoryError, false, "standin out of memory. Tried to allocate ", size, " bytes. standin:", int{index},
-        " has a total capacity of ", limit, " bytes of which ", limit - std::min(limit, in_use), " bytes are free.");
+  const bool backed = found != arena.freed.end() && found->second.backed;
+  if (in_use + size > static_cast<size_t>(most_bytes()) || (found == arena.freed.end() && arena.used + size > ARENA) ||
+      (has_ledger() && !backed && !write_to_ledger(static_cast<int64_t>(size), most_bytes()))) {
+    return nullptr;
   }
   Block block{device_begin + ARENA * static_cast<size_t>(index) + arena.used, false};
   if (found != arena.freed.end()) {
@@ -145,10 +165,12 @@ char* Allocator::take(c10::DeviceIndex index, size_t bytes) {
   return block.begin;
 }
 
-size_t Allocator::kept(c10::DeviceIndex index) {
+// A block serves its own size only, so what is kept is soon worth little: a quarter of what is in use at most.
+bool Allocator::keeps_too_much(c10::DeviceIndex index) {
   const std::lock_guard<std::mutex> held(memory_lock);
   const DeviceStats& statistics = arenas[index].statistics;
-  return static_cast<size_t>(statistics.reserved_bytes[0].current - statistics.allocated_bytes[0].current);
+  const int64_t in_use = statistics.allocated_bytes[0].current;
+  return statistics.reserved_bytes[0].current - in_use > in_use / 4 + static_cast<int64_t>(LEAST_KEPT);
 }
 
 // Gives the pages of the freed blocks back to the system, once all that may use them has run; their addresses stay.
@@ -163,6 +185,9 @@ void Allocator::give_back() {
           given.emplace_back(seen_by_kernels(block.begin), size);
           count_down(arena.statistics.reserved_bytes, size);
           count_down(arena.statistics.segment, 1);
+          if (has_ledger()) {
+            write_to_ledger(-static_cast<int64_t>(size), most_bytes());
+          }
         }
       }
     }

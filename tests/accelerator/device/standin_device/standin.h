@@ -52,6 +52,10 @@ void* seen_by_kernels(const void* address);
 c10::DeviceIndex device_of(const void* address);  // -1 for memory that is not the device's
 bool memory_in_use();
 
+// ledger.cpp: what all processes together keep of the device's memory.
+bool has_ledger();
+bool write_to_ledger(int64_t change, int64_t limit);  // false, and nothing is written, where more than the limit is kept then
+
 // pinned.cpp
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* address);
