@@ -166,7 +166,7 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
             raise ValueError(f"output {number} is missing")
         tensors[f"watched {number}"] = torch.empty(0) if given is None else given
     # Of a device whose package is not loaded here torch does not know the name: whoever replays it says where.
-    there = is_known({str(device) for _, device, _ in described["slots"]})
+    there = is_known({str(device) for _, device, _ in facts["tape"]["slots"]})
     tape = understood_tape(tensors, described, on_the_cpu=not there)
     tape = tape if there else placed(tape, "cpu")
     if facts["reason"] not in get_args(Reason):
