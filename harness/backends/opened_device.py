@@ -7,9 +7,14 @@ tapes it executes: it loads what their devices need, as the training did, and in
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+import torch
+
+from ..errors import NotAvailable
 from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
+from .eager.mode import require_device
 from .mode_presence import require_here
 
 HOST = ("cpu", "meta")
@@ -28,3 +33,16 @@ def open_devices(devices: Iterable[str]) -> None:
         kind, numbered, _ = device.partition(":")
         if kind not in HOST and kind in registry.names():
             require_here(ModeSpec(name=kind, base=kind, device=device if numbered else None))
+
+
+def on_own_device(spec: ModeSpec, local_rank: int) -> ModeSpec:
+    """The mode of one of several ranks, on the accelerator of its own that it has where there are several."""
+    device = spec.accelerator
+    if device is None or ":" in device:
+        return spec
+    try:
+        require_device(device)
+        count = torch.get_device_module(device).device_count()
+    except (NotAvailable, AttributeError, RuntimeError):
+        return spec  # which says itself what is lacking
+    return replace(spec, device=f"{device}:{local_rank % count}") if count > 1 else spec

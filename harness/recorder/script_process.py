@@ -18,6 +18,7 @@ from numdrift.kernels.swaps.engine import Swaps
 from numdrift.kernels.swaps.request import known_kernels, swap_requests
 from numdrift.kernels.swaps.trace import CallTrace
 
+from ..backends.opened_device import on_own_device
 from ..errors import NumdriftError
 from ..hooks.mode_protocol import ScriptFacts
 from ..observers.variation import shift_seeds
@@ -47,7 +48,8 @@ def run(config: RunConfig, shared: str = "") -> int:
     ranks = {"rank": config.rank, "world_size": config.world_size} if config.world_size > 1 else {}
     log.write("start", schema=frames.JOURNAL_SCHEMA, pid=os.getpid(), **ranks)
     log.write("files", own=bool(config.files.folders) and not shared, why=shared)
-    mode = registry.load(config.mode.base)(config.mode)
+    spec = config.mode if config.world_size == 1 else on_own_device(config.mode, int(os.environ["LOCAL_RANK"]))
+    mode = registry.load(spec.base)(spec)
     os.environ.setdefault("DEVICE", mode.device)
     variables = numeric_variables()  # as they were given: a backend that is started sets some of its own
     code = compile(Path(config.script).read_bytes(), config.script, "exec")

@@ -1,6 +1,6 @@
 """Scripts of several processes: the collectives that their mode has, and what their wrappers hold.
 
-Where a mode runs on the CPU its collectives are gloo's, whatever accelerator the script was written for.
+Whatever accelerator a script was written for, its collectives are those of the mode's device: gloo's on the CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ..errors import NotAvailable
 from ..records.adoption_facts import AdoptionFacts
+from ..records.mode_spec import WITHOUT_VALUES
 from ..torch_private.patches import Patches, Undo
 
 ACCELERATORS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
@@ -37,18 +39,22 @@ script that has destroyed its group and returns from the function that holds its
 
 
 def install(device: str, facts: AdoptionFacts) -> Undo:
-    """Have collectives and meshes that the script asks for on an accelerator be on the CPU, where the mode
-    runs there; gives the undo."""
-    patches = Patches("collectives on the CPU")
-    if device.partition(":")[0] != "cpu" or not torch.distributed.is_available():
+    """Have collectives and meshes that the script asks for on an accelerator be on the mode's device; gives the undo.
+
+    A script that runs on CUDA is left as it is.
+    """
+    kind = device.partition(":")[0]
+    patches = Patches(f"collectives of {kind}")
+    if kind in ("cuda", *WITHOUT_VALUES) or not torch.distributed.is_available():
         return patches.undo
 
-    def on_the_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
+    def on_the_device(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def make(device_type: str, *args: Any, **kwargs: Any) -> Any:
-            if device_type != "cpu":
-                facts.note("device", f"a device mesh of {device_type} is of cpu in this mode")
-            return original("cpu", *args, **kwargs)
+            if device_type not in ("cpu", kind):
+                facts.note("device", f"a device mesh of {device_type} is of {kind} in this mode")
+                device_type = kind
+            return original(device_type, *args, **kwargs)
 
         return make
 
@@ -69,9 +75,9 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
 
     distributed: Any = torch.distributed
     replaced: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-        "init_process_group": functools.partial(_with_gloo, place=0, facts=facts),
-        "new_group": functools.partial(_with_gloo, place=2, facts=facts),
-        "init_device_mesh": on_the_cpu,
+        "init_process_group": functools.partial(_with_backend, place=0, kind=kind, facts=facts),
+        "new_group": functools.partial(_with_backend, place=2, kind=kind, facts=facts),
+        "init_device_mesh": on_the_device,
     }
     # torch gives the same function out under several modules, and a script may take it from any of them.
     others = [sys.modules.get(f"torch.distributed.{one}") for one in ("device_mesh", "tensor", "distributed_c10d")]
@@ -85,23 +91,34 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
     return patches.undo
 
 
-def gloo_for(backend: str) -> str:
-    """What stands for a backend on the CPU: `nccl` and `cpu:gloo,cuda:nccl` are gloo, `mpi` stays."""
-    for part in backend.lower().split(","):
-        device, _, name = part.strip().rpartition(":")
-        if device == "cpu" or (not device and name not in ACCELERATORS):
-            return name
-    return "gloo"
+def backend_on(kind: str, asked: str) -> str:
+    """What stands for a backend in a mode of a kind of device: on the CPU `nccl` and `cpu:gloo,cuda:nccl` are gloo, on
+    another device its own for what lies there. `mpi` stays. Raises NotAvailable for a device without collectives."""
+    parts = [part.strip().rpartition(":")[::2] for part in asked.lower().split(",")]
+    whole = next((name for device, name in parts if not device), None)
+    if whole is not None and whole not in (*ACCELERATORS, "gloo"):
+        return whole
+    on_host = next((name for device, name in parts if device == "cpu"), "gloo")
+    if kind == "cpu":
+        return on_host
+    try:
+        own: str = torch.distributed.get_default_backend_for_device(kind)
+    except (ValueError, AttributeError) as error:
+        raise NotAvailable(
+            f"collectives of the device {kind!r}", "torch.distributed has no backend for it", "leave --nproc out"
+        ) from error
+    host_too = whole == "gloo" or any(device == "cpu" for device, _ in parts)
+    return f"cpu:{on_host},{kind}:{own}" if host_too else own
 
 
-def _with_gloo(original: Callable[..., Any], place: int, facts: AdoptionFacts) -> Callable[..., Any]:
+def _with_backend(original: Callable[..., Any], place: int, kind: str, facts: AdoptionFacts) -> Callable[..., Any]:
     """A function that makes a process group; `place` is where its argument `backend` stands."""
 
     @functools.wraps(original)
     def make(*args: Any, **kwargs: Any) -> Any:
         given = args[place] if len(args) > place else kwargs.get("backend")
         kwargs.pop("device_id", None)
-        if isinstance(given, str) and (chosen := gloo_for(given)) != given.lower():
+        if isinstance(given, str) and (chosen := backend_on(kind, given)) != given.lower():
             facts.note("device", f"{given} is {chosen} in this mode")
             if len(args) > place:
                 args = (*args[:place], chosen, *args[place + 1 :])

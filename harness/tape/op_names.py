@@ -51,6 +51,7 @@ NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_a
 """Of the ops by which torch's process groups speak to one another."""
 
 UNREPLAYED = "ops of several ranks are not replayed; the verdict stands on the rank-by-rank comparison"
+PYTHON_GROUP = f"the process group is a class in Python, whose collectives are no ops: {UNREPLAYED}"
 SHARDED = f"the step computes with sharded tensors: {UNREPLAYED}"
 
 

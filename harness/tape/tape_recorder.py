@@ -18,7 +18,7 @@ from ..torch_private.dispatching import (
 )
 from .call_log import CallLog, CallValues, NotedCall, raising
 from .compiled_graphs import CapturedGraph, CompiledGraph, Unrolled, Unroller
-from .op_names import NAMESPACES, SHARDED, unreplayed
+from .op_names import NAMESPACES, PYTHON_GROUP, SHARDED, unreplayed
 from .op_places import StepPlaces, owners_of
 from .origin import StepFrames, script_frames
 from .random_calls import RandomCalls
@@ -71,6 +71,8 @@ class TapeRecorder:
         self._frames = StepFrames(script)
 
     def start(self) -> None:
+        if is_group_in_python():  # what it receives would pass for data of the step
+            self.give_up(PYTHON_GROUP)
         self._settings, self._set_at = current_settings(), dict(setting_lines.known)
         self._places = StepPlaces(modules=self._modules)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
@@ -241,3 +243,11 @@ class TapeRecorder:
 def is_off_tape(operation: Any) -> bool:
     """Whether a call of the dispatcher's computes nothing that a tape would have to hold."""
     return operation.namespace in OFF_TAPE or operation.name().partition(".")[0] in NAMES_ONLY
+
+
+def is_group_in_python() -> bool:
+    """Whether the process group of the script is of a class that is written in Python."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return False
+    return type(distributed.group.WORLD) is not distributed.ProcessGroup

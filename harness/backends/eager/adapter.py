@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 class EagerAdapter:
     """Of a device that is given its operators one by one; what executes them later differs in a few members."""
 
-    name = "eager"
+    name = ""
+    """Of eager execution it is the device's."""
+
     instruction_set = "aten"
     executes_at_once = True
     settle: Settle = staticmethod(nothing_pending)
@@ -41,6 +43,7 @@ class EagerAdapter:
 
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
+        self.name = self.name or spec.accelerator or "eager"
 
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__}

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from numdrift.harness.errors import NotAvailable
 from numdrift.harness.launch.running_process import free_port, rank_variables
 from numdrift.harness.records.adoption_facts import AdoptionFacts
-from numdrift.harness.script.parallel import gloo_for, install, let_go, plain_name, wrapper_paths
+from numdrift.harness.script.parallel import backend_on, install, let_go, plain_name, wrapper_paths
 from numdrift.harness.tape.op_names import UNREPLAYED, unreplayed
 from numdrift.harness.tape.shards import is_sharded, local_tensor, shard_of
 
@@ -28,7 +29,28 @@ from numdrift.harness.tape.shards import is_sharded, local_tensor, shard_of
     ],
 )
 def test_the_backend_on_the_cpu(asked: str, given: str) -> None:
-    assert gloo_for(asked) == given
+    assert backend_on("cpu", asked) == given
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("nccl", "vendors"),
+        ("gloo", "cpu:gloo,xpu:vendors"),
+        ("mpi", "mpi"),
+        ("cpu:gloo,cuda:nccl", "cpu:gloo,xpu:vendors"),
+        ("cuda:nccl,cpu:mpi", "cpu:mpi,xpu:vendors"),
+        ("cuda:nccl", "vendors"),
+    ],
+)
+def test_the_backend_on_an_accelerator(asked: str, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "get_default_backend_for_device", lambda device: "vendors")
+    assert backend_on("xpu", asked) == given
+
+
+def test_an_accelerator_without_collectives_is_told() -> None:
+    with pytest.raises(NotAvailable, match=r"collectives of the device 'meta'.*no backend for it"):
+        backend_on("meta", "nccl")
 
 
 @pytest.mark.parametrize(

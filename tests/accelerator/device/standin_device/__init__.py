@@ -14,11 +14,12 @@ import torch
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
 from . import _device as _device  # the compiled part, which registers the device with torch
-from . import device_module
+from . import collectives, device_module
 
 rename_privateuse1_backend("standin")
 torch._register_device_module("standin", device_module)
 generate_methods_for_privateuse1_backend(for_storage=True)
+collectives.register()
 
 
 def load() -> None:
