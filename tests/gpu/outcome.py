@@ -1,0 +1,116 @@
+"""What became of each row, and the file that keeps it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row's result: what was expected and found, and in words what is `wrong` ("" where nothing is) or why it was
+    `skipped`. `bare` are keys of the plain trainings that its seconds are held against, `within` how many times as many
+    and how many more they may be. `details` are numbers for the page."""
+
+    name: str
+    group: str
+    what: str
+    modes: Sequence[str]
+    expected: str = ""
+    found: str = ""
+    expected_cause: str = ""
+    cause: str = ""
+    seconds: float = 0.0
+    bare: Sequence[str] = field(default_factory=list)
+    within: Sequence[float] = field(default_factory=list)
+    wrong: str = ""
+    skipped: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def late(self, bare: Mapping[str, float]) -> str:
+        """Say that it took longer than it may; "" where it did not, or where that is not known."""
+        if not self.within or self.skipped or not set(self.bare) <= bare.keys():
+            return ""
+        times, more = self.within
+        allowed = times * sum(bare[key] for key in self.bare) + more
+        return f"took {self.seconds:.0f} s, at most {allowed:.0f} s are allowed" if self.seconds > allowed else ""
+
+    def problem(self, bare: Mapping[str, float]) -> str:
+        return "; ".join(filter(None, [self.wrong, self.late(bare)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Everything that a run of the list has found. `machine` are facts by name, `bare` seconds of plain trainings."""
+
+    machine: Mapping[str, str]
+    rows: Sequence[Outcome] = ()
+    bare: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    schema: int = SCHEMA
+
+    @property
+    def is_as_expected(self) -> bool:
+        return not any(row.problem(self.bare) for row in self.rows)
+
+    def count(self) -> str:
+        """Say how many rows there are of each kind."""
+        skipped = sum(bool(row.skipped) for row in self.rows)
+        wrong = sum(bool(row.problem(self.bare)) for row in self.rows)
+        right = len(self.rows) - skipped - wrong
+        return f"{right} rows as expected, {wrong} not, {skipped} skipped, {self.seconds:.0f} s"
+
+    def save(self, path: Path) -> None:
+        """Write all of it at once, so that no reader ever sees a half of it."""
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        part.replace(path)
+
+
+def read_results(path: Path) -> Results:
+    """Raises SystemExit for a file that is none of ours."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["schema"] != SCHEMA:
+            raise ValueError(f"schema {content['schema']}")
+        return Results(**{**content, "rows": [Outcome(**row) for row in content["rows"]]})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"scripts/gpu: {path} holds no results of this list: {error}") from None
+
+
+class ResultsFile:
+    """Results that grow: each row is in the file as soon as it is done."""
+
+    def __init__(self, path: Path, machine: Mapping[str, str]) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._results = Results(machine)
+        self._results.save(path)
+
+    @property
+    def results(self) -> Results:
+        with self._lock:
+            return self._results
+
+    def add(self, row: Outcome, seconds: float) -> None:
+        with self._lock:
+            self._put(seconds, rows=[*self._results.rows, row])
+
+    def add_bare(self, key: str, took: float, seconds: float) -> None:
+        with self._lock:
+            self._put(seconds, bare={**self._results.bare, key: took})
+
+    def order(self, names: Sequence[str], seconds: float) -> None:
+        """Put the rows into the order of the list."""
+        with self._lock:
+            self._put(seconds, rows=sorted(self._results.rows, key=lambda row: names.index(row.name)))
+
+    def _put(self, seconds: float, **changes: Any) -> None:
+        self._results = replace(self._results, seconds=seconds, **changes)
+        self._results.save(self._path)

@@ -1,0 +1,108 @@
+"""The page that documents a run of the list on a GPU, from its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .outcome import Outcome, Results
+from .rows import FAULT, NONFINITE, OTHER, REPRODUCER, SETTING, TRAINING
+from .shown import modes_of, seconds_of
+
+HEADINGS = {
+    REPRODUCER: "Reproducers",
+    TRAINING: "Other trainings",
+    FAULT: "Planted faults",
+    SETTING: "Settings as causes",
+    NONFINITE: "What is not finite",
+}
+
+HEAD = """# On a GPU
+
+`scripts/gpu` runs a fixed list on `cuda` and on torch.compile for CUDA, in one command, where there is a GPU and no network. Measured
+on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores, up to {jobs} investigations side by side;
+this page is what the command wrote. {count}.
+
+The scripts of our own in `tests/gpu/trainings` say `cuda` where people say it, and train in mode `cpu` all the same. *Seconds* are
+those of the whole command; in brackets how many times those of the bare trainings of its modes that is, and what these took, with
+Inductor's cache warm. All of it shares one GPU and its processors, the bare trainings too.
+"""
+
+INVESTIGATED = "| what | modes | verdict | first cause | seconds | as expected |\n|---|---|---|---|--:|---|"
+MEASURED = "| what | modes | expected | found | seconds | as expected |\n|---|---|---|---|--:|---|"
+
+
+def page(results: Results) -> str:
+    """Return the page in Markdown."""
+    return "\n".join(parts(results)).rstrip() + "\n"
+
+
+def parts(results: Results) -> Iterator[str]:
+    """Yield the page piece by piece."""
+    machine = results.machine
+    gpu = (
+        f"one {machine['gpu']} (driver {machine['driver']}, {machine['gpu memory']})"
+        if "gpu" in machine
+        else machine["device"]
+    )
+    count = results.count()
+    yield HEAD.format(**{**machine, "gpu": gpu, "count": f"{count[0].upper()}{count[1:]}"})
+    for group, heading in HEADINGS.items():
+        rows = of_group(results, group)
+        if rows:
+            yield f"## {heading}\n\n{INVESTIGATED}"
+            yield from (investigated(row, results) for row in rows)
+            yield ""
+    rows = of_group(results, OTHER)
+    if rows:
+        yield f"## Beside investigations\n\n{MEASURED}"
+        yield from (measured(row, results) for row in rows)
+        yield ""
+    yield from wrong(results)
+    yield from skipped(results)
+
+
+def of_group(results: Results, group: str) -> Sequence[Outcome]:
+    """Return the rows of a group that were not skipped."""
+    return [row for row in results.rows if row.group == group and not row.skipped]
+
+
+def investigated(row: Outcome, results: Results) -> str:
+    return _cells(row.what, _modes(row), row.found, row.cause or "none", seconds_of(row, results), _holds(row, results))
+
+
+def measured(row: Outcome, results: Results) -> str:
+    return _cells(row.what, _modes(row), row.expected, row.found, seconds_of(row, results), _holds(row, results))
+
+
+def wrong(results: Results) -> Iterator[str]:
+    """Yield what is not as expected, each with what is wrong."""
+    found = [(row, problem) for row in results.rows if (problem := row.problem(results.bare))]
+    if found:
+        yield "## Not as expected\n"
+        yield from (f"- *{row.name}* ({row.what}): {_plain(problem)}" for row, problem in found)
+        yield ""
+
+
+def skipped(results: Results) -> Iterator[str]:
+    """Yield what was left out, and why."""
+    found = [row for row in results.rows if row.skipped]
+    if found:
+        yield "## Left out\n"
+        yield from (f"- *{row.name}* ({row.what}): {_plain(row.skipped)}" for row in found)
+
+
+def _holds(row: Outcome, results: Results) -> str:
+    return "**no**" if row.problem(results.bare) else "yes"
+
+
+def _modes(row: Outcome) -> str:
+    return " ".join(f"`{mode}`" for mode in modes_of(row))
+
+
+def _cells(*texts: str) -> str:
+    return f"| {' | '.join(map(_plain, texts))} |"
+
+
+def _plain(text: str) -> str:
+    """Return a text that fits in a cell, or a line, of Markdown."""
+    return " ".join(text.replace("|", "\\|").split())
