@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from . import moments
-from .device_statistics import saves_in_evaluation, statistics_dtype
+from .device_statistics import gradient_dtype, saves_in_evaluation, statistics_dtype
 from .precision import Gradients, Normalized, Sum, computing, plain_sum, reversed_sum
 
 Tensor = torch.Tensor
@@ -196,7 +196,7 @@ class BatchNormBackward:
         output_mask: Sequence[bool],
     ) -> Gradients:
         dtype = self.dtype or computing(input.dtype)
-        kept = statistics_dtype(input, weight, running_mean, running_var, save_mean)
+        kept = gradient_dtype(input, weight, running_mean, running_var, save_mean)
         g, x = grad_out.to(dtype), input.to(dtype)
         if train and save_mean is not None and save_invstd is not None:
             mean, invstd = save_mean.to(dtype), save_invstd.to(dtype)

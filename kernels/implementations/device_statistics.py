@@ -22,7 +22,7 @@ SETTLED = (*EMPTY_IN_EVALUATION, "cuda", "xla", "meta")
 
 
 def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:
-    """Return the dtype of a normalization's statistics and parameter gradients.
+    """Return the dtype of a normalization's statistics.
 
     On the CPU it is the one of the parameters, and without parameters the one of the input; on CUDA, and in what is
     traced, the one in which ATen computes. Source: ATen/native/cpu/mixed_data_type.h.
@@ -34,6 +34,11 @@ def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch
     if kind in SETTLED or is_traced(x):
         return computing(x.dtype)
     return _dtype_on(kind, x.dtype, of_parameters)
+
+
+def gradient_dtype(x: torch.Tensor, weight: torch.Tensor | None, *others: torch.Tensor | None) -> torch.dtype:
+    """Return the dtype of the gradients of a normalization's parameters: the weight's, without one the statistics'."""
+    return statistics_dtype(x, *others) if weight is None else weight.dtype
 
 
 def saves_in_evaluation(x: torch.Tensor) -> bool:

@@ -16,7 +16,7 @@ from functools import partial
 import torch
 
 from . import moments
-from .device_statistics import statistics_dtype
+from .device_statistics import gradient_dtype, statistics_dtype
 from .precision import Gradients, Normalized, Sum, computing, plain_sum, reversed_sum
 
 Tensor = torch.Tensor
@@ -87,7 +87,7 @@ class LayerNormBackward:
         g, x, m, r = (one.to(dtype) for one in (grad_out, input, mean, rstd))
         axis = x.dim() - len(normalized_shape)
         inner, outer = list(range(axis, x.dim())), list(range(axis))
-        kept = statistics_dtype(input, weight, bias)
+        kept = gradient_dtype(input, weight, bias)
         of_input = of_weight = of_bias = None
         if output_mask[0]:
             gy = g if weight is None else g * weight.to(dtype)
