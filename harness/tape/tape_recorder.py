@@ -202,7 +202,10 @@ class TapeRecorder:
 
     def _ignores(self) -> bool:
         # A process forked from the training (a data loader's worker) inherits the mode, but its ops are not the step's.
-        return self.reason is not None or self._suspended or os.getpid() != self._process
+        ignored = self.reason is not None or self._suspended or os.getpid() != self._process
+        if not ignored and not self._log.calls:  # a script may set torch otherwise at the beginning of a step
+            self._settings, self._set_at = current_settings(), dict(setting_lines.known)
+        return ignored
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Have an op executed as it would be, noted before for what it takes and after for what it gave."""

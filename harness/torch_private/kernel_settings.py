@@ -77,7 +77,7 @@ def _precision(library: str, sort: str) -> KernelSetting | None:
 
 
 def _reduction(sort: str) -> KernelSetting | None:
-    """Whether sums of 16-bit products may be rounded to 16 bits, and since torch 2.9 whether they may be split."""
+    """Whether sums of 16-bit products may be rounded to 16 bits, and in newer torch whether they may be split."""
     name = f"cublas_allow_{sort}_reduced_precision_reduction"
 
     def shown(value: Any) -> str:

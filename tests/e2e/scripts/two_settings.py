@@ -7,7 +7,7 @@ from torch import nn
 
 torch.manual_seed(0)
 if os.environ.get("PLAIN"):
-    torch.backends.mkldnn.enabled = False
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
 if os.environ.get("MEDIUM"):
     torch.set_float32_matmul_precision("medium")
 convolutions = [nn.Conv2d(3, 16, 3), nn.Tanh(), nn.Conv2d(16, 16, 3), nn.Tanh(), nn.Flatten()]

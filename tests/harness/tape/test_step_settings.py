@@ -69,3 +69,16 @@ def test_what_is_no_setting_is_refused_or_left(tmp_path: Path) -> None:
     write_tape(tmp_path / "tape", Tape(0, broken.slots, broken.inputs, broken.calls, broken.watched, {"threads": [1]}))
     with pytest.raises(JournalError, match="settings"):
         read_tape(tmp_path / "tape")
+
+
+def test_what_is_set_at_the_beginning_of_a_step_is_the_steps() -> None:
+    # given a step that has begun where the one before it has ended
+    recorder = TapeRecorder(5, "train.py", modules=False)
+    recorder.start()
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    x = torch.ones(3).exp()
+    # what is set behind its first op is the next step's
+    torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
+    recorder.watch("loss", x.sum())
+    recorder.stop()
+    assert recorder.tape().settings["mkldnn"] is False
