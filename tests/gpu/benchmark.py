@@ -38,7 +38,7 @@ from .shown import table_of
 
 ROWS: tuple[Row, ...] = (*INVESTIGATIONS, *MEASUREMENTS)
 RESULTS = "results.json"
-WIDTH = 220
+WIDTH = 200
 """Columns of the table where no terminal says how many there are."""
 
 
@@ -50,13 +50,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{row.name:<18} {row.what}: {', '.join(row.modes)}{needs}")
         return 0
     results = read_results(args.show / RESULTS) if args.show else run(args)
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(table_of(results))
+    print(lines_of(results))
     print(results.count())
     if args.page:
         args.page.write_text(page(results), encoding="utf-8")
         print(f"Wrote {args.page}")
     return 0 if results.is_as_expected else 1
+
+
+def lines_of(results: Results) -> str:
+    """Return the table, without blanks at the ends of its lines: of a long output only the end may be seen."""
+    terminal = sys.stdout.isatty()
+    console = Console(width=None if terminal else WIDTH, force_terminal=terminal, highlight=False)
+    with console.capture() as captured:
+        console.print(table_of(results))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def run(args: argparse.Namespace) -> Results:

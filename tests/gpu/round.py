@@ -23,6 +23,9 @@ FOR_ALONE = 130.0
 
 BARE_LIMIT = 90.0
 
+COMPILERS = "4"
+"""Processes in which each training has Inductor compile; by default it takes as many as there are cores."""
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -65,7 +68,8 @@ def run_list(
     began = time.monotonic()
     this = Round(ResultsFile(out / "results.json", machine), Evidence(out / "evidence.zip"), began)
     opened_device = opened(device, work)
-    variables = {**opened_device.variables, "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor")}
+    inductor = {"TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": COMPILERS}
+    variables = {**opened_device.variables, **inductor}
     alone = [row for row in rows if row.alone]
     beside = [row for row in rows if not row.alone]
     threads = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // jobs))}

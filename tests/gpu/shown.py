@@ -8,7 +8,7 @@ from rich.text import Text
 from .device import parts_of
 from .outcome import Outcome, Results
 
-COLUMNS = ("row", "what", "modes", "verdict, expected", "found", "cause, expected", "found", "seconds", "is it so")
+COLUMNS = ("row", "what", "modes", "expected", "found", "cause, expected", "found", "seconds (of bare)", "as expected")
 
 
 def line_of(row: Outcome) -> str:

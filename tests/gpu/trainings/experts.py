@@ -52,7 +52,8 @@ class Mixture(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         scores, experts = torch.topk(self.router(x), CHOSEN, dim=1)  # [N, CHOSEN] each
-        weights = torch.zeros(len(x), EXPERTS, device=x.device).scatter(1, experts, torch.softmax(scores, dim=1))
+        which = experts.unsqueeze(2) == torch.arange(EXPERTS, device=x.device)  # [N, CHOSEN, E]
+        weights = (which * torch.softmax(scores, dim=1).unsqueeze(2)).sum(1)  # [N, E]
         hidden = F.silu(torch.bmm(x.expand(EXPERTS, -1, -1), self.first))  # [E, N, 2W]
         return (torch.bmm(hidden, self.second) * weights.t().unsqueeze(2)).sum(0)
 
