@@ -16,7 +16,12 @@ PROBE_LIMIT = 60.0
 
 def lacking(lab: Laboratory, row: Row) -> str:
     """Say why a row cannot run here; "" where it can."""
-    return next((why for need in row.needs if (why := NEEDS[need](lab))), "")
+    return told_at_once(lab, row) or next((why for need in row.needs if (why := NEEDS[need](lab))), "")
+
+
+def told_at_once(lab: Laboratory, row: Row) -> str:
+    """Say the same of what needs no training to be known."""
+    return next((why for need in row.needs if need not in TRIED and (why := NEEDS[need](lab))), "")
 
 
 def _cuda(lab: Laboratory) -> str:
@@ -46,3 +51,6 @@ NEEDS: Mapping[str, Callable[[Laboratory], str]] = {
     "nvidia-smi": _nvidia_smi,
     "nan of cuDNN": _nan_of_cudnn,
 }
+
+TRIED = ("nan of cuDNN",)
+"""Needs that a training tells."""

@@ -13,10 +13,11 @@ from .commands import Commands
 from .device import COMPILED, opened
 from .evidence import Evidence
 from .laboratory import Laboratory
+from .needs import told_at_once
 from .outcome import Results, ResultsFile
 from .rows import Bare, Investigation, Row
 from .shown import line_of
-from .worker import outcome_of
+from .worker import outcome_of, plain
 
 FOR_ALONE = 130.0
 """Seconds of the whole that are kept for the rows that run alone."""
@@ -86,13 +87,18 @@ def run_list(
     finally:
         shared.stop()
         quiet.stop()
+    run = {row.name for row in this.file.results.rows}
+    for row in rows:
+        if row.name not in run:
+            this.file.add(replace(plain(row), wrong="was not run: interrupted"), this.seconds)
     this.file.order([row.name for row in rows], this.seconds)
     return this.file.results
 
 
 def side_by_side(this: Round, lab: Laboratory, rows: Sequence[Row], jobs: int) -> None:
     """Run plain trainings and rows, first what is compiled, as it takes longest; the trainings fill Inductor's cache."""
-    trainings = {bare.key: bare for row in rows if isinstance(row, Investigation) for bare in lab.device.bare(row)}
+    investigations = [row for row in rows if isinstance(row, Investigation) and not told_at_once(lab, row)]
+    trainings = {bare.key: bare for row in investigations for bare in lab.device.bare(row)}
     possible = [bare for bare in trainings.values() if lab.device.is_cuda or not bare.compiled]
     ordered = sorted(rows, key=lambda row: not any(COMPILED in mode for mode in row.modes))
     with ThreadPoolExecutor(jobs) as pool:

@@ -17,24 +17,29 @@ from .rows import Investigation, Measurement, Row
 INVESTIGATION = "investigation.json"
 
 
+def plain(row: Row) -> Outcome:
+    """Return what is known of a row before it is run."""
+    return Outcome(row.name, row.group, row.what, list(row.modes))
+
+
 def outcome_of(lab: Laboratory, row: Row) -> tuple[Outcome, str]:
     """Run a row; return its outcome, and what its commands said."""
-    plain = Outcome(row.name, row.group, row.what, list(row.modes))
-    if why := lacking(lab, row):
-        return replace(plain, skipped=why), ""
-    if not lab.commands.left:
-        return replace(plain, wrong="was not run: the time was over"), ""
+    begun = plain(row)
     try:
-        return investigated(lab, row, plain) if isinstance(row, Investigation) else measured(lab, row, plain)
+        if why := lacking(lab, row):
+            return replace(begun, skipped=why), ""
+        if not lab.commands.left:
+            return replace(begun, wrong="was not run: the time was over"), ""
+        return investigated(lab, row, begun) if isinstance(row, Investigation) else measured(lab, row, begun)
     except Exception as error:  # noqa: BLE001, a row that fails is a row, and the others go on
-        return replace(plain, wrong=f"scripts/gpu fails: {type(error).__name__}: {error}"), traceback.format_exc()
+        return replace(begun, wrong=f"scripts/gpu fails: {type(error).__name__}: {error}"), traceback.format_exc()
 
 
-def investigated(lab: Laboratory, row: Investigation, plain: Outcome) -> tuple[Outcome, str]:
+def investigated(lab: Laboratory, row: Investigation, begun: Outcome) -> tuple[Outcome, str]:
     options = [*lab.modes(*row.modes), *row.options]
     done = lab.run(row.name, "investigate", row.script.path, *options, "--", *row.arguments, limit=row.limit)
     made = replace(
-        plain,
+        begun,
         expected=" or ".join(row.verdicts),
         expected_cause=said(row.causes),
         seconds=round(done.seconds, 1),
@@ -50,11 +55,11 @@ def investigated(lab: Laboratory, row: Investigation, plain: Outcome) -> tuple[O
     return replace(made, found=found.verdict, cause=found.cause, wrong=found.wrong, details=details), _said(done)
 
 
-def measured(lab: Laboratory, row: Measurement, plain: Outcome) -> tuple[Outcome, str]:
+def measured(lab: Laboratory, row: Measurement, begun: Outcome) -> tuple[Outcome, str]:
     before = time.monotonic()
     found: Measured = FUNCTIONS[row.function](lab, row.name, row.limit)
     seconds = round(time.monotonic() - before, 1)
-    made = replace(plain, expected=row.expected, found=found.found, wrong=found.wrong, seconds=seconds)
+    made = replace(begun, expected=row.expected, found=found.found, wrong=found.wrong, seconds=seconds)
     return replace(made, details=dict(found.details)), found.wrong
 
 
