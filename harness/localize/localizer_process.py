@@ -33,6 +33,7 @@ from ..tape.step_settings import settings_of_step
 from ..tape.tape import NotReplayable, Tape
 from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
+from ..torch_private.first_calls import settle_first_calls
 from .held_run import Worker, WorkerCalls
 from .hybrid_tests import Scorer
 from .localize_step import Held, LocalizedStep, followed_preparation, localize_step
@@ -47,6 +48,7 @@ CONNECT_SECONDS = 120.0
 def main(path: Path) -> int:
     """Localize as the file says; gives the exit code. Whatever goes wrong is the result's `reason`."""
     config = read(LocalizerConfig, json.loads(path.read_text(encoding="utf-8")))
+    settle_first_calls()
     try:
         return localized(config, on_devices=True)
     except torch.OutOfMemoryError:

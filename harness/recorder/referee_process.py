@@ -18,11 +18,13 @@ from ..backends.opened_device import open_devices
 from ..errors import JournalError, NumdriftError
 from ..tape.in_double import OUT_OF_MEMORY, write_exact
 from ..tape.tape_file import exact_file, read_tape
+from ..torch_private.first_calls import settle_first_calls
 
 
 def main(config: Path) -> int:
     """Judge the tapes that a file names. Returns the exit code for the process, having printed what failed."""
     exit_code = 0
+    settle_first_calls()
     try:
         tapes = [Path(path) for path in json.loads(config.read_text(encoding="utf-8"))["tapes"]]
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import JournalError
+from ..torch_private.first_calls import settle_first_calls
 from .ensemble import in_words, measure_noise, write_noise
 from .in_double import write_exact
 from .step_settings import settings_of_step
@@ -44,6 +45,7 @@ def main(config: Path) -> int:
         print(f"numdrift: {failure}", file=sys.stderr)
         return failure.exit_code
     os.nice(YIELDING)
+    settle_first_calls()
     parent, exit_code = os.getppid(), 0
     while left and os.getppid() == parent:
         is_last_look = ended.exists()  # asked for before the tapes are: none comes between the two

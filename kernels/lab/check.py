@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from numdrift.harness.errors import KernelError, NotAvailable
+from numdrift.harness.torch_private.first_calls import settle_first_calls
 
 from ..registry import Kernel, Operation
 from .arguments import Case
@@ -83,6 +84,7 @@ def check(
     A kernel that fails is a row. Raises UsageError when the op cannot be replayed in float64, or a file is no
     kernel or cannot be loaded. Files run in processes of their own.
     """
+    settle_first_calls()
     rows: dict[str, list[CheckRow]] = {}
     done, total = 0, len(cases) * (len(subjects) + 1)
     plain = Kernel(operation.name, "aten", "", "", "numdrift.kernels.generic:aten", of_any_op=True)

@@ -22,6 +22,7 @@ from ...tape.placed import placed
 from ...tape.replay import AsRecorded, Computation, Replay, generator_state, set_generator_state
 from ...tape.storages import viewed
 from ...tape.tape import NotReplayable
+from ...torch_private.first_calls import settle_first_calls
 from ...torch_private.probing import annotate, compile_graph, fake_mode
 from ...torch_private.xla import start_xla
 from ...torch_private.xla_tensors import execute_hlo
@@ -103,6 +104,7 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
         notes.append(SWAPPED.format(", ".join(kernels)))
     threads, generator = torch.get_num_threads(), generator_state("cpu")
     torch.set_num_threads(max(1, spec.threads or snapshot.around.threads))
+    settle_first_calls()
     try:
         if as_hlo is not None:
             return Outcome(_as_hlo(snapshot, as_hlo), "", tuple(notes))

@@ -1,0 +1,31 @@
+"""Math functions of the CPU, called once before a process of numdrift's own computes by them.
+
+The first call of such a function by several threads at once can be wrong in one thread's part, by up to 5e-5 of the
+values (pytorch/pytorch#188792: MKL VML looks for its kernel in the first call, oneMKL 2024.2). A training is left as it
+is: what it computes then is what it computes without numdrift.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from .dispatching import bare_execution
+
+FUNCTION_NAMES = """
+acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p log2 sin sinh sqrt tan
+tanh
+"""
+FUNCTIONS = tuple(FUNCTION_NAMES.split())
+"""Names in torch of what ATen leaves to MKL VML where that is there (aten/src/ATen/cpu/vml.h), and their relatives."""
+
+
+@functools.cache
+def settle_first_calls() -> None:
+    """Call each function on one element, which one thread does, in either precision."""
+    with bare_execution(), torch.no_grad():
+        for dtype in (torch.float32, torch.float64):
+            value = torch.full((1,), 0.5, dtype=dtype)
+            for name in FUNCTIONS:
+                getattr(torch, name)(value)
