@@ -22,7 +22,7 @@ from ..report.answer import answers_of
 from ..report.report_page import NAME, page_of
 from ..report.rows import report_of
 from . import command_options as options
-from .output import console, number, table, write_json
+from .output import console, number, require_new, table, write_json
 from .progress import UnderstoodLines, reporter_for
 from .shown_culprits import show_culprits
 
@@ -160,6 +160,7 @@ def command(
     json_path: str | None,
     **asked: Any,
 ) -> int:
+    require_new(json_path, force=force)
     if quick:
         asked["localize"] = "none"
     modes = parse_modes(listed, single) if listed or single else None  # None: the default, or what was recorded

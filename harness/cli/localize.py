@@ -18,7 +18,7 @@ from .investigate import (
     show,
     suspects_option,
 )
-from .output import console, write_json
+from .output import console, require_new, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -60,6 +60,7 @@ def command(
     json_path: str | None,
     **asked: Any,
 ) -> int:
+    require_new(json_path, force=force)
     found, _ = localized(load_run(run_a), load_run(run_b), CommandLineProgress(quiet=quiet), **asked)
     if json_path:
         write_json(json_path, found.to_json(), force=force)

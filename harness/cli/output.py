@@ -37,16 +37,20 @@ def number(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.3g}"
 
 
+def require_new(path: str | None, *, force: bool) -> None:
+    """Refuse a file for JSON that exists already, before the work that it is for. Raises CollisionError."""
+    if path not in (None, "-") and not force and Path(str(path)).exists():
+        raise CollisionError(Path(str(path)), "choose another file, or replace it with --force")
+
+
 def write_json(path: str, content: Any, *, force: bool = True) -> None:
     """Write JSON to a file, or to standard output for `-`. Infinities and NaN, which JSON lacks, become text."""
+    require_new(path, force=force)
     text = json_text(content)
     if path == "-":
         sys.stdout.write(text)
         return
-    target = Path(path)
-    if target.exists() and not force:
-        raise CollisionError(target, "choose another file, or replace it with --force")
     try:
-        target.write_text(text, encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
