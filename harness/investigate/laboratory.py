@@ -156,9 +156,8 @@ class Laboratory:
                 assert plan.serve is not None
                 self.held.keep(plan.investigation.run(name, plan.suffix).path, process, plan.serve)
 
-            result = execute_together(
-                plans, reporter, self.jobs, self.processes, keep, share_devices=self._fit_together(plans)
-            )
+            together = self.has_room([spec for plan in plans for spec in plan.modes])
+            result = execute_together(plans, reporter, self.jobs, self.processes, keep, share_devices=together)
         for run in result.runs:
             self.made += 1
             self.steps += run.manifest.steps
@@ -166,13 +165,13 @@ class Laboratory:
         if result.interrupted:
             raise Interrupted
 
-    def _fit_together(self, plans: Sequence[BatchPlan]) -> bool:
-        """Whether an accelerator has room for all of these at once: twice what the largest training on it has needed
-        for each, as an experiment does something beside the training."""
-        devices = [device for plan in plans for spec in plan.modes if (device := spec.accelerator) is not None]
+    def has_room(self, specs: Sequence[ModeSpec]) -> bool:
+        """Whether the accelerators have room for something of each of these modes at once: a quarter of a device for
+        twice what the largest training on it has needed, for what is done beside a training needs more than that."""
+        devices = [device for spec in specs if (device := spec.accelerator) is not None]
         known = [self._memory[device] for device in devices if device in self._memory]
         needed = sum(2 * memory["reserved_peak"] for memory in known)
-        return len(known) == len(devices) and all(needed <= memory["total"] for memory in known)
+        return len(known) == len(devices) and all(needed <= memory["total"] // 4 for memory in known)
 
     def _note_memory(self, run: FinishedRun, plans: Sequence[BatchPlan]) -> None:
         """Note what a run has needed of its accelerator's memory."""

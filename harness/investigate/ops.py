@@ -51,8 +51,10 @@ class Ops:
         return (found := known(inquiry)) is None or is_to_be_executed(inquiry, found)
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
-        for start in range(0, len(inquiries), laboratory.jobs):
-            together = inquiries[start : start + laboratory.jobs]
+        specs = [spec_of(run) for inquiry in inquiries for run in (inquiry.evidence.a, inquiry.evidence.b)]
+        jobs = laboratory.jobs if laboratory.has_room(specs) else 1
+        for start in range(0, len(inquiries), jobs):
+            together = inquiries[start : start + jobs]
             _together(laboratory, [one for one in together if known(one) is None], plan)
             # Lazy tensors may have executed something else than their ops one by one, which stood for them.
             others = [one for one in together if is_to_be_executed(one, known(one))]

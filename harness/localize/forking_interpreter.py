@@ -68,6 +68,7 @@ def execute(asked: dict[str, str], answers: socket.socket) -> None:
         opened = os.open(path, flags)
         for number in numbers:
             os.dup2(opened, number)
+    sys.path.extend(folder for folder in asked["packages"].split(os.pathsep) if folder and folder not in sys.path)
     os.chdir(asked["folder"])
     sys.argv = [asked["script"]]
     runpy.run_path(asked["script"], run_name="__main__")

@@ -7,6 +7,7 @@ so whoever starts it early has it for nothing.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
+
+from ..records.mode_registry import registry
 
 PROGRAM = Path(__file__).with_name("forking_interpreter.py")
 
@@ -50,6 +53,7 @@ class Scripts:
         answers, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with answers, tempfile.NamedTemporaryFile() as output:
             asked = {"script": path.name, "folder": str(path.parent.absolute()), "output": output.name}
+            asked |= {"packages": os.pathsep.join(vendors_folders())}
             with its:
                 socket.send_fds(self._asking, [json.dumps(asked).encode()], [its.fileno()])
             told: list[int] = []
@@ -66,6 +70,14 @@ class Scripts:
                     raise OSError("the interpreter that executes scripts has ended")
                 told.append(int(message))
             return told[1], output.read().decode("utf-8", errors="replace")
+
+
+def vendors_folders() -> list[str]:
+    """The folders that the packages of vendors are in, whose devices a script may name: an isolated interpreter does
+    not look into those that PYTHONPATH names."""
+    packages = {entry.module.partition(".")[0] for entry in map(registry.entry, registry.names()) if entry.module}
+    found = (importlib.util.find_spec(package) for package in sorted(packages))
+    return sorted({str(Path(spec.origin).parent.parent) for spec in found if spec is not None and spec.origin})
 
 
 class ScriptInterpreter:

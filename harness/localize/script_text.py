@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..records.mode_registry import registry
 from ..tape.tensor_file import CODES
 from .localized_values import NotShown, Values
 from .script_calls import SideCode, literal
@@ -14,6 +15,9 @@ from .storage_flow import SIDES, Side
 MOST_LINES = 60
 MOST_BYTES = 64_000
 LONGEST_SENTENCE = 300
+
+GIVEN = "given_"
+"""How the names of recorded results begin, which no side computes."""
 
 LOAD = """\
 def load(path):
@@ -74,10 +78,12 @@ class Script:
         known = sorted({one.dtype for one in self.values.tensors.values()}, key=str)
         dtypes = ", ".join(f'"{CODES[one]}": {one}' for one in known)
         compiler = ["import torch._inductor.config"] if self.settings.lines else []
+        kinds = sorted({device.partition(":")[0] for device in self._elsewhere.values()})
         settings = [
             f"import json, {'math, ' if self.ulps else ''}sys",
             "import torch",
             *compiler,
+            *(f"import {module}  # tells torch of {kind}" for kind in kinds if (module := registry.module_of(kind))),
             "",
             *self.settings.lines,
             f"DTYPES = {{{dtypes}}}",
@@ -100,17 +106,24 @@ class Script:
         compile(text, "script", "exec", dont_inherit=True)
         return text
 
+    @property
+    def _elsewhere(self) -> dict[str, str]:
+        """The devices of what the calls take, where that is not the CPU; results that are given stay there."""
+        named = self.values.devices.items()
+        return {name: device for name, device in named if device != "cpu" and not name.startswith(GIVEN)}
+
     def _main(self) -> list[str]:
         lines = ['values = load(__file__.removesuffix("py") + "safetensors")']
-        elsewhere = {name: device for name, device in self.values.devices.items() if device != "cpu"}
-        if elsewhere:
-            lines.append(f"DEVICES = {elsewhere!a}")
+        results = "side(**values)"
+        if self._elsewhere:
+            results = "[one.cpu() for one in side(**values)]"  # where there is double precision
+            lines.append(f"DEVICES = {self._elsewhere!a}")
             lines.append('values = {name: one.to(DEVICES.get(name, "cpu")) for name, one in values.items()}')
         if self.ulps:
             lines += self._exact()
         sides = ", ".join(f"({self.labels[side]!a}, {self._function(side)}, {self._expected(side)})" for side in SIDES)
         lines += ["results, reproduced = [], True", f"for name, side, expected in ({sides}):"]
-        lines.append("    results.append(side(**values))")
+        lines.append(f"    results.append({results})")
         if self.ulps:
             lines += [
                 "    ulp, distance = error(results[-1], exact)",
@@ -127,11 +140,12 @@ class Script:
     def _exact(self) -> list[str]:
         if self.exact is not None:
             return ["exact = side_exact(**values)"]
+        host = "[one.cpu() for one in {}]" if self._elsewhere else "{}"
         assert self.reference is not None
         held = ", held=lambda dtype: torch.float64" if self.codes[self.reference].casts else ""
         return [
             "wide = {name: one.double() if one.is_floating_point() else one for name, one in values.items()}",
-            f"exact = side_{self.reference}(**wide{held})",
+            f"exact = {host.format(f'side_{self.reference}(**wide{held})')}",
         ]
 
     def _function(self, side: Side) -> str:

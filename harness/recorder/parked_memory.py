@@ -10,7 +10,7 @@ import torch
 from ..torch_private.device_work import is_accelerator, kind_of_device, memory_of
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 
-LEAST = 16 << 20
+LEAST = 1 << 20
 """Bytes from which on it is worth the two copies."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..torch_private.accelerators import device_meant
 from ..torch_private.dispatching import bare_execution, current_autograd_node, is_operation_overload
 from ..torch_private.operators import written_values
 from .journal_writing import bytes_of
@@ -130,7 +131,11 @@ class CallLog:
         given = list(leaves([*args, *kwargs.values()]))
         # The op may draw by the default generator of any device that it runs on, or by one that it is given: their
         # states before it are noted here, and `complete` sees which of them have moved.
-        devices = [one if isinstance(one, torch.device) else one.device for one in given if isinstance(one, PLACED)]
+        devices = [
+            device_meant(value) if isinstance(value, torch.device) else value.device
+            for value in given
+            if isinstance(value, PLACED)
+        ]
         accelerators = sorted({str(one) for one in devices if one.type not in ("cpu", "meta")})
         generators = [one for one in given if isinstance(one, torch.Generator)]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..torch_private.accelerators import device_meant
 from ..torch_private.dispatching import is_operation_overload, without_dispatch_modes, without_function_modes
 from ..torch_private.operators import arguments_of
 from .call_log import PLACED
@@ -55,7 +56,9 @@ class RandomCalls:
             return operation(*args, **kwargs)
         given = list(leaves([*args, *kwargs.values()]))
         devices = {
-            str(one if isinstance(one, torch.device) else one.device) for one in given if isinstance(one, PLACED)
+            str(device_meant(value) if isinstance(value, torch.device) else value.device)
+            for value in given
+            if isinstance(value, PLACED)
         }
         with without_dispatch_modes(), without_function_modes():
             before = {device: generator_state(device) for device in {"cpu", *devices} - {"meta"}}
