@@ -23,10 +23,10 @@ from ..torch_private.probing import (
     InnerCompilation,
     ProbeOp,
     copied_graph,
-    showing_buffers,
     undescribed_graph,
     watch_compiled_graphs,
 )
+from ..torch_private.shown_buffers import showing_buffers
 from .random_calls import RandomCalls
 from .tape import Phase
 

@@ -6,9 +6,7 @@ Verified on torch 2.13.0.
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -170,61 +168,6 @@ class ProbeOp:
 
     def close(self) -> None:
         self._library._destroy()
-
-
-@contextmanager
-def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> Iterator[None]:
-    """Within the context Inductor's code shows each buffer that it writes, by the probe op with the number of its node.
-
-    A line is added behind the call of the kernel that writes the buffer: what is fused, and every kernel, is the same
-    as without. In what is generated for the CPU one call may write a buffer and something else over it, so this is for
-    accelerators. Nothing is taken from the cache of graphs or put there. Raises NotAvailable.
-    """
-    lowering = private("torch._inductor.graph", "GraphLowering")
-    scheduler = private("torch._inductor.scheduler", "Scheduler")
-    virtual = private("torch._inductor.virtualized", "V")
-    buffer = private("torch._inductor.ir", "Buffer")
-    boxes: dict[int, dict[str, Any]] = {}
-    shown: dict[int, set[str]] = {}
-
-    def name_of(box: Any) -> str | None:
-        while type(box).__name__ in ("TensorBox", "StorageBox"):
-            box = box.data
-        return str(box.get_name()) if isinstance(box, buffer) and getattr(box, "name", None) else None
-
-    def lowered(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def run_node(self: Any, node: torch.fx.Node) -> Any:
-            box = original(self, node)
-            boxes.setdefault(id(self), {})[node.name] = box
-            return box
-
-        return run_node
-
-    def shown_before(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def free_buffers(self: Any) -> Any:
-            wrapper = virtual.graph.wrapper_code
-            known = shown.setdefault(id(wrapper), set())
-            new = set(wrapper.allocated) - known - set(virtual.graph.removed_buffers) - set(wrapper.freed)
-            known |= set(wrapper.allocated)
-            for node, box in boxes.get(id(virtual.graph), {}).items() if new else ():
-                number = number_of(node)
-                if number is not None and name_of(box) in new:
-                    wrapper.writeline(f"torch.ops.numdrift.probe({name_of(box)}, {number})")
-            return original(self)
-
-        return free_buffers
-
-    config = private("torch._inductor", "config")
-    with Patches("the buffers of compiled graphs") as patches:
-        patches.wrap(lowering, "run_node", lowered)
-        patches.wrap(scheduler, "free_buffers", shown_before)
-    try:
-        with config.patch({"fx_graph_cache": False, "triton.cudagraphs": False}):
-            yield
-    finally:
-        patches.undo()
 
 
 def annotate(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: Any) -> None:

@@ -1,0 +1,114 @@
+"""The buffers of Inductor's code, shown by the probe op while the code runs, without a kernel more or less.
+
+Verified on torch 2.13.0, and on 2.11.0 with CUDA.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+
+from .patches import Patches
+from .presence import private
+from .probing import ProbeOp
+
+
+@contextmanager
+def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> Iterator[None]:
+    """Within the context Inductor's code shows each buffer that it writes, by the probe op with the number of its node.
+
+    A line is added behind the call of the kernel that writes the buffer: what is fused, and every kernel, is the same
+    as without. In what is generated for the CPU one call may write a buffer and something else over it, so this is for
+    accelerators. Nothing is taken from the cache of graphs or put there. Raises NotAvailable.
+    """
+    lowering = private("torch._inductor.graph", "GraphLowering")
+    scheduler = private("torch._inductor.scheduler", "Scheduler")
+    scheduled = private("torch._inductor.scheduler", "BaseSchedulerNode")
+    virtual = private("torch._inductor.virtualized", "V")
+    buffer = private("torch._inductor.ir", "Buffer")
+    graphs: dict[int, ShownGraph] = {}
+
+    def name_of(box: Any) -> str | None:
+        while type(box).__name__ in ("TensorBox", "StorageBox"):
+            box = box.data
+        return str(box.get_name()) if isinstance(box, buffer) and getattr(box, "name", None) else None
+
+    def lowered(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def run_node(self: Any, node: torch.fx.Node) -> Any:
+            known, count = graphs.setdefault(id(self), ShownGraph()), len(self.operations)
+            box = original(self, node)
+            known.lowered(node.name, box, name_of(box), self.operations[count:])
+            return box
+
+        return run_node
+
+    def generated(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def mark_run(self: Any) -> Any:  # right before its kernel's call is written, and nothing is freed between
+            graphs.setdefault(id(virtual.graph), ShownGraph()).generated.update(self.get_operation_names())
+            return original(self)
+
+        return mark_run
+
+    def shown_before(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def free_buffers(self: Any) -> Any:
+            wrapper = virtual.graph.wrapper_code
+            there = set(wrapper.allocated) - set(virtual.graph.removed_buffers) - set(wrapper.freed)
+            for node, name in graphs.setdefault(id(virtual.graph), ShownGraph()).written(there, name_of):
+                if (number := number_of(node)) is not None:
+                    wrapper.writeline(f"torch.ops.numdrift.probe({name}, {number})")
+            return original(self)
+
+        return free_buffers
+
+    config = private("torch._inductor", "config")
+    with Patches("the buffers of compiled graphs") as patches:
+        patches.wrap(lowering, "run_node", lowered)
+        patches.wrap(scheduled, "mark_run", generated)
+        patches.wrap(scheduler, "free_buffers", shown_before)
+    try:
+        with config.patch({"fx_graph_cache": False, "triton.cudagraphs": False}):
+            yield
+    finally:
+        patches.undo()
+
+
+class ShownGraph:
+    """What is known of one graph while Inductor lowers it and generates its code.
+
+    A node's value may be a buffer that other operations write to after it was made: zeros, and then the sums of an
+    `index_put_`. It is there once those are generated that the node's own lowering has made, and lost once another is.
+    """
+
+    def __init__(self) -> None:
+        self.generated: set[str] = set()
+        """Operations whose code is generated."""
+
+        self._boxes: dict[str, Any] = {}
+        self._needed: dict[str, frozenset[str]] = {}
+        self._writers: dict[str, set[str]] = {}
+
+    def lowered(self, node: str, box: Any, name: str | None, operations: Sequence[Any]) -> None:
+        """Note what a node has become, and which operations were made for it."""
+        for operation in operations:
+            with suppress(NotImplementedError, AttributeError):
+                for written in operation.get_mutation_names():
+                    self._writers.setdefault(written, set()).add(operation.get_operation_name())
+        self._boxes[node] = box
+        self._needed[node] = frozenset(self._writers.get(name, ())) if name is not None else frozenset()
+
+    def written(self, there: Collection[str], name_of: Callable[[Any], str | None]) -> Iterator[tuple[str, str]]:
+        """Give the nodes whose values lie in buffers that are there now, each once, with the buffer's name."""
+        for node, box in list(self._boxes.items()):
+            name = name_of(box)
+            if name not in there or not self._needed[node] <= self.generated:
+                continue
+            del self._boxes[node]
+            if self._writers.get(name, set()) & self.generated == self._needed[node]:
+                yield node, name
