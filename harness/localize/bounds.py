@@ -11,7 +11,8 @@ see bounded_call).
                          product (3.5))
     beta C + alpha A B   gamma_(k + 1) (|beta C| + |alpha| |A| |B|), and the roundings of alpha and beta and what
                          they multiply
-    convolutions         as products, k the products that meet in one element; each part of the backward alike
+    convolutions         as products, k the products that meet in one element; each part of the backward alike. An
+                         element has the largest bound of its plane: see `_of_planes`
 
 What is assumed of a correct kernel: results in less than float32 are accumulated in float32 and rounded once at the
 end, others are computed in their own dtype; a number among the arguments is rounded to the result's dtype first. Not
@@ -202,7 +203,15 @@ def _convolution(call: BoundedCall) -> Computed:
     weight, groups = call.given["weight"], call.given["groups"]
     channels = weight.shape[0] // groups if call.given["transposed"] else weight.shape[1]
     terms = channels * math.prod(weight.shape[2:])
-    return _products(call, terms + (call.given["bias"] is not None), terms)
+    return _of_planes(_products(call, terms + (call.given["bias"] is not None), terms))
+
+
+def _of_planes(found: Computed) -> Computed:
+    """What is computed with the largest error of its plane: all but the first two dimensions. Transforms mix the
+    elements of a plane: where all products of one are zero, Winograd's leave it a rounding error of its neighbours
+    (A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016)."""
+    plane = list(range(2, found.error.dim()))
+    return replace(found, error=found.error.amax(plane, keepdim=True).expand_as(found.error)) if plane else found
 
 
 def _convolution_backward(call: BoundedCall) -> Computed:
@@ -221,7 +230,7 @@ def _convolution_backward(call: BoundedCall) -> Computed:
         terms = small.shape[0] * math.prod(small.shape[2:])
     # only the part that is meant: the others may have been left out, and cost as much
     one = {**given, "output_mask": [number == output for number in range(3)]}
-    return _products(replace(call, given=one), terms, terms)
+    return _of_planes(_products(replace(call, given=one), terms, terms))
 
 
 def _embedding_dense_backward(call: BoundedCall) -> Computed:

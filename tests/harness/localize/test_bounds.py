@@ -552,3 +552,24 @@ def test_a_kernel_within_its_bound_is_not_told(bounds: Mapping[str, Any]) -> Non
     assert "can err" not in " ".join(lines_of(Culprit.from_json(culprit("aten.sum", bounds)), "cpu", "lazy"))
     without = {name: value for name, value in culprit("aten.sum", {}).items() if name != "bound"}
     assert "can err" not in " ".join(lines_of(Culprit.from_json(without), "cpu", "lazy"))
+
+
+def test_a_convolution_by_transforms_keeps_within_the_bounds_of_its_planes() -> None:
+    # given an image that is zero at its border, and Winograd's F(2, 3) along its rows in place of sums of products
+    image = torch.zeros(1, 1, 6, 10)
+    image[..., 2:4, 5:8] = torch.randn(1, 1, 2, 3, generator=torch.Generator().manual_seed(3)) * 100
+    weight = torch.randn(1, 1, 3, 3, generator=torch.Generator().manual_seed(4))
+    bt = torch.tensor([[1.0, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
+    g = torch.tensor([[1.0, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+    at = torch.tensor([[1.0, 1, 1, 0], [0, 1, -1, -1]])
+    tiles = image.unfold(2, 4, 2).unfold(3, 4, 2)
+    found = (at @ ((g @ weight @ g.T) * (bt @ tiles @ bt.T)) @ at.T).permute(0, 1, 2, 4, 3, 5).reshape(1, 1, 4, 8)
+    # when
+    arguments = (image, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    exact = torch.nn.functional.conv2d(image.double(), weight.double())
+    bound = error_bound(torch.ops.aten.convolution.default, arguments, {}, torch.float32)
+    # then it errs where all products of an element are zero, and the bound of its plane allows for that
+    assert bound is not None
+    error = (found.double() - exact).abs()
+    assert error[exact == 0].max() > 0
+    assert (error <= bound).all()
