@@ -291,9 +291,10 @@ def devices_named(root: Path, folders: Sequence[str]) -> list[str]:
     found = []
     for file in (file for folder in folders for file in sorted((root / folder).rglob("*.py"))):
         for node in ast.walk(parsed(file)):
-            text = isinstance(node, ast.Constant) and isinstance(node.value, str) and DEVICES.fullmatch(node.value)
-            module = isinstance(node, ast.Attribute) and DEVICES.fullmatch(ast.unparse(node).removeprefix("torch."))
-            if text or module:
+            if not isinstance(node, ast.Constant | ast.Attribute):
+                continue
+            text = node.value if isinstance(node, ast.Constant) else ast.unparse(node).removeprefix("torch.")
+            if isinstance(text, str) and DEVICES.fullmatch(text):
                 found.append(f"{file.relative_to(root)}:{node.lineno}: {ast.unparse(node)}")
     return found
 

@@ -107,7 +107,7 @@ class ShownGraph:
         """Give the nodes whose values lie in buffers that are there now, each once, with the buffer's name."""
         for node, box in list(self._boxes.items()):
             name = name_of(box)
-            if name not in there or not self._needed[node] <= self.generated:
+            if name is None or name not in there or not self._needed[node] <= self.generated:
                 continue
             del self._boxes[node]
             if self._writers.get(name, set()) & self.generated == self._needed[node]:

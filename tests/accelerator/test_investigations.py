@@ -21,7 +21,7 @@ def written(standin: Standin, text: str) -> Path:
     return path
 
 
-def investigated(standin: Standin, script: Path, *options: str, **variables: str) -> tuple[Any, str]:
+def investigated(standin: Standin, script: Path, *options: str, **variables: Any) -> tuple[Any, str]:
     """The findings, and what the command said."""
     done = standin("investigate", script, *options, "--name", "found", "--json", "found.json", **variables)
     assert done.returncode in (0, 1), done.stderr

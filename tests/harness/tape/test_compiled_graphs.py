@@ -194,7 +194,8 @@ class Scattering(torch.nn.Module):
         best, chosen = self.out(hidden).topk(2, dim=-1)
         gates = torch.zeros_like(self.out(hidden)).scatter(-1, chosen, best.softmax(-1))
         rows = hidden.sum(-1).index_put((words.flatten()[:5] % 3,), torch.ones(5, 5), accumulate=True)
-        return gates.square().mean() + rows.square().mean() + hidden.sum().square()
+        total: torch.Tensor = gates.square().mean() + rows.square().mean() + hidden.sum().square()
+        return total
 
 
 @pytest.mark.slow

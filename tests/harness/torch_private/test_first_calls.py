@@ -16,12 +16,12 @@ def test_what_is_called_first_is_unseen_by_modes() -> None:
 
     # when
     settle_first_calls.cache_clear()
-    with Seen():
+    with Seen():  # type: ignore[no-untyped-call]
         settle_first_calls()
     assert seen == []
     # then each is a function of torch, on one tensor
     one = torch.ones(1)
-    with Seen():
+    with Seen():  # type: ignore[no-untyped-call]
         for name in FUNCTIONS:
             getattr(torch, name)(one)
     assert len(seen) == len(FUNCTIONS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
 
 class Done(dist.Work):
@@ -45,20 +46,20 @@ def received(tensor: torch.Tensor) -> torch.Tensor:
 class Collectives(dist.ProcessGroup):
     """The collectives of one group of ranks."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: Any) -> None:
-        super().__init__(rank, size)
+    def __init__(self, store: Store, rank: int, size: int, timeout: Any) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]
         self._gloo: Any = dist.ProcessGroupGloo(store, rank, size, timeout)
 
     def getBackendName(self) -> str:
         return "standin"
 
-    def allreduce(self, tensors: Any, options: Any = None) -> Done:
+    def allreduce(self, tensors: Any, options: Any = None) -> Done:  # type: ignore[override]
         return self._with_copies(self._gloo.allreduce, tensors, options or dist.AllreduceOptions())
 
-    def broadcast(self, tensors: Any, options: Any = None) -> Done:
+    def broadcast(self, tensors: Any, options: Any = None) -> Done:  # type: ignore[override]
         return self._with_copies(self._gloo.broadcast, tensors, options or dist.BroadcastOptions())
 
-    def reduce(self, tensors: Any, options: Any = None) -> Done:
+    def reduce(self, tensors: Any, options: Any = None) -> Done:  # type: ignore[override]
         return self._with_copies(self._gloo.reduce, tensors, options or dist.ReduceOptions())
 
     def allgather(self, outputs: Any, inputs: Any, options: Any = None) -> Done:
