@@ -3,11 +3,12 @@
     scripts/gpu                                        # all of it, 4 to 5 minutes on 16 cores; results in runs/gpu
     scripts/gpu --out OUT --page docs/reference/gpu.md # and the page
     scripts/gpu --only tf32,nan --jobs 2
+    scripts/gpu --resume                               # the rows that the last run has not, or not as expected
     scripts/gpu --device standin --jobs 1              # a dry run on the stand-in of the tests, without a GPU
     scripts/gpu --show OUT --page gpu.md               # run nothing: the table and the page of what OUT has
     scripts/gpu --list
 
-Each row is in OUT/results.json as soon as it is done; OUT/evidence.zip has what its commands said and found. Exit code 0
+Each row is in OUT/results.json as soon as it is done; OUT/evidence.zip (evidence-2.zip of a second run) has what its commands said and found. Exit code 0
 only where every row is as expected.
 """
 
@@ -75,7 +76,11 @@ def run(args: argparse.Namespace) -> Results:
     work.mkdir(parents=True, exist_ok=True)
     try:
         machine = facts(args.device, args.jobs)
-        return run_list(args.rows, args.device, args.out, work, machine, jobs=args.jobs, seconds=args.limit)
+        known = Results(machine)
+        if args.resume and (args.out / RESULTS).exists():
+            known = read_results(args.out / RESULTS).to_go_on_with(machine)
+        order = [row.name for row in ROWS]
+        return run_list(args.rows, args.device, args.out, work, known, order=order, jobs=args.jobs, seconds=args.limit)
     finally:
         if args.work is None:
             shutil.rmtree(work, ignore_errors=True)
@@ -102,6 +107,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--work", type=Path, metavar="FOLDER", help="where runs go, and stay (default: a temporary folder)"
     )
+    parser.add_argument("--resume", action="store_true", help="run only what OUT has not, or not as expected")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page there")
     parser.add_argument("--show", type=Path, metavar="OUT", help="run nothing, and show what this folder has")
     parser.add_argument("--list", action="store_true", help="name the rows")

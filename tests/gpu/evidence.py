@@ -16,12 +16,12 @@ LARGEST = 1 << 20
 
 
 class Evidence:
-    """An archive at a path, which is whole after each row."""
+    """An archive in a folder, which is whole after each row; each run of the list has its own."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path, run: int = 1) -> None:
+        self._path = folder / (f"evidence-{run}.zip" if run > 1 else "evidence.zip")
         self._lock = threading.Lock()
-        path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
 
     def add(self, name: str, said: str, folder: Path, *, wrong: bool) -> None:
         """Keep what a row's commands said, and what its runs have written."""

@@ -11,6 +11,9 @@ from typing import Any
 
 SCHEMA = 1
 
+SAME = ("device", "gpu", "torch", "python")
+"""Facts of a machine in which runs have to agree whose rows are shown together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -47,12 +50,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Everything that a run of the list has found. `machine` are facts by name, `bare` seconds of plain trainings."""
+    """Everything that the list has found in one run, or in several `runs` of which each went on with what the ones before it
+    lacked. `machine` are facts by name, `bare` seconds of plain trainings."""
 
     machine: Mapping[str, str]
     rows: Sequence[Outcome] = ()
     bare: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    runs: int = 1
     schema: int = SCHEMA
 
     @property
@@ -65,6 +70,18 @@ class Results:
         wrong = sum(bool(row.problem(self.bare)) for row in self.rows)
         right = len(self.rows) - skipped - wrong
         return f"{right} rows as expected, {wrong} not, {skipped} skipped, {self.seconds:.0f} s"
+
+    def to_go_on_with(self, machine: Mapping[str, str]) -> Results:
+        """Return what another run on the machine has no more to do.
+
+        Raises SystemExit where these are the results of another machine, or of another torch.
+        """
+        differing = [name for name in SAME if self.machine.get(name) != machine.get(name)]
+        if differing:
+            there, here = (" ".join(str(facts.get(name)) for name in differing) for facts in (self.machine, machine))
+            raise SystemExit(f"scripts/gpu: the results are of {there}, this is {here}: choose another --out")
+        done = [row for row in self.rows if not row.skipped and not row.problem(self.bare)]
+        return replace(self, machine=machine, rows=done, runs=self.runs + 1)
 
     def save(self, path: Path) -> None:
         """Write all of it at once, so that no reader ever sees a half of it."""
@@ -87,10 +104,11 @@ def read_results(path: Path) -> Results:
 class ResultsFile:
     """Results that grow: each row is in the file as soon as it is done."""
 
-    def __init__(self, path: Path, machine: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, results: Results) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._results = Results(machine)
+        self._results = results
+        self._before = results.seconds
         self._results.save(path)
 
     @property
@@ -112,5 +130,5 @@ class ResultsFile:
             self._put(seconds, rows=sorted(self._results.rows, key=lambda row: names.index(row.name)))
 
     def _put(self, seconds: float, **changes: Any) -> None:
-        self._results = replace(self._results, seconds=seconds, **changes)
+        self._results = replace(self._results, seconds=round(self._before + seconds, 1), **changes)
         self._results.save(self._path)

@@ -19,7 +19,7 @@ HEADINGS = {
 HEAD = """# On a GPU
 
 `scripts/gpu` runs a fixed list on `cuda` and on torch.compile for CUDA, in one command, where there is a GPU and no network. Measured
-on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores, up to {jobs} investigations side by side;
+on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores, up to {jobs} investigations side by side{runs};
 this page is what the command wrote. {count}.
 
 The scripts of our own in `tests/gpu/trainings` say `cuda` where people say it, and train in mode `cpu` all the same. *Seconds* are
@@ -45,7 +45,8 @@ def parts(results: Results) -> Iterator[str]:
         else machine["device"]
     )
     count = results.count()
-    yield HEAD.format(**{**machine, "gpu": gpu, "count": f"{count[0].upper()}{count[1:]}"})
+    runs = f", in {results.runs} runs, each of which did what the ones before it had not" if results.runs > 1 else ""
+    yield HEAD.format(**{**machine, "gpu": gpu, "runs": runs, "count": f"{count[0].upper()}{count[1:]}"})
     for group, heading in HEADINGS.items():
         rows = of_group(results, group)
         if rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,11 +63,23 @@ class Round:
 
 
 def run_list(
-    rows: Sequence[Row], device: str, out: Path, work: Path, machine: Mapping[str, str], *, jobs: int, seconds: float
+    rows: Sequence[Row],
+    device: str,
+    out: Path,
+    work: Path,
+    known: Results,
+    *,
+    order: Sequence[str],
+    jobs: int,
+    seconds: float,
 ) -> Results:
-    """Run rows on a device, up to `jobs` at a time, for so many seconds at most; return what was found."""
+    """Run rows on a device but for those that are `known`, up to `jobs` at a time, for so many seconds at most.
+
+    Return what was found and known, in an order of names.
+    """
     began = time.monotonic()
-    this = Round(ResultsFile(out / "results.json", machine), Evidence(out / "evidence.zip"), began)
+    this = Round(ResultsFile(out / "results.json", known), Evidence(out, known.runs), began)
+    rows = [row for row in rows if row.name not in {row.name for row in known.rows}]
     opened_device = opened(device, work)
     inductor = {"TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": COMPILERS}
     variables = {**opened_device.variables, **inductor}
@@ -91,7 +103,7 @@ def run_list(
     for row in rows:
         if row.name not in run:
             this.file.add(replace(plain(row), wrong="was not run: interrupted"), this.seconds)
-    this.file.order([row.name for row in rows], this.seconds)
+    this.file.order(order, this.seconds)
     return this.file.results
 
 
@@ -99,7 +111,11 @@ def side_by_side(this: Round, lab: Laboratory, rows: Sequence[Row], jobs: int) -
     """Run plain trainings and rows, first what is compiled, as it takes longest; the trainings fill Inductor's cache."""
     investigations = [row for row in rows if isinstance(row, Investigation) and not told_at_once(lab, row)]
     trainings = {bare.key: bare for row in investigations for bare in lab.device.bare(row)}
-    possible = [bare for bare in trainings.values() if lab.device.is_cuda or not bare.compiled]
+    possible = [
+        bare
+        for bare in trainings.values()
+        if (lab.device.is_cuda or not bare.compiled) and bare.key not in this.file.results.bare
+    ]
     ordered = sorted(rows, key=lambda row: not any(COMPILED in mode for mode in row.modes))
     with ThreadPoolExecutor(jobs) as pool:
         try:

@@ -189,7 +189,7 @@ def outcome(name: str, **changes: Any) -> Outcome:
 
 def test_results_are_kept_row_by_row(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    file = ResultsFile(path, {"torch": "2.11"})
+    file = ResultsFile(path, Results({"torch": "2.11"}))
     file.add(outcome("b", bare=["k"], within=[4, 30]), 50.0)
     assert [row.name for row in read_results(path).rows] == ["b"]
     file.add(outcome("a", wrong="bad"), 60.0)
@@ -210,6 +210,27 @@ def test_a_file_that_is_none_of_ours_is_told(tmp_path: Path) -> None:
         (tmp_path / "results.json").write_text(text)
         with pytest.raises(SystemExit, match="holds no results"):
             read_results(tmp_path / "results.json")
+
+
+def test_a_second_run_does_what_the_first_had_not(tmp_path: Path) -> None:
+    rows = [
+        outcome("a"),
+        outcome("b", wrong="bad"),
+        outcome("c", skipped="none here"),
+        outcome("d", bare=["k"], within=[1, 0]),
+    ]
+    first = Results(MACHINE, rows, {"k": 4.0}, 50.0)
+    known = first.to_go_on_with(MACHINE | {"date": "2026-12-02"})
+    assert [row.name for row in known.rows] == ["a"]
+    assert known.bare == {"k": 4.0} and known.machine["date"] == "2026-12-02"
+    # when the others are run, in 20 s
+    file = ResultsFile(tmp_path / "results.json", known)
+    file.add(outcome("b"), 20.0)
+    assert file.results.seconds == 70.0
+    assert "in 2 runs" in page(file.results)
+    # then another machine's results are none to go on with
+    with pytest.raises(SystemExit, match="NVIDIA H100, this is NVIDIA A10"):
+        first.to_go_on_with(MACHINE | {"gpu": "NVIDIA A10"})
 
 
 MACHINE = {
@@ -257,7 +278,7 @@ def test_evidence_grows_row_by_row(tmp_path: Path) -> None:
     (tmp_path / "runs" / "a").mkdir(parents=True)
     (tmp_path / "runs" / "a" / "investigation.json").write_text("{}")
     (tmp_path / "runs" / "a" / "stderr.log").write_text("why")
-    evidence = Evidence(tmp_path / "evidence.zip")
+    evidence = Evidence(tmp_path)
     evidence.add("none", "said", tmp_path / "runs" / "none", wrong=True)
     evidence.add("a", "said", tmp_path / "runs" / "a", wrong=True)
     names = subprocess.run(
