@@ -16,6 +16,9 @@ from .patches import Patches
 from .presence import private
 from .probing import ProbeOp
 
+VERSION = 1
+"""Of what is shown, and by which numbers: code in a cache that other versions made is none to be used."""
+
 
 @contextmanager
 def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> Iterator[None]:
@@ -23,13 +26,14 @@ def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> I
 
     A line is added behind the call of the kernel that writes the buffer: what is fused, and every kernel, is the same
     as without. In what is generated for the CPU one call may write a buffer and something else over it, so this is for
-    accelerators. Nothing is taken from the cache of graphs or put there. Raises NotAvailable.
+    accelerators. In Inductor's cache of graphs such code has keys of its own. Raises NotAvailable.
     """
     lowering = private("torch._inductor.graph", "GraphLowering")
     scheduler = private("torch._inductor.scheduler", "Scheduler")
     scheduled = private("torch._inductor.scheduler", "BaseSchedulerNode")
     virtual = private("torch._inductor.virtualized", "V")
     buffer = private("torch._inductor.ir", "Buffer")
+    hashed = private("torch._inductor.codecache", "FxGraphHashDetails")
     graphs: dict[int, ShownGraph] = {}
 
     def name_of(box: Any) -> str | None:
@@ -67,13 +71,22 @@ def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> I
 
         return free_buffers
 
+    def marked(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            self.numdrift_shows_buffers = VERSION  # all of its attributes make up the key
+
+        return init
+
     config = private("torch._inductor", "config")
     with Patches("the buffers of compiled graphs") as patches:
         patches.wrap(lowering, "run_node", lowered)
         patches.wrap(scheduled, "mark_run", generated)
         patches.wrap(scheduler, "free_buffers", shown_before)
+        patches.wrap(hashed, "__init__", marked)
     try:
-        with config.patch({"fx_graph_cache": False, "triton.cudagraphs": False}):
+        with config.patch({"triton.cudagraphs": False}):
             yield
     finally:
         patches.undo()
