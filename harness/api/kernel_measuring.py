@@ -67,7 +67,7 @@ def checked(
     cases = [captured(op, recorded)] if recorded else []
     try:
         sets = [name for name in names if name != CAPTURED]
-        cases = [*generated(op, sets, getattr(torch, dtype), samples, seed), *cases]
+        cases = [*generated(op, sets, getattr(torch, dtype), samples, seed, device), *cases]
     except UsageError:  # no inputs can be made up for this op: recorded ones do where no others were asked for
         if not cases or inputs is not None:
             raise

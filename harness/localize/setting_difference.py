@@ -13,7 +13,7 @@ from ..records.mode_spec import ModeSpec, parse_mode
 from ..records.setting_keys import SETTING_KEYS, device_of, without_effect
 from ..tape.stated_settings import SETTINGS_OF_KEY, in_plain_words, same_value, value_of_key
 from ..tape.tape import Tape
-from ..torch_private.kernel_settings import TF32
+from ..torch_private.kernel_settings import TF32, UNSPLIT
 from .storage_flow import SIDES, Side
 
 
@@ -61,13 +61,12 @@ def liberties(tape: Tape, spec: str) -> list[SettingDifference]:
     """What the device of side b may round more than the dtypes of its ops do, by the keys that forbid it."""
     mode, found = _mode(spec), list[SettingDifference]()
     for key, exact in EXACTLY.items():
-        values = {name: str(tape.settings.get(name, exact)).split() for name in SETTINGS_OF_KEY[key]}
-        values.pop("cudnn_tf32", None)  # a switch of what follows it
-        values = {name: parts for name, parts in values.items() if not all(same_value(one, exact) for one in parts)}
-        if not values:
+        taken = {name: str(tape.settings.get(name, exact)) for name in SETTINGS_OF_KEY[key]}
+        taken.pop("cudnn_tf32", None)  # a switch of what follows it
+        taken = {name: value for name, value in taken.items() if not same_value(value.partition(" ")[0], exact)}
+        if not taken:
             continue
-        taken = {name: " ".join(parts) for name, parts in values.items()}
-        without = {name: " ".join([exact] * len(parts)) for name, parts in values.items()}
+        without = dict.fromkeys(taken, exact)
         line = next((line for name in taken if (line := tape.set_at.get(name))), "")
         shown = value_of_key(key, tape.settings) or "on"
         stated: list[Side] = ["b"] if mode is not None and getattr(mode, key) is not None else []
@@ -171,7 +170,9 @@ def statements(settings: Mapping[str, Any]) -> list[str] | None:
             lines.append(f"torch.backends.cuda.matmul.allow_tf32 = {value == TF32}")
         elif name.startswith("reduction."):
             allowed = f"allow_{name.rpartition('.')[2]}_reduced_precision_reduction"
-            lines.append(f"torch.backends.cuda.matmul.{allowed} = {str(value).startswith('on')}")
+            rounded, _, rest = str(value).partition(" ")
+            allows = f"({rounded == 'on'}, False)" if rest == UNSPLIT else f"{rounded == 'on'}"
+            lines.append(f"torch.backends.cuda.matmul.{allowed} = {allows}")
         elif name in STATEMENTS:
             lines.append(STATEMENTS[name].format(repr(value)))
         else:

@@ -78,8 +78,7 @@ def _plain(spec: ModeSpec) -> dict[str, Any]:
         wanted |= {f"attention.{name}": spec.sdpa in (name, "any") or name == "math" for name in ATTENTION}
         wanted["attention.overrideable"] = spec.sdpa != "math"
     if spec.reduced_precision_reduction is not None:
-        for name, value in read_settings(REDUCTIONS).items():  # as many parts as this torch has
-            wanted[name] = " ".join([spec.reduced_precision_reduction] * len(value.split()))
+        wanted |= dict.fromkeys(read_settings(REDUCTIONS), spec.reduced_precision_reduction)
     return wanted
 
 
@@ -112,7 +111,7 @@ def _attention(settings: Mapping[str, Any]) -> str:
 
 
 def _reductions(settings: Mapping[str, Any]) -> str:
-    values = {part for name in REDUCTIONS for part in str(settings.get(name, "")).split()}
+    values = {str(settings.get(name, "")) for name in REDUCTIONS}
     return values.pop() if len(values) == 1 else ""
 
 

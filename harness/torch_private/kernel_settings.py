@@ -36,6 +36,7 @@ ATTENTION = {"flash": "flash", "efficient": "mem_efficient", "math": "math", "cu
 ATTENTION_SETTINGS = (*(f"attention.{name}" for name in (*ATTENTION, "overrideable")), "attention.order")
 
 REDUCTIONS = ("reduction.bf16", "reduction.fp16")
+UNSPLIT = "unsplit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +78,21 @@ def _precision(library: str, sort: str) -> KernelSetting | None:
 
 
 def _reduction(sort: str) -> KernelSetting | None:
-    """Whether sums of 16-bit products may be rounded to 16 bits, and in newer torch whether they may be split."""
+    """Whether sums of 16-bit products may be rounded to 16 bits: "on" or "off", and "on unsplit" where newer torch was
+    told not to split them, which only one of its libraries can."""
     name = f"cublas_allow_{sort}_reduced_precision_reduction"
+    read = _found(f"_get_{name}")
+    splits = read is not None and isinstance(read(), tuple)
 
     def shown(value: Any) -> str:
-        return " ".join("on" if one else "off" for one in (value if isinstance(value, tuple) else (value,)))
+        rounded, split = value if splits else (value, True)
+        return ("on" if rounded else "off") + ("" if split else f" {UNSPLIT}")
 
-    return _setting(
-        f"_get_{name}", f"_set_{name}", shown=shown, arguments=lambda text: [one == "on" for one in text.split()]
-    )
+    def arguments(text: str) -> list[bool]:
+        rounded, _, rest = text.partition(" ")
+        return [rounded == "on", rest != UNSPLIT] if splits else [rounded == "on"]
+
+    return _setting(f"_get_{name}", f"_set_{name}", shown=shown, arguments=arguments)
 
 
 def _all_settings() -> Iterator[tuple[str, KernelSetting | None]]:

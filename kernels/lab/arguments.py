@@ -29,10 +29,13 @@ class Case:
         return f"{self.inputs} {self.variant}".strip()
 
 
-def generated(op: str, inputs: Sequence[str], dtype: torch.dtype, samples: int, seed: int) -> list[Case]:
+def generated(
+    op: str, inputs: Sequence[str], dtype: torch.dtype, samples: int, seed: int, device: str = "cpu"
+) -> list[Case]:
     """The cases of an op, set by set; equal arguments give equal bits.
 
-    samples: how many elements an op that works element by element gets; others get about as many.
+    samples: how many elements an op that works element by element gets; others get about as many. The tensors are the
+    CPU's, and what a forward leaves for its backward is as on the device.
     Raises KernelNotFound for an unknown op, UsageError for one whose arguments cannot be guessed.
     """
     overloads(op)
@@ -42,7 +45,7 @@ def generated(op: str, inputs: Sequence[str], dtype: torch.dtype, samples: int, 
     cases = []
     for name in inputs:
         for variant in variants:
-            drawn = source(name, op, dtype, samples, seed)
+            drawn = source(name, op, dtype, samples, seed, device)
             if op in RECIPES:
                 made = tuple(RECIPES[op](drawn, variant))
             elif listed:
@@ -50,7 +53,7 @@ def generated(op: str, inputs: Sequence[str], dtype: torch.dtype, samples: int, 
             else:
                 made = tuple(_guessed(op, drawn))
             cases.append(Case(name, variant, made))
-    if cases and (why := refusal(op, cases[0].calls[0])):
+    if cases and (why := refusal(op, cases[0].calls[0].on(device))):
         raise no_arguments(op, why)
     return cases
 

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import torch
 
@@ -50,6 +51,7 @@ class Source:
     dtype: torch.dtype
     generator: torch.Generator
     samples: int
+    device: str = "cpu"
 
     def elements(self, *shape: int, part: InputPart = InputPart.REAL) -> torch.Tensor:
         """Arguments of an op that works element by element: every kind of number meets every other."""
@@ -68,6 +70,12 @@ class Source:
         elif part in (InputPart.TANH, InputPart.UNIT):
             numbers = self._activations(numbers, torch.tanh, 1.0).clamp(-1, 1)
         return self._shaped(numbers, shape)
+
+    def saved(self, forward: Callable[..., Sequence[torch.Tensor]], args: Sequence[Any]) -> list[torch.Tensor]:
+        """What a forward leaves for its backward, as the device's own leaves it: of bfloat16 a GPU saves statistics in
+        float32, the CPU in bfloat16, and their backwards take no others."""
+        given = [value.to(self.device, copy=True) if isinstance(value, torch.Tensor) else value for value in args]
+        return [tensor.to("cpu") for tensor in forward(*given)]
 
     def rows(self, *shape: int) -> torch.Tensor:
         """Arguments of an op that works on rows: at most one special number a row, and squares that fit."""
@@ -117,10 +125,10 @@ class Source:
         return numbers.to(self.dtype).reshape(shape)
 
 
-def source(inputs: str, op: str, dtype: torch.dtype, samples: int, seed: int) -> Source:
+def source(inputs: str, op: str, dtype: torch.dtype, samples: int, seed: int, device: str = "cpu") -> Source:
     """The source of one set; equal arguments give equal numbers, whatever else is drawn."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {op} {inputs}".encode()))
-    return Source(inputs, dtype, generator, samples)
+    return Source(inputs, dtype, generator, samples, device)
 
 
 def _size(shape: Sequence[int]) -> int:

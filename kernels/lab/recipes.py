@@ -53,7 +53,7 @@ def _layer_norm(source: Source, variant: str) -> Iterator[LabCall]:
 def _layer_norm_backward(source: Source, variant: str) -> Iterator[LabCall]:
     for forward in _layer_norm(source, variant):
         x, shape, weight, bias, _ = forward.args
-        _, mean, rstd = aten.native_layer_norm(*forward.args)
+        _, mean, rstd = source.saved(aten.native_layer_norm, forward.args)
         mask = [True, weight is not None, bias is not None]
         yield LabCall((source.others(*x.shape), x, shape, mean, rstd, weight, bias, mask), {})
 
@@ -72,8 +72,7 @@ def _batch_norm(source: Source, variant: str) -> Iterator[LabCall]:
 def _batch_norm_backward(source: Source, variant: str) -> Iterator[LabCall]:
     for forward in _batch_norm(source, variant):
         x, weight, _, mean, var, training, _, eps = forward.args
-        # on a copy: the op updates the running statistics that its backward is measured with
-        _, save_mean, save_invstd = aten.native_batch_norm(*forward.copy().args)
+        _, save_mean, save_invstd = source.saved(aten.native_batch_norm, forward.args)
         gradient = source.others(*x.shape)
         saved = (save_mean, save_invstd, training, eps, [True, True, True])
         yield LabCall((gradient, x, weight, mean, var, *saved), {})

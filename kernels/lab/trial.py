@@ -166,6 +166,9 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
             expected = expectations.of(overload, given.args, given.kwargs)
         except NotImplementedError:
             raise NotAvailable(f"kernel {name}", f"torch has no {kernel.op} on {device} to hold it against") from None
+        except RuntimeError as error:
+            why = f"torch's own {kernel.op} refuses these arguments on {device}: {str(error).strip().splitlines()[0]}"
+            raise NotAvailable(f"kernel {name}", why) from None
         tensors = list(tensors_in(result))
         if len(tensors) != len(expected):
             raise KernelError(name, f"returned {len(tensors)} tensors, the op returns {len(expected)}")

@@ -360,7 +360,7 @@ def test_a_script_in_plain_torch_sets_what_it_can() -> None:
             "matmul_precision": "high",
             "precision.cuda.matmul": "tf32",
             "deterministic": "warn",
-            "reduction.bf16": "off off",
+            "reduction.bf16": "off",
         }
     )
     assert lines == [
@@ -371,6 +371,9 @@ def test_a_script_in_plain_torch_sets_what_it_can() -> None:
     for line in [*lines, *(statements({"precision.cuda.matmul": "tf32", "cudnn_tf32": False}) or ())]:
         exec(line, {"torch": torch})  # noqa: S102, a script is such lines
     assert current_settings()["precision.cuda.matmul"] == "tf32" != before["precision.cuda.matmul"]
+    assert statements({"reduction.fp16": "on unsplit"}) == [
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = (True, False)"
+    ]
     assert statements({"toy.rounding": "coarse"}) is None
 
 

@@ -60,7 +60,7 @@ def test_two_keys_that_set_one_thing_agree() -> None:
 
 
 def test_what_no_key_stands_for_has_no_value() -> None:
-    put_settings({"attention.math": False, "precision.cuda.rnn": "ieee", "reduction.fp16": "off off"})
+    put_settings({"attention.math": False, "precision.cuda.rnn": "ieee", "reduction.fp16": "off unsplit"})
     found = current_settings()
     assert [value_of_key(key, found) for key in ("sdpa", "tf32", "reduced_precision_reduction")] == [""] * 3
     assert value_of_key("sdpa", {}) == ""

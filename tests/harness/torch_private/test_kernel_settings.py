@@ -25,7 +25,7 @@ def as_before() -> Iterator[None]:
 
 
 def test_each_setting_gives_what_it_was_set_to() -> None:
-    others = {True: False, False: True, "highest": "high", "on on": "off off", "off": "on", "on": "off"}
+    others = {True: False, False: True, "highest": "high", "off": "on", "on": "off"}
     others |= {"none": "ieee", "ieee": "tf32", "tf32": "ieee", "1 2 0 3 4": "2 1 0 3 4"}
     assert {"mkldnn", "cudnn_benchmark", "attention.math", "reduction.bf16", "precision.cuda.conv"} <= set(
         KERNEL_SETTINGS
@@ -74,6 +74,28 @@ def test_a_torch_before_2_9_has_the_precisions_that_its_switches_tell(monkeypatc
     assert found["reduction.bf16"].read() == "on"
     found["reduction.bf16"].put("off")
     assert allowed == [False]
+
+
+def test_sums_of_16_bit_products_stay_split_as_cuda_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a torch whose products are those of a library that cannot but split them
+    name, allowed = "cublas_allow_fp16_reduced_precision_reduction", [(True, True)]
+
+    def put(rounded: bool, split: bool) -> None:
+        if not split:
+            raise RuntimeError("allow_splitk=False requires the cuBLASLt backend")
+        allowed[0] = (rounded, split)
+
+    monkeypatch.setattr(torch._C, f"_get_{name}", lambda: allowed[0])
+    monkeypatch.setattr(torch._C, f"_set_{name}", put)
+    found = kernel_settings()["reduction.fp16"]
+    # when and then
+    assert found.read() == "on"
+    found.put("off")
+    assert allowed == [(False, True)] and found.read() == "off"
+    with pytest.raises(RuntimeError, match="cuBLASLt"):
+        found.put("off unsplit")
+    allowed[0] = (True, False)
+    assert found.read() == "on unsplit"
 
 
 def test_what_a_torch_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from numdrift.harness.errors import KernelNotFound, UsageError
 from numdrift.harness.torch_private.operators import find_overload
 from numdrift.kernels.lab.arguments import ELEMENTWISE, generated
 from numdrift.kernels.lab.input_sets import INPUT_SETS
+from numdrift.kernels.lab.inputs import source
 from numdrift.kernels.lab.recipes import RECIPES
 from numdrift.kernels.registry import built_in
 
@@ -86,3 +87,16 @@ def test_an_op_that_draws_says_so_before_what_its_schema_asks_for(op: str) -> No
 def test_an_unknown_op_names_the_nearest() -> None:
     with pytest.raises(KernelNotFound, match="did you mean 'tanh_backward'"):
         generated("tanh_backwards", ("random",), torch.float32, 100, 0)
+
+
+def test_a_backward_is_given_what_the_forward_of_its_device_leaves() -> None:
+    # given a forward that leaves statistics in float32, and writes to its argument
+    def forward(x: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.mul_(2), x.float().mean(1)
+
+    drawn, x = source("random", "native_layer_norm", torch.bfloat16, 64, 0), torch.ones(2, 3, dtype=torch.bfloat16)
+    # when
+    _, mean = drawn.saved(forward, (x, 1e-5))
+    # then
+    assert mean.tolist() == [2.0, 2.0] and mean.dtype == torch.float32
+    assert x.tolist() == [[1.0] * 3] * 2

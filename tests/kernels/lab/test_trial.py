@@ -148,3 +148,17 @@ def test_a_kernel_that_needs_an_op_that_a_device_lacks_is_not_available() -> Non
     q = torch.ones(1, 1, 4, 8)
     with pytest.raises(NotAvailable, match=f"Could not run 'aten::{op}' with arguments from the 'CPU' backend$"):
         attempt(built_in().kernel(op, "aten"), [LabCall((q, q, q, None, False), {})], "cpu")
+
+
+def norm_backward(gradient: torch.Tensor, x: torch.Tensor, *rest: object) -> tuple[torch.Tensor, None, None]:
+    return gradient + x, None, None
+
+
+def test_arguments_that_torchs_own_kernel_refuses_on_a_device_are_said() -> None:
+    # given statistics in float32 of a norm in bfloat16, as GPUs save them and the CPU does not take them
+    x, statistics = torch.ones(4, 8, dtype=torch.bfloat16), torch.ones(4, 1)
+    arguments = (x, x, [8], statistics, statistics, None, None, [True, False, False])
+    kernel = Kernel("native_layer_norm_backward", "mine", "", "", f"{__name__}:norm_backward")
+    # when and then
+    with pytest.raises(NotAvailable, match="torch's own native_layer_norm_backward refuses these arguments on cpu"):
+        attempt(kernel, [LabCall(arguments, {})], "cpu")
