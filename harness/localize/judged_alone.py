@@ -86,7 +86,9 @@ def judged_alone(
     kernels = (KERNEL, LAYOUT, SETTING)
 
     def is_told(one: Examined) -> bool:
-        return one.suspect.kind not in kernels and not {RELAID, PART}.issuperset(one.suspect.reasons)
+        # A setting chooses kernels: what it has executed with other arguments, as cuDNN's ops, is told nothing else.
+        chosen = cause.kind == SETTING or one.suspect.kind in kernels
+        return not chosen and not {RELAID, PART}.issuperset(one.suspect.reasons)
 
     told = any(map(is_told, looked))
     convolves = "convolution" in "".join(cause.ops["a"])

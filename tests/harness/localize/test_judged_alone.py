@@ -286,6 +286,22 @@ def test_another_layout_is_another_kernel_and_other_arguments_are_something_else
     assert judged(a, b, kernel("arguments", ("0.1 against 0.2",))) == ("beyond-rounding", "values")
 
 
+@pytest.mark.parametrize(("rho", "rule"), [(9.0, ""), (3000.0, "error")])
+@pytest.mark.parametrize("several", [False, True])
+def test_what_a_setting_has_executed_by_other_ops_is_a_kernel(rho: float, rule: str, several: bool) -> None:
+    # given cudnn=off, with which a batch norm is another op that takes other arguments
+    cause = kernel("setting", ("cudnn=off",), "cudnn_batch_norm_backward")
+    errors: dict[Side, LocalError] = {"a": error(rho), "b": error(0.4)}
+    suspect = Suspect(0, "structure", ("cudnn_batch_norm_backward against native_batch_norm_backward",))
+    examined = {0: Examined(suspect, True, "", errors, largest=5.7e-6, roundings=95.8)}
+    cause = replace(cause, sites=(SwapSite(frozenset({0, 1}), 0),)) if several else cause
+    effect = NetEffect(5.7e-6, 95.8, errors, frozenset({0}))
+    # when
+    found = judged_alone(cause, examined, errors, {cause.sites[0]: [effect]} if several else {})
+    # then it is held against what rounding of its inputs causes, as kernels are
+    assert found == ("beyond-rounding" if rule else "rounding", rule)
+
+
 def of_layout(a: LocalError, b: LocalError, terms: int) -> tuple[str | None, str]:
     cause = kernel("layout", ("argument 1 (input): contiguous against channels last",), "native_batch_norm")
     suspect = Suspect(0, cause.kind, cause.reasons)
