@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tomllib
 
+from ..accelerator.installed import install
 from ..processes.forked import numdrift_in
 from .shown import ROOT, ShownCommand, blocks, commands_at, shown_commands
 from .walks import NOT_EXECUTED, WALKS, Walk
@@ -56,16 +57,18 @@ def test_the_commands_end_as_the_page_says(walk: Walk, tmp_path: Path) -> None:
 
 
 def plugged_in(folder: Path) -> dict[str, str]:
-    """Install the plug-in of the guide, as its pyproject.toml has it, and give the variables that find it."""
-    project = tomllib.loads(blocks(PLUG_IN, "toml")[0].text)["project"]
-    site = folder / "site"
-    told = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    told.mkdir(parents=True)
-    (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    points = [
-        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in named.items())
-        for group, named in project["entry-points"].items()
-    ]
-    (told / "entry_points.txt").write_text("\n".join(points))
+    """Install the plug-ins of the guide, as their pyproject.toml have them, and give the variables that find them."""
+    site = install(folder / "site")
+    for block in blocks(PLUG_IN, "toml"):
+        project = tomllib.loads(block.text)["project"]
+        told = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        told.mkdir(exist_ok=True)
+        facts = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        (told / "METADATA").write_text(facts)
+        points = [
+            f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in named.items())
+            for group, named in project["entry-points"].items()
+        ]
+        (told / "entry_points.txt").write_text("\n".join(points))
     shutil.copy(ROOT / "tests" / "backend" / "toy_backend.py", site)
     return {"PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}

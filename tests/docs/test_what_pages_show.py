@@ -14,7 +14,7 @@ import pytest
 
 import numdrift
 from numdrift.harness.errors import ModeError, UsageError
-from numdrift.harness.records.mode_registry import registry
+from numdrift.harness.records.mode_registry import EAGER, registry
 
 from ..row_by_row import table
 from .shown import PAGES, Fence, ShownCommand, fences, shown_commands, spoken_of
@@ -29,15 +29,16 @@ def placed(one: ShownCommand) -> str:
 
 
 @pytest.fixture
-def plug_in_of_a_page() -> Iterator[None]:
-    """The mode `toy` of docs/guide/add-a-backend.md, which is not installed here."""
+def plug_ins_of_a_page() -> Iterator[None]:
+    """The modes `toy` and `standin` of docs/guide/add-a-backend.md, which are not installed here."""
     with patch.dict(registry._entries):
         registry.register("toy", "toy_backend:ToyMode", "plug-in toy_backend:ToyMode")
+        registry.register("standin", EAGER, "eager on the device 'standin'", device="standin", module="standin_device")
         yield
 
 
 @table("shown", COMMANDS, ids=placed)
-def test_a_command_is_understood(shown: ShownCommand, plug_in_of_a_page: None) -> None:
+def test_a_command_is_understood(shown: ShownCommand, plug_ins_of_a_page: None) -> None:
     understood(shown.arguments)
 
 

@@ -20,7 +20,7 @@ class Walk:
     """Commands of pages, or of sections of them, that are executed in their order in one folder.
 
     What is shown twice is executed once. A command ends with exit code 0, but for those of `codes`. What the pages take for
-    granted is executed `before`. The plug-in of docs/guide/add-a-backend.md is installed where the walk is `plugged`.
+    granted is executed `before`. The plug-ins of docs/guide/add-a-backend.md are installed where the walk is `plugged`.
     """
 
     name: str
@@ -69,7 +69,7 @@ MLP: Files = {"mlp.py": ("docs/guide/partition.md", "python", 0)}
 MINE: Files = {"mine.c": ("docs/guide/own-kernel.md", "c", 0), "mine.py": ("docs/guide/own-kernel.md", "python", 0)}
 CHOOSE: Files = {"choose.py": ("docs/guide/snapshots.md", "python", 0)}
 
-A_DRIFT, UNDECIDED, WRONG_USAGE, A_LIMIT, NOBODY_ANSWERED = 1, 1, 2, 2, 130
+A_DRIFT, UNDECIDED, WRONG_USAGE, A_LIMIT, NOT_THERE, NOBODY_ANSWERED = 1, 1, 2, 2, 3, 130
 AS_THE_PROCESSOR_HAS_IT = (0, 1)
 """Lazy mode is eager bit for bit where the library has one path for transposed views and for their copies."""
 
@@ -87,6 +87,14 @@ WALKS = (
     ),
     Walk("index", ("docs/index.md",), {**TRAIN, **SAM}),
     Walk("run", guide("run"), {**TRAIN, **TWO_SETTINGS, "pkg/train.py": STAND_IN}),
+    Walk(
+        "accelerators",
+        guide("accelerators"),
+        {**SAM, **at("tests/gpu/trainings", "transformer.py")},
+        codes={
+            "numdrift run reproducers/sam_tanh.py --mode cpu --mode cuda:3 --name absent -- --epochs 2": NOT_THERE,
+        },
+    ),
     Walk(
         "adopt-your-script",
         guide("adopt-your-script", "frameworks"),
@@ -169,7 +177,11 @@ WALKS = (
         "add-a-backend",
         guide("add-a-backend"),
         {"sorting.py": "tests/backend/sorting.py"},
-        codes={"numdrift investigate sorting.py --modes cpu,toy": A_DRIFT},
+        codes={
+            "numdrift compare runs/first": UNDECIDED,
+            "numdrift investigate sorting.py --mode standin --mode faulty=standin,kernel.tanh_backward=bf16 --name planted": A_DRIFT,
+            "numdrift investigate sorting.py --modes cpu,toy": A_DRIFT,
+        },
         plugged=True,
     ),
     Walk(
@@ -261,6 +273,7 @@ WALKS = (
 SERVES = "serves a page until Ctrl-C"
 BUCKET = "writes to or reads from a bucket"
 XLA = "needs torch_xla; tests/xla runs the like of it where bash scripts/xla was run"
+GPU = "needs a GPU; scripts/gpu runs the like of it where there is one"
 ANOTHER_TORCH = "another torch"
 PLACEHOLDER = "names a file that is any snapshot"
 ON_A_PAGE = "is executed for a guide, of another script, and takes long"
@@ -285,8 +298,13 @@ NOT_EXECUTED = {
     'numdrift investigate reproducers/sam_tanh.py --mode cpu --mode "other=compile,python=.venv-xla/bin/python" -- --epochs 30': ANOTHER_TORCH,
     'numdrift investigate grouped.py --mode new=cpu --mode "old=cpu,python=.venv-xla/bin/python"': XLA,
     'numdrift investigate plain.py --mode "cpu,python=.venv/bin/python" --mode xla --quick': XLA,
-    'numdrift analyze train.py --mode "cuda,dtype=bfloat16" --max-steps 1 --output reports/cuda.json': "a GPU",
-    "numdrift profile train.py --modes cuda --mode compile,device=cuda --type operator": "a GPU",
+    'numdrift analyze train.py --mode "cuda,dtype=bfloat16" --max-steps 1 --output reports/cuda.json': GPU,
+    "numdrift profile train.py --modes cuda --mode compile,device=cuda --type operator": GPU,
+    "numdrift profile reproducers/char_gpt.py --modes cuda --mode compile,device=cuda --type operator --steps 5-6 --top 6 -- --steps 10": GPU,
+    "numdrift investigate reproducers/sam_tanh.py --modes cpu,cuda -- --epochs 10": GPU,
+    "numdrift investigate reproducers/sam_tanh.py --mode cuda --mode faulty=cuda,kernel.tanh_backward=bf16 -- --epochs 10": GPU,
+    "numdrift investigate tests/gpu/trainings/transformer.py --mode cuda,deterministic=on --mode tf32=cuda,tf32=on,deterministic=on -- --steps 8": GPU,
+    "numdrift investigate tests/gpu/trainings/masked.py --mode math=cuda,sdpa=math --mode cuda -- --steps 4": GPU,
     "numdrift kernels sweep tanh": "takes minutes: four thousand million numbers",
     "numdrift investigate train.py --modes cpu,compile --envelope 8 --seeds 12": ON_A_PAGE,
     "numdrift investigate train.py --modes cpu,lazy --partition-bisect": ON_A_PAGE,
