@@ -100,7 +100,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--steps must be at least 1, not {args.steps}")
     if not 0 <= args.lr < math.inf:
         parser.error(f"--lr must be at least 0, not {args.lr}")
-    if args.device not in known:
+    if args.device.partition(":")[0] not in known:
         parser.error(f"--device must be one of {', '.join(known)}, not {args.device!r}")
     if args.compile and args.device in ("lazy", "xla"):
         parser.error(f"--compile cannot compile {args.device} tensors")

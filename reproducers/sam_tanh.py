@@ -88,7 +88,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--lr must be at least 0, not {args.lr}")
     if not 0 <= args.rho < math.inf:
         parser.error(f"--rho must be at least 0, not {args.rho}")
-    if args.device not in known:
+    if args.device.partition(":")[0] not in known:
         parser.error(f"--device must be one of {', '.join(known)}, not {args.device!r}")
     if args.compile and args.device in ("lazy", "xla"):
         parser.error(f"--compile cannot compile {args.device} tensors")
