@@ -33,8 +33,8 @@ class VerdictEvidence:
     `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical` and
     `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from one state;
     `unscored` says why there are none, and `command` makes them; `stateless` says why nothing can make them.
-    `common_steps` is how many steps both have of runs of which one was cut short, else None. `drawing` is what kind of
-    mode has a generator of its own (`compiled`, `xla`), "" where none of the two has.
+    `common_steps` is how many steps both have of runs of which one was cut short, else None. `drawing` is what makes
+    the two draw the same random numbers.
     """
 
     a: str
@@ -51,7 +51,7 @@ class VerdictEvidence:
     stateless: str = ""
     command: str = "numdrift investigate"
     common_steps: int | None = None
-    drawing: str = ""
+    drawing: str = "give both the same seeds and let neither draw more than the other"
 
 
 def decide(evidence: VerdictEvidence) -> Verdict:
@@ -89,11 +89,7 @@ def _void(evidence: VerdictEvidence) -> Verdict | None:
         more = f"; and {others} more difference{'s' if others > 1 else ''}" if others else ""
         text = f"different-setup: {causes[0].text}{more}"
         if causes[0].kind == "generator":
-            ways = ["give both the same seeds", "let neither draw more than the other"]
-            if evidence.drawing:
-                article = "an" if evidence.drawing == "xla" else "a"
-                ways.append(f"give {article} {evidence.drawing} mode fallback_random=on")
-            text += f"; {', '.join(ways[:-1])} and {ways[-1]}"
+            text += f"; {evidence.drawing}"
         return Verdict("different-setup", text, step=causes[0].step)
     # A value of one run alone, or the loss of both: what comes after it is no training. A mask of infinities is.
     found = evidence.nonfinite

@@ -13,7 +13,7 @@ from ..records.run_request import LEVELS
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
-OWN_DRAWS = {"compile": "compiled", "xla": "xla"}
+OWN_DRAWS = {"compile": "a compiled mode", "xla": "an xla mode"}
 """Modes that have a generator of their own, and what they are called in sentences."""
 
 DEFAULT_STATE_BUDGET = 1 << 30
@@ -29,7 +29,7 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
         raise UsageError(f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone")
     # The generators of Inductor and of torch_xla draw other numbers than eager's, which would be a difference of the
     # set-up. So do those of two devices.
-    apart = len({(spec.accelerator or "cpu").partition(":")[0] for spec in specs}) > 1
+    apart = on_two_devices(specs)
     found = []
     for spec in specs:
         if apart and spec.accelerator is not None and spec.draws is None:
@@ -39,14 +39,29 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
     return found
 
 
+def on_two_devices(specs: Sequence[ModeSpec]) -> bool:
+    """Whether these modes do not all run on the same kind of device."""
+    return len({(spec.accelerator or "cpu").partition(":")[0] for spec in specs}) > 1
+
+
+def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
+    """What makes modes draw the same random numbers that do not."""
+    others = [spec for spec in specs if spec.accelerator is not None and spec.draws != "cpu"]
+    if others and on_two_devices(specs):
+        names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
+        return f"each device draws numbers of its own: run {names}, or `numdrift investigate`, which does so by itself"
+    ways = ["give both the same seeds", "let neither draw more than the other"]
+    ways += [f"give {OWN_DRAWS[spec.base]} fallback_random=on" for spec in specs if spec.base in OWN_DRAWS][:1]
+    return f"{', '.join(ways[:-1])} and {ways[-1]}"
+
+
 def said_of_draws(specs: Sequence[ModeSpec]) -> str:
     """Say which modes draw the CPU's random numbers, "" where none does."""
     drawing = [spec.name for spec in specs if spec.draws == "cpu" and spec.accelerator is not None]
-    return (
-        f"{' and '.join(drawing)} draw the CPU's random numbers (draws=cpu): the modes run on two devices"
-        if drawing
-        else ""
-    )
+    if not drawing:
+        return ""
+    draw = "draws" if len(drawing) == 1 else "draw"
+    return f"{' and '.join(drawing)} {draw} the CPU's random numbers (draws=cpu): the modes run on two devices"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from ..runs.step_outcomes import read_state, state_steps
 from .completeness import accounted
 from .ended_by_values import ended_by_values, length_in_words
 from .evidence import PairEvidence, evidence_for
-from .investigation_plan import OWN_DRAWS
+from .investigation_plan import remedy_of_draws
 from .judged_ranks import judged_by_rank
 from .lacking_experiments import command_for
 from .ops import localizations
@@ -218,7 +218,7 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
             stateless=f"no step of this script can be started from another run's state: {why}" if why else "",
             command=command_for(a, b),
             common_steps=compared.common_steps if compared.cut_short else None,
-            drawing=next((OWN_DRAWS[base] for run in (a, b) if (base := spec_of(run).base) in OWN_DRAWS), ""),
+            drawing=remedy_of_draws([spec_of(a), spec_of(b)]),
         )
     )
     alike = compared.identical or several

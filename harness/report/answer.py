@@ -101,12 +101,11 @@ def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
                 False,
             )
         case "nonfinite":
-            return PairAnswer(
-                f"{_said(pair)}",
-                "seen in the recorded values",
-                f"look at the step before it{_at(proven[:1])}",
-                False,
-            )
+            todo = f"look at what comes before it{_at(proven[:1])}"
+            if proven and proven[0].setting is not None and proven[0].swapped:
+                value = f"{proven[0].setting.name}={proven[0].setting.values.get('b', '')}"
+                todo = f"it comes with {value} and goes with {proven[0].swapped}: give {pair.b} that{_at(proven[:1])}"
+            return PairAnswer(_said(pair), "seen in the recorded values", todo, False)
         case "failed":
             return PairAnswer(
                 f"{pair.b} cannot be compared with {pair.a}: {_said(pair)}",
@@ -178,9 +177,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     todo = "report it to whoever owns that kernel, with report.html"
     if causes[0].setting is not None:
         value = f"{causes[0].setting.name}={causes[0].setting.values.get('b', '')}"
-        instead = (
-            f": train in the mode {pair.b},{causes[0].swapped} where it is not wanted" if causes[0].swapped else ""
-        )
+        instead = f": give {pair.b} {causes[0].swapped} where it is not wanted" if causes[0].swapped else ""
         todo = f"that is what {value} does{instead}"
     elif causes[0].is_of_kernel and pair.closer_to_fp64 == pair.b:
         todo = f"it is {pair.a} that is wrong there: {todo}"
@@ -191,7 +188,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
             f"else report it to whoever owns {pair.b}, with report.html"
         )
     elif causes[0].swapped:
-        todo += f", and train in the mode {pair.b},{causes[0].swapped} until it is mended"
+        todo += f", and give {pair.b} {causes[0].swapped} until it is mended"
     return PairAnswer(what, f"{size}; {_proof(pair, causes)}", todo, False)
 
 

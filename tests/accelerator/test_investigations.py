@@ -66,7 +66,7 @@ def test_two_devices_draw_alike_and_what_their_kernels_round_is_explained(standi
     found, said = investigated(standin, written(standin, DROPPING), "--modes", "cpu,standin")
 
     (pair,) = found["pairs"]
-    assert "standin draw the CPU's random numbers (draws=cpu): the modes run on two devices" in said
+    assert "standin draws the CPU's random numbers (draws=cpu): the modes run on two devices" in said
     assert pair["verdict"] == "rounding"
     assert pair["culprits"] and all(proven(culprit) for culprit in pair["culprits"])
     assert not any("scaled_dot_product" in culprit["op"] and culprit["phase"] == "data" for culprit in pair["culprits"])

@@ -141,6 +141,12 @@ OUTCOMES: Mapping[str, PairFindings] = {
         "cpu", "b", "nondeterministic", ("nondeterministic: b does not repeat: loss 0 of step 5 differs",)
     ),
     "NaN or infinity": PairFindings("cpu", "b", "nonfinite", ("nonfinite: loss 0 of step 7 is nan in b alone",), culprits=(cause(),)),
+    "NaN that comes with a setting": PairFindings(
+        "math", "any", "nonfinite", ("nonfinite: the gradient of `q.weight` of step 0 is nan in any alone",), culprits=(
+            cause(kind=SETTING, op=None, name="sdpa", places=(), ops={"a": (), "b": ()}, error_ulp={}, swapped="sdpa=math",
+                  setting=CulpritSetting("sdpa", "the attention differs", {"a": "math", "b": "any"})),
+        ),
+    ),
     "not decided": PairFindings(
         "cpu", "b", None, ("undecided: the runs differ from step 3 on",),
         undecided="the runs differ from step 3 on, and no step was scored: run `numdrift investigate runs/train`",
