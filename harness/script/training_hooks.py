@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 )
 
 from ..torch_private.patches import Patches
-from ..torch_private.untraced import skip_frame, transformation_level, untraced
+from ..torch_private.untraced import forget_known_functions, skip_frame, transformation_level, untraced
 from .script_compiling import ScriptCompiles
 from .script_losses import Found, FunctionObserver, report_gradient_functions, tensors_in
 
@@ -254,6 +254,7 @@ class Hooks:
             self._gradients.gradients_taken(outputs, inputs, results)
             return results
 
+        self._patches.also(forget_known_functions)  # once what follows is put back
         self._patches.replace(torch.autograd, "grad", grad)
         self._patches.also(report_gradient_functions(self._gradients))
 

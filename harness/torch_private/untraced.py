@@ -44,6 +44,17 @@ def skip_frame(function: Callable[..., Any]) -> None:
             private("torch._dynamo.decorators", "skip")(function)
 
 
+def forget_known_functions() -> None:
+    """Have dynamo look up anew which functions it knows, and how it takes each of them. Of one that was replaced when
+    it did, it knows what stood for it, and traces the function itself as any other."""
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    functions = getattr(sys.modules.get("torch._dynamo.variables.torch"), "TorchInGraphFunctionVariable", None)
+    handlers = getattr(functions, "_get_handlers", None)
+    for clear in (getattr(rules, "clear_lru_cache", None), getattr(handlers, "cache_clear", None)):
+        if clear is not None:
+            clear()
+
+
 # The levels of torch.func's transformations: how many are on, and the tensors beneath their wrappers.
 
 _FUNCTORCH: Any = getattr(torch._C, "_functorch", None)

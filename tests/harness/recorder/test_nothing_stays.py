@@ -3,6 +3,8 @@ process."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +149,40 @@ def test_a_recording_that_cannot_begin_leaves_nothing_patched(tmp_path: Path) ->
     somebody.undo()
     assert all(one is other for one, other in zip(found(KNOWN), known, strict=True))
     assert hooks() == there
+
+
+COMPILED_LATER = """
+import sys
+import torch
+from numdrift.harness.recorder.session import Session
+from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.run_config import RunConfig
+
+session = Session(RunConfig(script=__file__, mode=parse_mode("compile,backend=eager"), journal=sys.argv[1]))
+session.open(frozenset())
+model = torch.nn.Linear(3, 2)
+model(torch.ones(4, 3)).square().mean().backward()
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+session.close(None)
+
+def with_gradient(x):
+    y = torch.tanh(x)
+    return y, torch.autograd.grad(y, x, torch.ones_like(y))[0]
+
+y, gradient = torch.compile(with_gradient, backend="aot_eager")(torch.linspace(-1, 1, 6, requires_grad=True))
+assert torch.allclose(gradient, 1 - y**2)
+"""
+
+
+@pytest.mark.slow
+def test_what_is_compiled_after_a_recording_is_traced_as_without_one(tmp_path: Path) -> None:
+    # given a process in which dynamo first meets torch's functions while a recording has replaced some
+    script = tmp_path / "later.py"
+    script.write_text(COMPILED_LATER)
+    (tmp_path / "journal").mkdir()
+    # when
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "journal"], capture_output=True, text=True, timeout=120, check=False
+    )
+    # then
+    assert done.returncode == 0, done.stderr
