@@ -51,10 +51,12 @@ READ_LATE = (
     "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
     "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "CUBLAS_WORKSPACE_CONFIG", "DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI",
     "TORCHINDUCTOR_COMPILE_THREADS",
+    "STANDIN_COUNT", "STANDIN_EAGER", "STANDIN_LEDGER", "STANDIN_LOST", "STANDIN_MEMORY", "STANDIN_UNREPEATABLE",
 )  # fmt: skip
 """Variables that nothing reads when it is loaded, or that are set right here, and those of the scripts of the tests; besides
 those of pytest. The lazy core reads its own at its first graph, torch.distributed those of the ranks when they meet; those of
-the last line but one Inductor and the profiler set in the process of the tests itself, for what it has loaded or for CUDA."""
+the last line but two Inductor and the profiler set in the process of the tests itself, for what it has loaded or for CUDA. The
+device of tests/accelerator is loaded behind a fork."""
 
 AS_GUESTS = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "passive"}
 """What numdrift sets for its trainings; everything is imported with it."""
