@@ -19,10 +19,27 @@ from ..torch_private.graph_stages import parts_of_op
 from ..torch_private.operators import arguments_of
 
 HARNESS = str(Path(__file__).parents[1])
-ON_BEHALF = str(Path(HARNESS, "script", "meeting.py"))
-"""Calls the script's own operators, where it has moved their tensors to the device."""
+TORCH = str(Path(torch.__file__).parent)
 
-HIDDEN = (str(Path(torch.__file__).parent), HARNESS, "<")
+ADOPTION = {
+    str(Path(HARNESS, "script", f"{name}.py"))
+    for name in (
+        "adoption", "autocast", "cuda", "devices", "meeting", "parallel", "placement", "script_api",
+        "script_compiling", "understood",
+    )
+}  # fmt: skip
+"""Where calls of the script's own are led through; what else lies there reads for numdrift."""
+
+PASSED_OVER = frozenset(
+    (
+        __file__,
+        *ADOPTION,
+        # Once dynamo is loaded it calls those who watch operators.
+        *(str(Path(TORCH, *parts)) for parts in (("_compile.py",), ("_dynamo", "eval_frame.py"))),
+    )
+)
+
+HIDDEN = (TORCH, HARNESS, "<")
 """Files whose frames are none of the user's: torch's own, the harness's, and what has no file."""
 
 _FRAME = re.compile(r'^ *File "(.+?)", line (\d+)', re.MULTILINE)
@@ -81,7 +98,7 @@ def is_called_by_harness(within: Sequence[str]) -> bool:
     Frames of the files `within`, which observe the call, are passed over, and those that call what the script calls.
     """
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename in (__file__, ON_BEHALF, *within):
+    while frame is not None and (frame.f_code.co_filename in PASSED_OVER or frame.f_code.co_filename in within):
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
 

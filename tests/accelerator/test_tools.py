@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ def test_its_operators_are_analyzed_and_partitioned(recorded: Standin) -> None:
     parted = recorded("partition", "train.py", "--mode", "standin", "--max-steps", "2", "--name", "parted")
 
     assert analyzed.returncode == 0 and "standin supports" in analyzed.stdout, analyzed.stderr
+    # neither what the script computes on the CPU before it moves its model, nor what numdrift reads
+    assert " on cpu" not in analyzed.stdout and "aten::uniform_" not in analyzed.stdout
+    assert re.search(r"aten::_local_scalar_dense +1 ", analyzed.stdout), "the script reads one value"
     assert parted.returncode == 0 and "are supported by standin" in parted.stdout, parted.stderr
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from numdrift.kernels.expectation import tensors_in
+
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.backend_work import OperatorCall, SupportAnswer, Work
@@ -94,6 +96,9 @@ def observe_eager(script: str, device: str, told: Callable[[OperatorCall], None]
 
     def tell(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any, reason: str) -> None:
         if is_called_by_harness(own):
+            return
+        there = {tensor.device.type for tensor in tensors_in([args, list(kwargs.values()), outputs])}
+        if there and kind_of_device not in there:  # the script computes on another device, as before it moves its model
             return
         with kept:
             text = configuration(operation, args, kwargs, kind_of_device)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from numdrift.kernels.expectation import tensors_in
@@ -34,22 +33,12 @@ from ...torch_private.lazy_work import (
 )
 from ...torch_private.operators import written_names
 from ...torch_private.patches import Patches
-from ..called_operators import HARNESS, Fallback, KeptFailure, line_in, shape_text
+from ..called_operators import ADOPTION, HARNESS, Fallback, KeptFailure, line_in, shape_text
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 from ..eager.adapter import EagerAdapter
 from ..followed_calls import named_frame
 from ..followed_graph import TECHNICAL
 from .lazy_dump import ITEM, parse
-
-ADOPTION = {
-    str(Path(HARNESS, "script", f"{name}.py"))
-    for name in (
-        "adoption", "autocast", "cuda", "devices", "meeting", "parallel", "placement", "script_api",
-        "script_compiling", "understood",
-    )
-}  # fmt: skip
-"""Where calls of the script's own are led through; what else lies there reads for numdrift."""
-
 
 # Support
 

@@ -7,8 +7,7 @@ import importlib
 import re
 from pathlib import Path
 
-from numdrift.harness.backends.called_operators import ON_BEHALF
-from numdrift.harness.backends.lazy.adapter import ADOPTION
+from numdrift.harness.backends.called_operators import ADOPTION, PASSED_OVER
 from numdrift.harness.records.mode_registry import registry
 from numdrift.harness.script.meeting import Meeting
 from numdrift.harness.script.placement import Placement
@@ -47,6 +46,7 @@ def test_every_mode_has_its_class() -> None:
 
 def test_files_whose_frames_are_passed_over_are_where_the_code_is() -> None:
     """By them the script's own operators are told from those that numdrift executes to read a value."""
-    assert Meeting.__torch_function__.__code__.co_filename == ON_BEHALF
-    assert {Placement.__init__.__code__.co_filename, ON_BEHALF} < ADOPTION
-    assert [path for path in ADOPTION if not Path(path).is_file()] == []
+    meeting = Meeting.__torch_function__.__code__.co_filename
+    assert {meeting, Placement.__init__.__code__.co_filename} < ADOPTION
+    assert meeting in PASSED_OVER
+    assert [path for path in (*ADOPTION, *PASSED_OVER) if not Path(path).is_file()] == []
