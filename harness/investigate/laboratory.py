@@ -115,10 +115,10 @@ class Laboratory:
         self.reused += len(plan.modes) - len(missing)
         return [load_run(plan.investigation.run(spec.name, plan.suffix).path) for spec in plan.modes]
 
-    def make(self, experiments: Round) -> None:
-        """Make the experiments of a round that are not there yet. Raises Interrupted."""
+    def make(self, experiments: Round, *, anew: bool = False) -> None:
+        """Make the experiments of a round that are not there yet, or all of them `anew`. Raises Interrupted."""
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
-        missing = [plan for plan in plans if not self._is_there(plan, plan.modes[0].name)]
+        missing = [plan for plan in plans if anew or not self._is_there(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
         for place, plan in enumerate(missing):  # half done by an earlier call, or asked for otherwise
             folder = plan.investigation.run(plan.modes[0].name, "")

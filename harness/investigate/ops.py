@@ -111,8 +111,8 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
     if not asked:
         return
     said = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in asked)
-    if made:
-        laboratory.make(Round(f"processes to be asked about {said}", list(made.values())))
+    if made:  # what an earlier call has left of them has no process any more
+        laboratory.make(Round(f"processes to be asked about {said}", list(made.values())), anew=True)
     laboratory.progress.say(f"localizing {said}")
     specs = [spec_of(inquiry.evidence.b) for inquiry in asked]
     address = str(laboratory.scripts(spec_of(asked[0].evidence.a), specs)) if plan.scripts else ""

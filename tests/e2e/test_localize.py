@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,11 @@ def test_the_founding_case(numdrift: Numdrift, tmp_path: Path) -> None:
 
     # and other steps can be looked into, but none without a state
     assert numdrift("localize", "runs/s/cpu", "runs/s/bf16", "--step", "2", "--quiet").returncode == 1
+    # one whose localization has gone, as after an interruption, is looked into again, although nobody holds its processes
+    [gone] = (tmp_path / "runs" / "s" / "evidence").glob("bf16-localized-cpu-*2")
+    shutil.rmtree(gone)
+    assert numdrift("localize", "runs/s/cpu", "runs/s/bf16", "--step", "2", "--quiet").returncode == 1
+    assert (gone / "localization.json").exists()
     refused = numdrift("localize", "runs/s/cpu", "runs/s/bf16", "--step", "7")
     assert refused.returncode == 2
     assert refused.stderr.splitlines()[-1].startswith("numdrift: step 7 was not started from the reference's state")
