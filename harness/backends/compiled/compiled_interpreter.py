@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from ...tape.call_log import CallLog, given_by
-from ...tape.compiled_graphs import CompiledGraph, ValueKey, value_key
+from ...tape.compiled_graphs import CompiledGraph
 from ...tape.op_places import OpPlace
 from ...tape.origin import frames_in
+from ...tape.probed_graph import ValueKey, value_key
 from ...tape.random_calls import RandomCalls, is_random
 from ...tape.tape import Call, CompiledNode, NotReplayable
 from ...torch_private.dispatching import is_operation_overload, op_behind

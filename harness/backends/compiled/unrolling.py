@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from ...tape.call_log import CallLog
-from ...tape.compiled_graphs import CapturedGraph, CompiledGraph, ValueKey, value_key
+from ...tape.compiled_graphs import CapturedGraph, CompiledGraph
 from ...tape.op_places import OpPlace
+from ...tape.probed_graph import ValueKey, value_key
 from ...tape.random_calls import RandomCalls
 from ...tape.replay import generator_state, is_same, set_generator_state
 from ...tape.storages import bytes_of_storage

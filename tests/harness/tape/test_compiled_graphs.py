@@ -11,15 +11,8 @@ from torch._inductor.utils import fresh_cache
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from numdrift.harness.observers.compilations_told import told_again
-from numdrift.harness.tape.compiled_graphs import (
-    CompiledGraph,
-    CompiledGraphs,
-    ProbedGraph,
-    Probes,
-    ReadingTime,
-    ValueKey,
-    computed_values,
-)
+from numdrift.harness.tape.compiled_graphs import CompiledGraph, CompiledGraphs
+from numdrift.harness.tape.probed_graph import ProbedGraph, Probes, ReadingTime, ValueKey, computed_values
 from numdrift.harness.torch_private.probing import Boxed
 
 
@@ -246,7 +239,7 @@ def on_a_device(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 def test_on_an_accelerator_reading_ends_with_its_time(probes: Probes, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a graph of which no value can be read without changing the results, and no time but for one compilation
-    monkeypatch.setattr("numdrift.harness.tape.compiled_graphs.READING_LEAST", 0.0)
+    monkeypatch.setattr("numdrift.harness.tape.probed_graph.READING_LEAST", 0.0)
     compiler, reading = Compiler({"sin", "mul", "exp", "add"}), ReadingTime()
     probed = ProbedGraph(on_a_device(traced()), compiler.again, probes, reading)
     # when
