@@ -1,6 +1,6 @@
-"""C compiled on first use by the system's compiler, and kept for this compiler, CPU and user.
+"""C code, compiled on first use by the system's compiler and cached for this compiler, CPU and user.
 
-A kept library ends with the SHA-256 of what precedes it (the dynamic linker ignores bytes after the ELF image),
+A cached library ends with the SHA-256 of what precedes it (the dynamic linker ignores bytes after the ELF image),
 because loading a truncated library kills the process with SIGBUS instead of raising an error.
 """
 
@@ -30,9 +30,9 @@ REMEDY = "install one, on Debian with apt-get install gcc, or name it in CC"
 
 @dataclass(frozen=True, slots=True)
 class CSource:
-    """A C file and how to compile it: with `flags` and the first group of `tunings` that the compiler accepts.
+    """A C file with its compiler options: `flags` and the first group of `tunings` that the compiler accepts.
 
-    What it includes with quotes, from its own folder, is taken for part of it.
+    The headers that it includes with quotes, from its own folder, are part of it.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class Library:
 
 
 def cache_folder() -> Path:
-    """Where libraries are kept; created with mode 0700 when one is built."""
+    """The folder of the cached libraries; created with mode 0700 when one is built."""
     if chosen := os.environ.get("NUMDRIFT_CACHE"):
         return Path(chosen)
     if shared := os.environ.get("XDG_CACHE_HOME"):
@@ -63,10 +63,10 @@ def cache_folder() -> Path:
 
 
 def compile_library(source: CSource) -> Library:
-    """Give the library of a C file, compiled now if it is not kept already.
+    """Return the library of a C file; compile it unless it is cached.
 
     Raises UsageError when the file cannot be read, CompileError when it does not compile, and NotAvailable when
-    there is no compiler, or no private folder for what it makes.
+    there is no compiler, or no private folder for the library.
     """
     content = source.content()
     try:
@@ -88,14 +88,14 @@ def _library(source: CSource, content: str) -> Library:
 
 def find_compiler() -> tuple[str, ...]:
     """The words that start the C compiler: CC, or the first of cc, gcc, clang. Raises NotAvailable."""
-    if asked := os.environ.get("CC", "").strip():
-        words = shlex.split(asked)
-        if found := shutil.which(words[0]):
-            return (found, *words[1:])
-        raise _unavailable(f"CC={asked!r} names no program", "unset CC, or set it to a C compiler")
+    if configured := os.environ.get("CC", "").strip():
+        words = shlex.split(configured)
+        if program := shutil.which(words[0]):
+            return (program, *words[1:])
+        raise _unavailable(f"CC={configured!r} names no program", "unset CC, or set it to a C compiler")
     for command in COMPILERS:
-        if found := shutil.which(command):
-            return (found,)
+        if program := shutil.which(command):
+            return (program,)
     raise _unavailable(f"no C compiler found ({', '.join(COMPILERS)})", REMEDY)
 
 
@@ -103,9 +103,9 @@ def _unavailable(why: str, remedy: str = "") -> NotAvailable:
     return NotAvailable("compiled C", why, remedy)
 
 
-def _texts(path: Path, seen: set[Path]) -> Iterator[str]:
-    """The text of a file and of what it includes with quotes, each once."""
-    seen.add(path.resolve())
+def _texts(path: Path, visited: set[Path]) -> Iterator[str]:
+    """The text of a file and of the headers that it includes with quotes, each once."""
+    visited.add(path.resolve())
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
@@ -113,12 +113,12 @@ def _texts(path: Path, seen: set[Path]) -> Iterator[str]:
     yield text
     for name in re.findall(r'^\s*#\s*include\s*"([^"\n]+)"', text, re.MULTILINE):
         header = path.parent / name
-        if header.is_file() and header.resolve() not in seen:
-            yield from _texts(header, seen)
+        if header.is_file() and header.resolve() not in visited:
+            yield from _texts(header, visited)
 
 
 def _place(source: CSource, content: str, compiler: tuple[str, ...], folder: Path, tuning: tuple[str, ...]) -> Library:
-    """Where the library goes: a name made from everything that decides its bytes."""
+    """The place of a library: its name is made from everything that decides its bytes."""
     binary = Path(compiler[0]).resolve()
     status = binary.stat()
     flags = (*source.flags, *tuning)
@@ -166,9 +166,9 @@ def _intact(library: Path) -> bool:
 
 
 def _build(source: CSource, libraries: list[Library]) -> Library:
-    """Compile next to the target and rename: processes that build at once replace equal files.
+    """Compile next to the target and rename, so that processes that build at the same time replace equal files.
 
-    The complaint is that of the last, plainest library: the others may fail for their tuning alone.
+    The complaint is that of the last, plainest library: the others may fail because of their tuning alone.
     """
     complaint = ""
     for library in libraries:
@@ -184,8 +184,8 @@ def _build(source: CSource, libraries: list[Library]) -> Library:
 
 
 def _compile(path: Path, library: Library, target: Path) -> str:
-    """Run the compiler; what it complains of first, or nothing."""
-    done = subprocess.run(
+    """Run the compiler; return its first complaint, "" if there is none."""
+    process = subprocess.run(
         [*library.compiler, *library.flags, str(path.absolute()), "-o", str(target), "-lm"],
         check=False,
         stdin=subprocess.DEVNULL,
@@ -195,17 +195,17 @@ def _compile(path: Path, library: Library, target: Path) -> str:
         errors="replace",
         timeout=BUILD_SECONDS,
     )
-    if done.returncode == 0 and target.exists():
+    if process.returncode == 0 and target.exists():
         return ""
-    return first_error(done.stderr) or f"{library.compiler[0]} ended with exit status {done.returncode}"
+    return first_error(process.stderr) or f"{library.compiler[0]} ended with exit status {process.returncode}"
 
 
 def first_error(output: str) -> str:
-    """The first error in what gcc, clang or a linker printed, as `file:line: message` where it has a place."""
+    """The first error in the output of gcc, clang or a linker, as `file:line: message` if it has a place."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for line in lines:
-        if found := re.match(r"(.+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)", line):
-            return f"{Path(found[1]).name}:{found[2]}: {found[3]}"
+        if match := re.match(r"(.+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)", line):
+            return f"{Path(match[1]).name}:{match[2]}: {match[3]}"
         if "undefined reference" in line:
             return line[line.index("undefined reference") :]
     return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")

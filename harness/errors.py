@@ -1,23 +1,23 @@
 """Every error that numdrift raises on purpose.
 
-    NumdriftError                 exit 3 unless said otherwise
-    ├── UsageError                exit 2: the input names something that is not there or makes no sense
+    NumdriftError                 exit 3 unless stated otherwise
+    ├── UsageError                exit 2: the input names something that does not exist or makes no sense
     │   ├── ModeError             a mode specification
     │   ├── CollisionError        an output that exists already
-    │   ├── RunNotFound           a run, investigation or batch that is not there
-    │   ├── GraphsNotFound        graphs that a run did not record, or has not
+    │   ├── RunNotFound           a run, investigation or batch that does not exist
+    │   ├── GraphsNotFound        graphs that a run did not record, or does not have
     │   ├── MetricsNotFound       metrics that a run did not take
-    │   ├── KernelNotFound        an op or a kernel that is not there
-    │   ├── ExtraNotFound         a library that one of numdrift's extras installs, and that is not there
+    │   ├── KernelNotFound        an op or a kernel that does not exist
+    │   ├── ExtraNotFound         a missing library that one of numdrift's extras installs
     │   ├── SnapshotError         a snapshot that cannot be read, or not be executed
     │   ├── PartitionError        a module that cannot be partitioned within the limits (a ValueError, too)
     │   └── CompileError          a kernel's source that does not compile
     ├── JournalError              a recorded file that cannot be read
     ├── AdoptionError             the script does not do what its mode needs
     ├── KernelError               a kernel that raised, or returned what its op never returns
-    ├── WorkerError               a held run that answers with an error
-    │   └── WorkerGone            one that answers no more
-    ├── AlreadyPatched            a name of torch that two parts of numdrift would replace at a time
+    ├── WorkerError               a worker that answers with an error
+    │   └── WorkerGone            one that no longer answers
+    ├── AlreadyPatched            a name of torch that two parts of numdrift would replace at the same time
     └── NotAvailable              a mode, hook or tool that this machine or torch version lacks
 
 A message names the thing and the remedy, on one line: the command line prints it as it is.
@@ -37,7 +37,7 @@ class NumdriftError(Exception):
 
 
 class UsageError(NumdriftError):
-    """Wrong usage: something in the command or a file that it names."""
+    """Wrong usage: a mistake in the command or in a file that it names."""
 
     exit_code = 2
 
@@ -45,7 +45,7 @@ class UsageError(NumdriftError):
 class ModeError(UsageError):
     """A mode specification that cannot be used.
 
-    `spec` is the text that was given, `part` the piece of it that is wrong.
+    `spec` is the given text, `part` the piece of it that is wrong.
     """
 
     def __init__(self, spec: str, part: str, why: str) -> None:
@@ -55,7 +55,7 @@ class ModeError(UsageError):
 
 
 class CollisionError(UsageError):
-    """An output that exists already and that `--force` was not given for."""
+    """An output that exists already, without `--force`."""
 
     def __init__(self, path: Path, remedy: str) -> None:
         super().__init__(f"{path} exists already: {remedy}")
@@ -67,7 +67,7 @@ class RunNotFound(UsageError):
 
 
 class GraphsNotFound(UsageError):
-    """Graphs that a run did not record, or that it has no such of."""
+    """Graphs that a run did not record, or does not have."""
 
 
 class MetricsNotFound(UsageError):
@@ -82,15 +82,15 @@ class ExtraNotFound(UsageError):
     """A `library` that cannot be imported and that `numdrift[extra]` installs."""
 
     def __init__(self, library: str, extra: str, why: str) -> None:
-        said = " ".join(why.split())
-        super().__init__(f"{library} cannot be imported ({said}): pip install 'numdrift[{extra}]'")
+        reason = " ".join(why.split())
+        super().__init__(f"{library} cannot be imported ({reason}): pip install 'numdrift[{extra}]'")
         self.library = library
         self.extra = extra
 
 
 class PartitionError(UsageError, ValueError):
-    """A module whose partition breaks a limit: `limit` is the setting's name, `found` what there is,
-    `allowed` its value."""
+    """A module whose partition breaks a limit: `limit` is the setting's name, `found` the actual value, `allowed` the
+    largest one."""
 
     def __init__(self, message: str, limit: str, found: float, allowed: float) -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ class PartitionError(UsageError, ValueError):
 
 
 class SnapshotError(UsageError):
-    """A snapshot that cannot be read or executed here; `path` is the file."""
+    """A snapshot that cannot be read or executed on this machine; `path` is the file."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -138,7 +138,7 @@ class KernelError(NumdriftError):
 
 
 class WorkerError(NumdriftError):
-    """A held run that could not do what it was asked for; `name` is the run, `reason` what it said."""
+    """A worker that could not execute a request; `name` is the run, `reason` the worker's explanation."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"the process of {name}: {reason}")
@@ -147,11 +147,11 @@ class WorkerError(NumdriftError):
 
 
 class WorkerGone(WorkerError):
-    """A held run whose process has ended, or gives no answer."""
+    """A worker whose process has ended or no longer answers."""
 
 
 class AlreadyPatched(NumdriftError):
-    """A name of a library that `owner` was about to replace while `other` has replaced it."""
+    """A name of a library that `owner` was about to replace while `other` has already replaced it."""
 
     def __init__(self, name: str, owner: str, other: str) -> None:
         super().__init__(f"{name} is replaced by {other} already: {owner} cannot replace it before that ends")
@@ -161,7 +161,7 @@ class AlreadyPatched(NumdriftError):
 
 
 class NotAvailable(NumdriftError):
-    """What this machine or this torch version lacks, with the `remedy` where there is one."""
+    """A feature that this machine or this torch version lacks, with the `remedy` if there is one."""
 
     def __init__(self, what: str, why: str, remedy: str = "") -> None:
         super().__init__(f"{what} is not available: {why}" + (f" ({remedy})" if remedy else ""))
@@ -170,9 +170,9 @@ class NotAvailable(NumdriftError):
         self.remedy = remedy
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Say which known words come closest to `word`, as the end of an error message."""
-    choices = sorted(known)
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Name the words that come closest to `word`, as the end of an error message."""
+    choices = sorted(words)
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     listed = ", ".join(choices)
     return f"did you mean {close[0]!r}? (known: {listed})" if close else f"known: {listed}"

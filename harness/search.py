@@ -1,4 +1,4 @@
-"""Looking for what matters among many, with few questions: in sets, by halves, and along a row.
+"""Search for the items that matter among many, with few questions: in sets, by halves, and along a row.
 
     >>> fails = lambda tried: 3 in tried or {5, 6} <= set(tried)
     >>> bisect_all(range(8), fails), ddmin([5, 6, 7], fails)  # 3 acts alone, 5 and 6 only together
@@ -8,10 +8,9 @@
     >>> between([(0, False), (9, True)], 4)  # to ask next for the first that fails
     [1, 3, 6, 8]
 
-The ops of a step are searched by the first two, the parts of a model by the third, and the step in which a
-drift begins by the last. What a question costs differs by orders: a hybrid of two tapes takes milliseconds,
-the others a run of the script. So the first two ask one set at a time, and the other two many at once, which
-run side by side.
+The first two search the ops of a step, the third the parts of a model, the last the step in which a drift begins.
+The cost of a question differs by orders of magnitude: a hybrid of two tapes takes milliseconds, the others a run of
+the script. So the first two test one set at a time, and the other two test many at once, which run side by side.
 """
 
 from __future__ import annotations
@@ -26,27 +25,25 @@ Fails = Callable[[Sequence[Item]], bool]
 
 
 def bisect_all(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
-    """Every item that fails alone, in their order, where a set fails if one of its items does (BisectAll, as
-    FLiT does: HPDC 2019).
+    """Every item that fails alone, in their order, if a set fails whenever one of its items does.
 
-    Raises nothing of its own; `fails` is called about log2(n) + 2 times for each item that is found. Where a
-    set fails and neither half of it does the halves are searched one by one, which takes up to twice as
-    many.
+    The algorithm is BisectAll of FLiT (HPDC 2019). It raises nothing of its own and calls `fails` about log2(n) + 2
+    times for each failing item. If a set fails and neither half of it does, the halves are searched item by item,
+    which takes up to twice as many calls.
     """
-    left, found = list(items), []
-    while left and fails(left):
-        one, passed = _first(left, fails)
-        if one is None:
-            found += _halves(left, fails)
+    candidates, alone = list(items), []
+    while candidates and fails(candidates):
+        culprit, passed = _first(candidates, fails)
+        if culprit is None:
+            alone += _halves(candidates, fails)
             break
-        found.append(one)
-        left = [item for item in left if item != one and item not in passed]
-    return [item for item in items if item in found]
+        alone.append(culprit)
+        candidates = [item for item in candidates if item != culprit and item not in passed]
+    return [item for item in items if item in alone]
 
 
 def _first(items: Sequence[Item], fails: Fails[Item]) -> tuple[Item | None, list[Item]]:
-    """An item of a failing set that fails alone, None where that is none, and the items that were seen to
-    pass."""
+    """An item of a failing set that fails alone, None if there is none, and the items that passed on the way."""
     group, passed = list(items), []
     while len(group) > 1:
         half = group[: len(group) // 2]
@@ -59,7 +56,7 @@ def _first(items: Sequence[Item], fails: Fails[Item]) -> tuple[Item | None, list
 
 
 def _halves(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
-    """The items of a failing set that fail alone, by looking into every half that fails."""
+    """The items of a failing set that fail alone, found by searching every half that fails."""
     if len(items) == 1:
         return list(items)
     half = len(items) // 2
@@ -68,43 +65,42 @@ def _halves(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
 
 
 def ddmin(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
-    """A subset that fails and of which no single item can be left out; `items` as a whole must fail.
+    """A failing subset from which no single item can be removed; `items` as a whole must fail.
 
     Zeller and Hildebrandt, IEEE TSE 28(2), 2002.
     """
-    kept, parts = list(items), 2
-    while len(kept) >= 2:
-        size = max(1, len(kept) // parts)
-        chunks = [kept[start : start + size] for start in range(0, len(kept), size)]
+    failing, parts = list(items), 2
+    while len(failing) >= 2:
+        size = max(1, len(failing) // parts)
+        chunks = [failing[start : start + size] for start in range(0, len(failing), size)]
         smaller = next((chunk for chunk in chunks if fails(chunk)), None)
         if smaller is not None:
-            kept, parts = list(smaller), 2
+            failing, parts = list(smaller), 2
             continue
-        without = [[one for one in kept if one not in chunk] for chunk in chunks]
-        smaller = next((rest for rest in without if rest and fails(rest)), None)
+        without = [[item for item in failing if item not in chunk] for chunk in chunks]
+        smaller = next((complement for complement in without if complement and fails(complement)), None)
         if smaller is not None:
-            kept, parts = list(smaller), max(2, parts - 1)
-        elif parts >= len(kept):
+            failing, parts = list(smaller), max(2, parts - 1)
+        elif parts >= len(failing):
             break
         else:
-            parts = min(len(kept), parts * 2)
-    return kept
+            parts = min(len(failing), parts * 2)
+    return failing
 
 
 Drifts = Callable[[Sequence[frozenset[Item]]], Sequence[float]]
-"""How large the drift is with only these items, for each of some sets."""
+"""The drift with only these items, for each of some sets."""
 
 MOST_CARRIERS = 5
 
 CARRIED = 0.5
-"""Items carry a drift that is at least this fraction of the whole's; they are looked for until what remains
-without them is less."""
+"""The fraction of the whole drift from which on items carry it; the search ends when less remains without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carrier(Generic[Item]):
-    """Items that carry drift: `alone` is the drift with only these, `without` that with all others that are
-    no carriers found before. More than one where each half of them is (nearly) without drift by itself."""
+    """Items that carry drift: `alone` is the drift with only these, `without` the drift without them and without the
+    carriers found before. There are several parts if each half of them has (nearly) no drift by itself."""
 
     parts: tuple[Item, ...]
     alone: float
@@ -113,7 +109,7 @@ class Carrier(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Bisection(Generic[Item]):
-    """`whole` is the drift with all items, `asked` how many sets were asked of for the answer."""
+    """`whole` is the drift with all items, `asked` the number of sets that were tested for the answer."""
 
     whole: float
     carriers: tuple[Carrier[Item], ...]
@@ -130,27 +126,27 @@ def carriers(
 ) -> Bisection[Item]:
     """Find the items that carry the drift, the largest part first; neighbours in `items` are kept together.
 
-    It goes on while what is left is a large part of the whole, or more than `enough`; a whole below `least`
-    is not looked into. Each carrier takes about 2 log2(n) questions of n items.
+    The search goes on while the remaining drift is a large part of the whole, or more than `enough`. A whole below
+    `least` is not searched. Each carrier takes about 2 log2(n) questions for n items.
     """
-    asked = _Asked(drifts)
-    [whole] = asked.of(items)
-    left, found = list(items) if whole >= least else [], list[Carrier[Item]]()
-    remaining = whole
-    while left and (remaining > enough or remaining >= CARRIED * whole > 0) and len(found) < MOST_CARRIERS:
-        group, alone = _narrowed(left, remaining, asked)
-        left = [one for one in left if one not in group]
-        [remaining] = asked.of(left)
-        found.append(Carrier(tuple(group), alone, remaining))
-    return Bisection(whole, tuple(found), asked.count)
+    questions = _Asked(drifts)
+    [total] = questions.of(items)
+    candidates, chosen = list(items) if total >= least else [], list[Carrier[Item]]()
+    remaining = total
+    while candidates and (remaining > enough or remaining >= CARRIED * total > 0) and len(chosen) < MOST_CARRIERS:
+        group, alone = _narrowed(candidates, remaining, questions)
+        candidates = [item for item in candidates if item not in group]
+        [remaining] = questions.of(candidates)
+        chosen.append(Carrier(tuple(group), alone, remaining))
+    return Bisection(total, tuple(chosen), questions.count)
 
 
-def _narrowed(items: Sequence[Item], drift: float, asked: _Asked[Item]) -> tuple[Sequence[Item], float]:
-    """Halve the items as long as one half carries the drift of both; gives what is left, and its drift."""
+def _narrowed(items: Sequence[Item], drift: float, questions: _Asked[Item]) -> tuple[Sequence[Item], float]:
+    """Halve the items as long as one half carries the drift of both; return the remaining items and their drift."""
     while len(items) > 1:
         middle = len(items) // 2
         halves = (items[:middle], items[middle:])
-        half, largest = max(zip(halves, asked.of(*halves), strict=True), key=lambda one: one[1])
+        half, largest = max(zip(halves, questions.of(*halves), strict=True), key=lambda pair: pair[1])
         if largest < CARRIED * drift:
             break
         items, drift = half, largest
@@ -158,7 +154,7 @@ def _narrowed(items: Sequence[Item], drift: float, asked: _Asked[Item]) -> tuple
 
 
 class _Asked(Generic[Item]):
-    """Asks once of each set; without any item there is no drift."""
+    """Measures each set once; without any item there is no drift."""
 
     def __init__(self, drifts: Drifts[Item]) -> None:
         self._drifts = drifts
@@ -170,26 +166,28 @@ class _Asked(Generic[Item]):
 
     def of(self, *sets: Sequence[Item]) -> list[float]:
         chosen = [frozenset(items) for items in sets]
-        unknown = [one for one in chosen if one not in self._known]
+        unknown = [subset for subset in chosen if subset not in self._known]
         self._known.update(zip(unknown, self._drifts(unknown) if unknown else (), strict=True))
-        return [self._known[one] for one in chosen]
+        return [self._known[subset] for subset in chosen]
 
 
-def between(known: Iterable[tuple[int, bool]], most: int) -> list[int]:
-    """At most so many places to ask next for the first that fails, evenly spaced between the last that is
-    known to pass before a failing one and that one; none where they are neighbours, nothing fails, or
-    nothing passes before."""
+def between(results: Iterable[tuple[int, bool]], most: int) -> list[int]:
+    """Return at most `most` places to test next for the first that fails.
+
+    They are evenly spaced between a failing place and the last one before it that passes. There are none if the two
+    are neighbours, nothing fails, or nothing passes before.
+    """
     before = -1
-    for place, failed in known:
+    for place, failed in results:
         if failed:
             gap = list(range(before + 1, place)) if before >= 0 else []
-            return [gap[one] for one in evenly(len(gap), min(len(gap), most))]
+            return [gap[index] for index in evenly(len(gap), min(len(gap), most))]
         before = place
     return []
 
 
 def evenly(count: int, parts: int) -> list[int]:
-    """`parts` places of `count`, evenly spaced, the first and the last among them."""
+    """Return `parts` places of `count`, evenly spaced, the first and the last among them."""
     if parts < 2 or not count:
         return [0] if parts and count else []
     return [round(part * (count - 1) / (parts - 1)) for part in range(parts)]

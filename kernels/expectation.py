@@ -1,8 +1,8 @@
-"""What an op returns for given arguments: shapes, strides and dtypes.
+"""The shapes, strides and dtypes that an op returns for its arguments.
 
-The op itself is asked, once for each kind of arguments, on zeros. Its meta kernel would be cheaper and is not
-always right: on a CPU it gives float32 statistics for `native_layer_norm` of bfloat16, where the CPU's kernel
-gives bfloat16 (torch 2.13).
+The op itself is executed, once for each kind of arguments, on zeros. Its meta kernel would be cheaper but is not
+always right: on a CPU it returns float32 statistics for `native_layer_norm` of bfloat16, where the CPU's kernel
+returns bfloat16 (torch 2.13).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 LAZY_DEVICES = ("lazy", "xla")
-"""Where an op has no value when it is called; what it returns is asked on the CPU instead."""
+"""The devices on which an op has no value when it is called; it is executed on the CPU instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,19 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from tensors_in(one)
+        for element in value:
+            yield from tensors_in(element)
 
 
 Stand = Callable[[torch.Tensor], torch.Tensor]
-"""Makes what stands for an argument when an op is asked."""
+"""Makes the tensor that replaces an argument when an op is executed for its expectations."""
 
 
 class Expectations:
-    """What ops return, remembered by the kind of their arguments.
+    """The tensors that ops return, remembered by the kind of their arguments.
 
-    `stand` makes the tensors that they are asked with: zeros, or (`on_meta`) tensors without values, which
-    ask the meta kernel, by which compilers go."""
+    `stand` makes the tensors that the ops are called with: zeros, or (`on_meta`) tensors without values. Those
+    call the meta kernel, which compilers rely on."""
 
     def __init__(self, stand: Stand | None = None) -> None:
         self._stand = stand or zeros
@@ -54,10 +54,10 @@ class Expectations:
         named = sorted(kwargs.items())
         key = (overload, _kind(args), tuple((name, _kind(value)) for name, value in named))
         if key not in self._known:
-            positional = [_replaced(one, self._stand) for one in args]
-            result = overload(*positional, **{name: _replaced(one, self._stand) for name, one in named})
+            positional = [_replaced(argument, self._stand) for argument in args]
+            result = overload(*positional, **{name: _replaced(argument, self._stand) for name, argument in named})
             self._known[key] = tuple(
-                ExpectedTensor(tuple(one.shape), one.stride(), one.dtype) for one in tensors_in(result)
+                ExpectedTensor(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in tensors_in(result)
             )
         return self._known[key]
 
@@ -80,7 +80,7 @@ def _replaced(value: Any, stand: Stand) -> Any:
     if isinstance(value, torch.Tensor):
         return stand(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(_replaced(one, stand) for one in value)
+        return type(value)(_replaced(element, stand) for element in value)
     return value
 
 
@@ -89,6 +89,6 @@ def _kind(value: Any) -> Hashable:
         stride = None if value.device.type in LAZY_DEVICES else value.stride()
         return value.shape, stride, value.dtype, value.device
     if isinstance(value, (list, tuple)):
-        return tuple(_kind(one) for one in value)
-    # A float (a learning rate that changes every step) has no say in shapes and dtypes.
+        return tuple(_kind(element) for element in value)
+    # A float (a learning rate that changes every step) does not affect shapes and dtypes.
     return float if isinstance(value, float) else (type(value), repr(value))

@@ -32,7 +32,7 @@ def fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
     Uses the processor's own instruction where there is C code for the operands, `emulated_fma` elsewhere.
     """
     tensors, dtype = _as_tensors((a, b, c))
-    in_c = elementwise("fma", tensors) if all(one.dtype == dtype for one in tensors) else None
+    in_c = elementwise("fma", tensors) if all(tensor.dtype == dtype for tensor in tensors) else None
     return emulated_fma(a, b, c) if in_c is None else in_c
 
 
@@ -45,7 +45,7 @@ def emulated_fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
     for a*b + c.
     """
     tensors, dtype = _as_tensors((a, b, c))
-    wide_a, wide_b, wide_c = (one.double() for one in tensors)
+    wide_a, wide_b, wide_c = (tensor.double() for tensor in tensors)
     if dtype != torch.float64:
         # The product of two float32 numbers has 48 bits and is exact in float64, the sum may not be.
         sum_, error = two_sum(wide_a * wide_b, wide_c)
@@ -57,24 +57,26 @@ def emulated_fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
     tail, rest = two_sum(low, lowest)
     even, offset = two_sum(high, tail)
     # A multiple of the spacing: the neighbour on the other side, so the value is halfway but for `rest`.
-    other, inexact = two_sum(even, 2 * offset)
+    neighbour, inexact = two_sum(even, 2 * offset)
     halfway = torch.eq(inexact, 0) & torch.ne(offset, 0)
-    exact = torch.where(halfway & (torch.sign(rest) * offset > 0), other, even)
+    exact = torch.where(halfway & (torch.sign(rest) * offset > 0), neighbour, even)
     # The sign of zero, infinity and what overflows on the way are those of the plain sum.
     return torch.where(torch.isfinite(exact) & torch.ne(exact, 0), exact, wide_a * wide_b + wide_c)
 
 
 def _as_tensors(operands: Sequence[Operand]) -> tuple[list[torch.Tensor], torch.dtype]:
     """The operands as tensors, and the dtype of the result."""
-    given = [one for one in operands if isinstance(one, torch.Tensor)]
+    tensor_operands = [operand for operand in operands if isinstance(operand, torch.Tensor)]
     # Tensors without dimensions do not widen the others.
     dtype = functools.reduce(
-        torch.promote_types, [one.dtype for one in given if one.dim()] or [one.dtype for one in given]
+        torch.promote_types,
+        [tensor.dtype for tensor in tensor_operands if tensor.dim()] or [tensor.dtype for tensor in tensor_operands],
     )
     inside = dtype if dtype.itemsize >= 4 else torch.float32
-    device = given[0].device
+    device = tensor_operands[0].device
     tensors = [
-        one if isinstance(one, torch.Tensor) else torch.full((), one, dtype=inside, device=device) for one in operands
+        operand if isinstance(operand, torch.Tensor) else torch.full((), operand, dtype=inside, device=device)
+        for operand in operands
     ]
     return tensors, dtype
 
@@ -96,23 +98,23 @@ def rounded(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torc
     limit = _PAST_LARGEST[dtype]
     place = even.double().clamp(-limit, limit)
     offset = value - place
-    other = place + 2 * offset
+    neighbour = place + 2 * offset
     # A multiple of the spacing: the neighbour on the other side, so `value` is halfway. Infinity, which `dtype`
-    # cannot tell from its past-largest number, stands for that number.
-    narrow = other.to(dtype)
-    halfway = torch.eq(narrow.double().clamp(-limit, limit), other) & torch.ne(offset, 0)
+    # cannot tell from its past-largest number, represents that number.
+    narrow = neighbour.to(dtype)
+    halfway = torch.eq(narrow.double().clamp(-limit, limit), neighbour) & torch.ne(offset, 0)
     return torch.where(halfway & (rest * offset > 0), narrow, even)
 
 
 def two_sum(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round a + b, and give the error: sum + error = a + b exactly, short of overflow (Knuth)."""
+    """Round a + b, and return the error: sum + error = a + b exactly, short of overflow (Knuth)."""
     sum_ = a + b
     part = sum_ - a
     return sum_, (a - (sum_ - part)) + (b - part)
 
 
 def two_product(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round a * b in float64, and give the error (Dekker).
+    """Round a * b in float64, and return the error (Dekker).
 
     product + error = a * b exactly as long as no part overflows (|a|, |b| below 2**995) or underflows
     (|a*b| above 2**-968).

@@ -22,7 +22,7 @@ from . import fused
 from .expectation import LAZY_DEVICES, Expectations, ExpectedTensor, tensors_in
 
 UNKNOWN_DRAWS = (*LAZY_DEVICES, "meta", "mps")
-"""Devices whose modules tell no generator's state by device, or have none."""
+"""Devices whose modules cannot return a generator's state by device, or have no generator."""
 
 _expectations = Expectations()
 _WIDER = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
@@ -45,13 +45,13 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
         return _without_drawing(f"{op}=decomposed", decomposition, args, kwargs)
     if is_composite(overload):
         return decomposition(*args, **kwargs)
-    # Some give statistics of another dtype than the op does, batch norm of bfloat16 with float32 weights on a CPU, and
+    # Some return statistics of another dtype than the op (batch norm of bfloat16 with float32 weights on a CPU), or
     # statistics that a device's op leaves out.
     expected = _expectations.of(overload, args, kwargs)
     result = decomposition(*args, **kwargs)
     if len(expected) != len(list(tensors_in(result))):
         return result
-    return _without_left_out(_narrowed(result, [one.dtype for one in expected], (), ()), expected)
+    return _without_left_out(_narrowed(result, [tensor.dtype for tensor in expected], (), ()), expected)
 
 
 def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
@@ -67,32 +67,37 @@ def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
 
 def _replayed(overload: Any, *args: Any, **kwargs: Any) -> Any:
     expected = _expectations.of(overload, args, kwargs)
-    wide_args, wide_kwargs = [widened(value) for value in args], {name: widened(one) for name, one in kwargs.items()}
+    wide_args, wide_kwargs = (
+        [widened(value) for value in args],
+        {name: widened(argument) for name, argument in kwargs.items()},
+    )
     if isinstance(wide_kwargs.get("dtype"), torch.dtype) and wide_kwargs["dtype"].is_floating_point:
         wide_kwargs["dtype"] = torch.float64  # a dtype that is asked for would round inside of the op
     result = overload(*wide_args, **wide_kwargs)
     for original, wide in written_arguments(overload, args, kwargs, wide_args, wide_kwargs):
         for target, value in zip(tensors_in(original), tensors_in(wide), strict=True):
             target.copy_(_rounded(value, target.dtype))
-    return _narrowed(result, [one.dtype for one in expected], args, wide_args)
+    return _narrowed(result, [tensor.dtype for tensor in expected], args, wide_args)
 
 
 def _without_left_out(result: Any, expected: Sequence[ExpectedTensor]) -> Any:
     """The result, without the values of tensors that the op returns empty."""
     if not isinstance(result, tuple):
         return result
-    if len(result) != len(expected) or not all(isinstance(one, torch.Tensor) for one in result):
+    if len(result) != len(expected) or not all(isinstance(tensor, torch.Tensor) for tensor in result):
         return result
     pairs = zip(result, expected, strict=True)
-    return tuple(one.new_empty(0) if wanted.shape == (0,) and one.numel() else one for one, wanted in pairs)
+    return tuple(
+        tensor.new_empty(0) if expectation.shape == (0,) and tensor.numel() else tensor for tensor, expectation in pairs
+    )
 
 
 def _without_drawing(kernel: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call what may draw random numbers, and refuse the result if it did: it drew others than the op does."""
-    devices = {one.device for one in [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]}
-    others = [one for one in devices if one.type != "cpu"]
+    """Call a function, and refuse its result if it drew random numbers: they are not those that the op draws."""
+    devices = {tensor.device for tensor in [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]}
+    others = [device for device in devices if device.type != "cpu"]
     refusal = KernelError(kernel, "cannot stand in for an op that draws random numbers: it would draw others")
-    if any(one.type in UNKNOWN_DRAWS for one in others):
+    if any(device.type in UNKNOWN_DRAWS for device in others):
         raise refusal
     before = _generator_states(others)
     result = function(*args, **kwargs)
@@ -106,11 +111,11 @@ def _without_drawing(kernel: str, function: Callable[..., Any], args: Any, kwarg
 
 def _generator_states(devices: Sequence[torch.device]) -> list[torch.Tensor]:
     """The states of the CPU's generator and of those of other devices."""
-    return [torch.get_rng_state(), *(torch.get_device_module(one).get_rng_state(one) for one in devices)]
+    return [torch.get_rng_state(), *(torch.get_device_module(device).get_rng_state(device) for device in devices)]
 
 
 def inductor(op: str, *args: Any, **kwargs: Any) -> Any:
-    """Call what Inductor generates for the op alone. Raises what the compiler raises."""
+    """Call the code that Inductor generates for the op alone. Raises the compiler's errors."""
     return _compiled(find_overload(op, args, kwargs))(*args, **kwargs)
 
 
@@ -126,7 +131,7 @@ def widened(value: Any) -> Any:
             return value.to(torch.float64, copy=True)
         return value.to(_WIDER.get(value.dtype, value.dtype), copy=True) if value.is_complex() else value
     if isinstance(value, (list, tuple)):
-        return type(value)(widened(one) for one in value)
+        return type(value)(widened(element) for element in value)
     return value
 
 
@@ -144,11 +149,11 @@ def _narrowed(result: Any, dtypes: list[torch.dtype], args: Any, wide_args: Any)
 
     def narrow(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            # A lazy op gives tensors, which must not be used, also where `output_mask` wants none.
+            # A lazy op returns tensors, which must not be used, even where `output_mask` excludes them.
             wanted = next(dtype, value.dtype)
             return originals[id(value)] if id(value) in originals else _rounded(value, wanted)
         if isinstance(value, (list, tuple)):
-            narrowed = [narrow(one) for one in value]
+            narrowed = [narrow(element) for element in value]
             return tuple(narrowed) if isinstance(value, tuple) else narrowed
         return value
 

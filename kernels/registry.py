@@ -1,4 +1,4 @@
-"""Which kernels each op has. Records only: a kernel's code, and torch, are imported when it is first used.
+"""The kernels of each op, as records: a kernel's code, and torch, are imported when it is first used.
 
 An op is named as in aten, without the namespace (`tanh_backward`, or `sum.dim_IntList` for one overload).
 Every op has the kernels `aten`, `decomposed`, `fp64` and `inductor`, registered or not; see `generic`.
@@ -24,12 +24,11 @@ ANY_DEVICE = ("any",)
 class Kernel:
     """One implementation of one op.
 
-    `target` is `module:function`. The function takes what the op takes and returns what the op returns; with
-    `of_any_op` it takes the op's name before that. `source` says where the formula comes from. `devices` are
-    torch device types, or "any". `native` kernels have C code, which a torch formula with the same bits
-    stands in for where there is no compiler; `needs_compiler` marks those that have none. `path` is a file
-    that the user brought: `target` is then what makes the function of an op from it. What is `on_request` is
-    measured only when it is named: its first call takes seconds."""
+    `target` is `module:function`. The function has the op's arguments and results; with `of_any_op` it takes the
+    op's name first. `source` is the origin of the formula. `devices` are torch device types, or "any". `native`
+    kernels have C code; without a compiler a torch formula with the same bits replaces it. `needs_compiler` marks
+    kernels without such a formula. `path` is a file of the user's; `target` then makes the function of an op from
+    it. A kernel `on_request` is measured only when it is named: its first call takes seconds."""
 
     op: str
     name: str
@@ -48,12 +47,12 @@ class Kernel:
     def load(self, op: str = "") -> Callable[..., Any]:
         """Import the function. `op` narrows a kernel of any op to one overload (`sum.dim_IntList`)."""
         function: Callable[..., Any] = load_target(self.target)
-        if self.path:  # what was imported makes the function from the user's file
+        if self.path:  # the imported function makes the kernel from the user's file
             return function(self.op, self.path)  # type: ignore[no-any-return]
         return functools.partial(function, op or self.op) if self.of_any_op else function
 
     def supports(self, dtype: str, device: str) -> bool:
-        """Whether the kernel computes this dtype (`float32`) on this device type (`cpu`)."""
+        """Check whether the kernel computes this dtype (`float32`) on this device type (`cpu`)."""
         return dtype in self.dtypes and (self.devices == ANY_DEVICE or device in self.devices)
 
 
@@ -130,10 +129,10 @@ class KernelRegistry:
 
     def add(self, kernel: Kernel) -> None:
         """Add one kernel to an op, known or not. Raises ValueError, naming both, when its name is taken."""
-        known = self._kernels.setdefault(kernel.op, {})
-        if kernel.name in known:
-            raise ValueError(f"kernel {kernel.op}={kernel.name} is {known[kernel.name].target} already")
-        known[kernel.name] = kernel
+        kernels = self._kernels.setdefault(kernel.op, {})
+        if kernel.name in kernels:
+            raise ValueError(f"kernel {kernel.op}={kernel.name} is {kernels[kernel.name].target} already")
+        kernels[kernel.name] = kernel
 
     def operations(self) -> tuple[Operation, ...]:
         return tuple(self._operations.values())
@@ -144,7 +143,7 @@ class KernelRegistry:
         return self._operations.get(op) or self._operations.get(name, Operation(op, "unregistered", f"aten.{op}"))
 
     def kernels(self, op: str) -> tuple[Kernel, ...]:
-        """Every kernel of an op: its own, and those that every op has where it has none of that name."""
+        """Return every kernel of an op: its own, and the generic ones unless it has its own of that name."""
         # An overload has its own kernels where it has an entry, or else those of its op.
         own = self._kernels.get(op) or self._kernels.get(op.partition(".")[0], {})
         free = [_of(op, kernel) for kernel in GENERIC if kernel.name not in own]
@@ -154,25 +153,25 @@ class KernelRegistry:
 
     def kernel(self, op: str, name: str) -> Kernel:
         """Find one kernel. Raises KernelNotFound, naming the nearest, when there is none."""
-        known = {kernel.name: kernel for kernel in self.kernels(op)}
-        if name not in known:
-            raise KernelNotFound(f"op {op!r} has no kernel {name!r}; {nearest(name, known)}")
-        return known[name]
+        kernels = {kernel.name: kernel for kernel in self.kernels(op)}
+        if name not in kernels:
+            raise KernelNotFound(f"op {op!r} has no kernel {name!r}; {nearest(name, kernels)}")
+        return kernels[name]
 
     def name_of_own(self, op: str, path: Path) -> str:
-        """The name of a kernel that the user brings: its file's stem. Raises UsageError for one that the op has."""
-        if any(known.name == path.stem for known in self.kernels(op)):
+        """Return the name of a user's kernel: its file's stem. Raises UsageError for a name that the op has already."""
+        if any(kernel.name == path.stem for kernel in self.kernels(op)):
             raise UsageError(f"op {op} has a kernel {path.stem!r} already; give {path} another name")
         return path.stem
 
 
 def op_name(text: str) -> str:
-    """An op as it is named here: `gelu` for `aten.gelu` and `aten::gelu`."""
+    """The registry's name of an op: `gelu` for `aten.gelu` and `aten::gelu`."""
     return text.removeprefix("aten::").removeprefix("aten.")
 
 
 def load_target(target: str) -> Any:
-    """Import what `module:attribute` names."""
+    """Import the object that `module:attribute` names."""
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
 

@@ -1,9 +1,9 @@
-"""A kernel that a user brings: a file in C or in Python, for any op.
+"""A user's own kernel: a file in C or in Python, for any op.
 
 `mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/binding.py. `mine.py` defines a
-function named as the op, or `kernel`, that takes and returns what the op does; it may say DESCRIPTION,
+function named as the op, or `kernel`, with the op's arguments and results; it may define DESCRIPTION,
 FORMULA, DTYPES, DEVICES and SOURCE. A Python file is executed when it is loaded, and may then import modules
-that lie beside it."""
+beside it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def device_kinds() -> tuple[str, ...]:
 
 
 def user_kernel(op: str, path: Path) -> Kernel:
-    """The record of a user's file for an op, after compiling or executing it; its name is the file's stem.
+    """Return the record of a user's file for an op, after compiling or executing it; its name is the file's stem.
 
     Raises UsageError for a file that is missing, is neither C nor Python, raises, or lacks the op's function,
     CompileError for one that does not compile, KernelNotFound for an unknown op, and NotAvailable where a
@@ -62,7 +62,7 @@ def user_kernel(op: str, path: Path) -> Kernel:
         )
     module = _module(op, path)
     _function(module, path, signature)
-    identity = "; ".join([identity, *(f"{one.name}, {_digest(one)}" for one in helpers_of(module))])
+    identity = "; ".join([identity, *(f"{helper.name}, {_digest(helper)}" for helper in helpers_of(module))])
     return Kernel(
         op=op,
         name=path.stem,
@@ -77,7 +77,7 @@ def user_kernel(op: str, path: Path) -> Kernel:
 
 
 def load(op: str, path: str) -> Callable[..., Any]:
-    """The function of a user's file for an op. Raises what `user_kernel` raises."""
+    """Return the function of a user's file for an op. Raises the errors of `user_kernel`."""
     file = checked_path(Path(path))
     signature = signature_of(op)
     if file.suffix == ".c":
@@ -86,15 +86,15 @@ def load(op: str, path: str) -> Callable[..., Any]:
 
 
 def source_of(op: str, path: Path) -> bytes:
-    """All that a user's kernel is made from: the file, the headers or the modules beside it that it takes in.
+    """Return all sources of a user's kernel: the file, and the headers or modules beside it that it includes.
 
-    Raises what `user_kernel` raises.
+    Raises the errors of `user_kernel`.
     """
     path = checked_path(path)
     if path.suffix == ".c":
         return user_source(path).content().encode(errors="surrogateescape")
     helpers = helpers_of(_module(op, path))
-    return b"\0".join(_content(one) for one in (path, *helpers))
+    return b"\0".join(_content(file) for file in (path, *helpers))
 
 
 def _content(path: Path) -> bytes:
@@ -132,13 +132,13 @@ def _function(module: Any, path: Path, signature: KernelSignature) -> Callable[.
     function: Callable[..., Any] | None = getattr(module, name, None) or getattr(module, "kernel", None)
     if function is None or not callable(function):
         raise UsageError(f"{path} defines neither {name} nor kernel; it needs `{signature.in_python()}`")
-    required = [None for one in signature.arguments if not one.optional and not one.keyword]
+    required = [None for argument in signature.arguments if not argument.optional and not argument.keyword]
     try:
         inspect.signature(function).bind(*required)
     except TypeError as error:
         raise UsageError(f"{path}: {error}; the op calls it as `{signature.in_python()}`") from None
     except ValueError:
-        pass  # a callable that does not tell its parameters
+        pass  # a callable whose parameters cannot be inspected
     return function
 
 
@@ -149,21 +149,21 @@ def _text(module: Any, path: Path, name: str, default: str) -> str:
     return value
 
 
-def _words(module: Any, path: Path, name: str, default: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
+def _words(module: Any, path: Path, name: str, default: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[str, ...]:
     value = getattr(module, name, default)
-    if not isinstance(value, (tuple, list)) or not value or not all(isinstance(one, str) for one in value):
-        raise UsageError(f'{path}: {name} is {value!r}; it is a tuple of texts such as ("{known[0]}",)')
-    for one in value:
-        if one not in known:
-            raise UsageError(f"{path}: {name} has {one!r}; {nearest(one, known)}")
+    if not isinstance(value, (tuple, list)) or not value or not all(isinstance(word, str) for word in value):
+        raise UsageError(f'{path}: {name} is {value!r}; it is a tuple of texts such as ("{allowed[0]}",)')
+    for word in value:
+        if word not in allowed:
+            raise UsageError(f"{path}: {name} has {word!r}; {nearest(word, allowed)}")
     return tuple(value)
 
 
-# The Python file of a user's kernel as a module, with the modules that lie beside it.
+# The Python file of a user's kernel as a module, with the modules beside it.
 #
 # While the file is executed its folder comes first in `sys.path`, as for a script. Modules from there are the
-# file's own: they are forgotten afterwards, and those of the same names that others have imported are put back,
-# so that two kernels, or a kernel and the training script, may each have a `helper.py`.
+# file's own: they are removed afterwards, and modules of the same names that others have imported are restored, so
+# that two kernels, or a kernel and the training script, may each have a `helper.py`.
 
 _HELPERS = "__numdrift_helpers__"
 
@@ -183,9 +183,9 @@ class _Source(importlib.abc.SourceLoader):
 
 
 def module_of(path: Path, content: bytes) -> ModuleType:
-    """The module that a file defines; the same one as long as the file's content is the same.
+    """Return the module that a file defines; the same one as long as the file's content is the same.
 
-    Raises what the file raises.
+    Raises the errors of the file.
     """
     key = hashlib.sha256(bytes(path.resolve()) + b"\0" + content).hexdigest()[:24]
     name = f"numdrift_kernel_{key}"
@@ -195,27 +195,27 @@ def module_of(path: Path, content: bytes) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
 
-    # The script's own modules of the same names are out of sight meanwhile.
+    # The script's own modules of the same names are hidden meanwhile.
     folder, script = path.resolve().parent, Path(sys.path[0] if sys.path else "").resolve()
-    hidden = {one: known for one, known in sys.modules.items()
-              if script != folder and _is_beside(folder, one) and _is_beside(script, one, known)}  # fmt: skip
-    for one in hidden:
-        del sys.modules[one]
+    hidden = {other: loaded for other, loaded in sys.modules.items()
+              if script != folder and _is_beside(folder, other) and _is_beside(script, other, loaded)}  # fmt: skip
+    for module_name in hidden:
+        del sys.modules[module_name]
     sys.modules[name] = module
     before = set(sys.modules)
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     sys.path.insert(0, str(folder))
-    importlib.invalidate_caches()  # a helper may be younger than what was found there before
+    importlib.invalidate_caches()  # a helper may be newer than the cached contents of the folder
     helpers: list[Path] = []
     try:
         try:
             spec.loader.exec_module(module)
         finally:
-            sys.path.remove(str(folder))  # raises where the file itself took it out: that file is refused as well
+            sys.path.remove(str(folder))  # raises if the file itself removed it: that file is refused as well
             sys.dont_write_bytecode = writes
-            for one in sys.modules.keys() - before:
-                if _is_beside(folder, one, sys.modules[one]):
-                    helpers.append(Path(str(sys.modules.pop(one).__file__)))
+            for module_name in sys.modules.keys() - before:
+                if _is_beside(folder, module_name, sys.modules[module_name]):
+                    helpers.append(Path(str(sys.modules.pop(module_name).__file__)))
             sys.modules.update(hidden)
     except BaseException:
         del sys.modules[name]
@@ -226,12 +226,12 @@ def module_of(path: Path, content: bytes) -> ModuleType:
 
 def helpers_of(module: ModuleType) -> tuple[Path, ...]:
     """The files beside a module's own that it imported, in alphabetical order."""
-    found: tuple[Path, ...] = getattr(module, _HELPERS, ())
-    return found
+    helpers: tuple[Path, ...] = getattr(module, _HELPERS, ())
+    return helpers
 
 
 def _is_beside(folder: Path, name: str, module: ModuleType | None = None) -> bool:
-    """Whether a folder has a module of this name, or has the package that it is of; and `module` came from there."""
+    """Check whether a folder has a module of this name, or its package, and `module` came from there."""
     top = name.partition(".")[0]
     if not (folder / f"{top}.py").is_file() and not (folder / top / "__init__.py").is_file():
         return False

@@ -79,17 +79,17 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--save", type=Path, metavar="FILE", help="write losses and parameters as .npz")
     args = parser.parse_args(argv)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
-    known = ["cpu", "lazy", *([accelerator.type] if accelerator else [])]
+    devices = ["cpu", "lazy", *([accelerator.type] if accelerator else [])]
     if importlib.util.find_spec("torch_xla"):
-        known.append("xla")
+        devices.append("xla")
     if args.epochs < 1:
         parser.error(f"--epochs must be at least 1, not {args.epochs}")
     if not 0 <= args.lr < math.inf:
         parser.error(f"--lr must be at least 0, not {args.lr}")
     if not 0 <= args.rho < math.inf:
         parser.error(f"--rho must be at least 0, not {args.rho}")
-    if args.device.partition(":")[0] not in known:
-        parser.error(f"--device must be one of {', '.join(known)}, not {args.device!r}")
+    if args.device.partition(":")[0] not in devices:
+        parser.error(f"--device must be one of {', '.join(devices)}, not {args.device!r}")
     if args.compile and args.device in ("lazy", "xla"):
         parser.error(f"--compile cannot compile {args.device} tensors")
     if args.save and not args.save.parent.is_dir():

@@ -1,1 +1,1 @@
-"""The Python interface: what `import numdrift` gives, above the same parts as the command line."""
+"""The Python interface: the names of `import numdrift`, above the same parts as the command line."""

@@ -179,21 +179,25 @@ def record(
 
 
 def reproducer_of(frame: FrameType) -> str:
-    """What the caller's code is called: its notebook where that can be known, else its file."""
-    known = frame.f_globals
-    # VS Code says which notebook it is, Jupyter does so for the process; a program has its file
-    for place in (known.get("__vsc_ipynb_file__"), os.environ.get("JPY_SESSION_NAME"), known.get("__file__")):
+    """Return a name for the caller's code: its notebook where that is known, else its file."""
+    module_names = frame.f_globals
+    # VS Code puts the notebook's path among the names, Jupyter into the environment; a program has its file
+    for place in (
+        module_names.get("__vsc_ipynb_file__"),
+        os.environ.get("JPY_SESSION_NAME"),
+        module_names.get("__file__"),
+    ):
         if isinstance(place, str) and place:
             return place
-    return "notebook" if "get_ipython" in known else "session"
+    return "notebook" if "get_ipython" in module_names else "session"
 
 
 def names_of(frame: FrameType) -> frozenset[str]:
-    """The names that the caller's code and the functions and classes beside it mention."""
+    """Return the names that the caller's code and the functions and classes beside it mention."""
     codes, module = [frame.f_code], frame.f_globals.get("__name__")
     for value in list(frame.f_globals.values()):  # a copy: another thread may define something meanwhile
         if isinstance(value, FunctionType) and value.__module__ == module:
             codes.append(value.__code__)
         elif isinstance(value, type) and value.__module__ == module:
-            codes += [one.__code__ for one in vars(value).values() if isinstance(one, FunctionType)]
+            codes += [member.__code__ for member in vars(value).values() if isinstance(member, FunctionType)]
     return frozenset().union(*(names_in(code) for code in codes))

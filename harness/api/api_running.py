@@ -46,10 +46,10 @@ class RunBatch:
 
     def __getitem__(self, mode: str) -> RecordedRun:
         """The run of a mode by its name. Raises RunNotFound, naming the modes that there are."""
-        known = {run.manifest.mode: run for run in self.runs}
-        if mode not in known:
-            raise RunNotFound(f"{self.path} has no run of mode {mode!r}: {nearest(mode, known)}")
-        return known[mode]
+        runs_by_mode = {run.manifest.mode: run for run in self.runs}
+        if mode not in runs_by_mode:
+            raise RunNotFound(f"{self.path} has no run of mode {mode!r}: {nearest(mode, runs_by_mode)}")
+        return runs_by_mode[mode]
 
     def losses(self) -> pd.DataFrame:
         """The loss of each step: a column a mode, a row a step."""
@@ -58,13 +58,13 @@ class RunBatch:
 
 
 def with_options(function: Options) -> Options:
-    """Have help and notebooks show the options of a `RunRequest` as parameters of a function that takes `**options`."""
-    # a `**options` alone would hide from help and completion what may be asked for
+    """Make help and notebooks show the options of a `RunRequest` as parameters of a function that takes `**options`."""
+    # a `**options` alone would hide the possible options from help and completion
     own = inspect.signature(function)
     *named, _ = own.parameters.values()
     options = [
-        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default)
-        for one in user_options().values()
+        inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default)
+        for option in user_options().values()
     ]
     vars(function)["__signature__"] = own.replace(parameters=[*named, *options])
     return function
@@ -127,7 +127,7 @@ def run(
     if result.interrupted:
         raise KeyboardInterrupt
     # read again from disk: a program gets what anybody else would
-    runs = [load_run(one.folder.path) for one in result.runs]
+    runs = [load_run(finished.folder.path) for finished in result.runs]
     return RunBatch(plan.investigation.path, runs, result.exit_code)
 
 
@@ -141,12 +141,12 @@ def planned_run(
     name: str | None,
     kernels: OwnKernels | None,
     resync: Path | str | RecordedRun | None,
-    **asked: Any,
+    **settings: Any,
 ) -> BatchPlan:
-    """What `numdrift.run` and `numdrift run` do; `asked` are other fields of the plan, and options of a run as users
-    give them. Raises UsageError."""
-    of_plan = {one: asked.pop(one) for one in OF_PLAN if one in asked}
-    options = cast("RunOptions", asked)  # which `requested` refuses where it is none
+    """Plan the runs of `numdrift.run` and `numdrift run`; `settings` are other fields of the plan, and options of a run
+    as users write them. Raises UsageError."""
+    of_plan = {field: settings.pop(field) for field in OF_PLAN if field in settings}
+    options = cast("RunOptions", settings)  # which `requested` refuses where it is none
     resync = resync.path if isinstance(resync, RecordedRun) else resync
     return planned(
         script, module, arguments, modes, out, name, resync=resync, kernels=own_kernels(kernels),
@@ -155,19 +155,19 @@ def planned_run(
 
 
 def specs_of(modes: str | Sequence[str]) -> list[ModeSpec]:
-    """The modes that were given. Raises UsageError and ModeError."""
+    """Return the modes of a text or a sequence. Raises UsageError and ModeError."""
     return parse_modes(modes) if isinstance(modes, str) else parse_modes(None, list(modes))
 
 
 def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
-    """The run itself, or the one that a recording has left or that lies in a folder."""
+    """Return the run itself, or the run of a recording or of a folder."""
     if isinstance(run, Recording):
         return run.run
     return run if isinstance(run, RecordedRun) else load_run(run)
 
 
 class Silent:
-    """Tells nothing; takes rounds of runs and runs alike. `said` is what there was to tell."""
+    """A listener that prints nothing, for rounds of runs and for runs. `said` has the texts that it received."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -182,7 +182,7 @@ class Silent:
         """A run has ended."""
 
     def say(self, text: str) -> None:
-        """Something happens that whoever waits should know."""
+        """Receive a text that the waiting user should know."""
         self.said.append(text)
 
     @contextmanager
@@ -193,7 +193,7 @@ class Silent:
 
 
 class Lines(Silent):
-    """Tells in a line of each round, and of each run that has ended."""
+    """A listener that prints a line for each round, and for each run that has ended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class Lines(Silent):
 
 
 def told(shown: bool) -> Silent:
-    """Who is told: nobody, unless progress is to be shown."""
+    """Return the listener: a silent one, unless progress is to be shown."""
     return Lines() if shown else Silent()
 
 
@@ -222,10 +222,10 @@ def passive_threads() -> Iterator[None]:
     """Have OpenMP threads of processes that are started within sleep while they wait; it changes no result."""
     # Processes take over the environment as it is when they are started. Threads that spin while they wait, OpenMP's
     # default, slow down everything beside them.
-    given = POLICY in os.environ
+    is_set = POLICY in os.environ
     os.environ.setdefault(POLICY, "passive")
     try:
         yield
     finally:
-        if not given:
+        if not is_set:
             os.environ.pop(POLICY, None)

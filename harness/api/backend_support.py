@@ -1,4 +1,4 @@
-"""What a mode's backend supports: of a script's operators (`analyze`), and which of them run there (`partition`)."""
+"""The operators of a script that a mode's backend supports (`analyze`), and those that run there (`partition`)."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def analyze(
             module=module, dry=dry, max_steps=max_steps, max_seconds=max_seconds, output=report, out=Path(out),
             timeout=timeout,
         )  # fmt: skip
-        found = analyzed(plan, told(progress), verbosity)
+        analysis = analyzed(plan, told(progress), verbosity)
     if report is not None:
-        found.write(report)
-    return found
+        analysis.write(report)
+    return analysis
 
 
 def planned_analysis(
@@ -79,14 +79,16 @@ def planned_analysis(
     out: Path,
     timeout: float | None,
 ) -> BatchPlan:
-    """The run of `numdrift.analyze` and `numdrift analyze`. Raises UsageError, also where the report could
-    not be written."""
+    """Plan the run of `numdrift.analyze` and `numdrift analyze`. Raises UsageError, also where the report could not be
+    written."""
     spec = parse_mode(mode)
-    # The report is written after the run, which may take hours: what stands in its way is found out before.
-    there = next((one for one in output.absolute().parents if one.exists()), None) if output is not None else None
-    if output is not None and (output.is_dir() or (there is not None and not there.is_dir())):
-        what = f"{output} is a folder" if output.is_dir() else f"{there} is no folder"
-        raise UsageError(f"--output {output}: {what}; name a file, as model_analysis_result/result.json")
+    # The report is written after the run, which may take hours: obstacles to it are found before.
+    nearest_parent = (
+        next((parent for parent in output.absolute().parents if parent.exists()), None) if output is not None else None
+    )
+    if output is not None and (output.is_dir() or (nearest_parent is not None and not nearest_parent.is_dir())):
+        problem = f"{output} is a folder" if output.is_dir() else f"{nearest_parent} is no folder"
+        raise UsageError(f"--output {output}: {problem}; name a file, as model_analysis_result/result.json")
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
     limits = requested({"max_steps": max_steps, "max_seconds": max_seconds})
     return analysis_plan(reproducer, words, spec, dry=dry, limits=limits, runs=out, timeout=timeout)
@@ -97,7 +99,7 @@ def partitioned(
     arguments: Sequence[str],
     spec: ModeSpec,
     config: PartitionConfig,
-    told: Callable[[Sequence[str]], AbstractContextManager[Reporter]],
+    reporter_for: Callable[[Sequence[str]], AbstractContextManager[Reporter]],
     say: Callable[[str], None],
     *,
     module: str | None,
@@ -110,7 +112,8 @@ def partitioned(
     name: str | None,
     timeout: float | None,
 ) -> Partitioned:
-    """Partition what a factory makes, or the models of a script. `told` is who is told of the runs by their names.
+    """Partition the module of a factory, or the models of a script. `reporter_for` returns the reporter of the runs
+    with these names.
 
     Raises UsageError, and NotAvailable for what the mode or this machine lacks, before anything is started.
     """
@@ -134,7 +137,7 @@ def partitioned(
         )
     limits = requested({"max_steps": max_steps, "max_seconds": max_seconds})
     # --check runs the script on the CPU besides, as it is
-    with told([f"partitioned-{spec.name}", *(["cpu"] if check else [])]) as reporter:
+    with reporter_for([f"partitioned-{spec.name}", *(["cpu"] if check else [])]) as reporter:
         return partition_script(
             target, module, arguments, spec, config, reporter,
             check=check, limits=limits, out=out, name=name, timeout=timeout,

@@ -1,4 +1,4 @@
-"""What `numdrift bundle` does: archives that are written, told about and fetched, whether at a path or at a URL."""
+"""Writes, describes and fetches the archives of `numdrift bundle`, whether at a path or at a URL."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..tools.bundle.bundle_contents import SENSITIVE, Kind
 def bundled(
     folder: Path, to: str, kinds: frozenset[Kind], packed: Callable[[int, int], None], *, redact: bool, force: bool
 ) -> tuple[Bundle, int]:
-    """Pack an investigation into an archive at a path or URL; what it holds, and its size. `packed` is told how many of
-    how many bytes are done. Raises CollisionError, UsageError and NotAvailable."""
+    """Pack an investigation into an archive at a path or URL; return its content and its size. `packed` receives the
+    bytes done and the bytes in all. Raises CollisionError, UsageError and NotAvailable."""
     if is_url(to):
         with tempfile.TemporaryDirectory() as temporary:
             local = Path(temporary) / "bundle.zip"
@@ -32,14 +32,14 @@ def bundled(
 
 
 def sensitive_in(bundle: Bundle, folder: Path) -> Iterator[str]:
-    """What a stranger could learn from the bundle, and how it is left out; each is told as it is found."""
-    for kind, what in SENSITIVE.items():
+    """Yield a sentence on each thing that a stranger could learn from the bundle, and the option that leaves it out."""
+    for kind, meaning in SENSITIVE.items():
         # a redacted bundle has digests in place of data, but scripts as they are
         files = bundle.of_kind(kind) if kind == "source" or not bundle.redacted else []
         if files:
             remedy = f"--leave-out {kind}" if kind == "source" else f"--redact or --leave-out {kind}"
             count = f"{len(files)} file{'s' if len(files) > 1 else ''}"
-            yield f"{kind} ({count}): {what}; {remedy} leaves it out"
+            yield f"{kind} ({count}): {meaning}; {remedy} leaves it out"
     variables = sorted({name for run in runs_in(folder) for name in parse_mode(run.manifest.spec).env})
     if variables:
         yield f"the modes state environment variables with their values: {', '.join(variables)}"
@@ -47,7 +47,7 @@ def sensitive_in(bundle: Bundle, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def local_copy(named: str) -> Iterator[Path]:
-    """The archive itself, or a copy of what is at the URL while the context lasts. Raises UsageError."""
+    """Yield the archive itself, or a copy of the archive at the URL while the context lasts. Raises UsageError."""
     if not is_url(named):
         if not Path(named).is_file():
             raise UsageError(f"there is no bundle {named}; `numdrift bundle INVESTIGATION` makes one")

@@ -1,4 +1,4 @@
-"""Which recorded runs the words of a command mean, and which of their graphs and metrics; and how runs are removed."""
+"""Finds the recorded runs that the words of a command mean, and their graphs and metrics; removes runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ..tools.metrics.run_metrics import RunMetrics, metrics_of
 Read = TypeVar("Read")
 
 PREFERRED = ("pre", "stream", "dynamo", "post")
-"""Stages in the order in which one is taken where none is asked for."""
+"""The stages in the order of preference where no stage is requested."""
 
 PLOTS = ("*loss_curve.*", "*loss_drift.*", "*_vs_*_drift.*", "*_vs_*_envelope.*", "report.html")
 """The pictures, and the page, that are of an investigation's runs, and go with the last of them."""
 
 
 def runs_meant(target: str | None, out: Path, mode: str | None = None) -> list[RecordedRun]:
-    """The run in a folder, or the runs of an investigation, by default the newest one, in that mode.
+    """Return the run in a folder, or the runs of an investigation, by default the newest one, in that mode.
 
     Raises RunNotFound.
     """
@@ -35,12 +35,12 @@ def runs_meant(target: str | None, out: Path, mode: str | None = None) -> list[R
         runs = [load_run(target)]
     else:
         runs = runs_in(find_investigation(out, target))
-    found = [run for run in runs if mode is None or mode in (run.manifest.mode, run.manifest.spec, run.path.name)]
-    if mode is not None and not found:
-        known = dict.fromkeys(run.manifest.mode for run in runs)
-        where = runs[0].path if len(runs) == 1 else runs[0].path.parent
-        raise RunNotFound(f"{where} has no run of mode {mode!r}: {nearest(mode, known)}")
-    return found
+    chosen = [run for run in runs if mode is None or mode in (run.manifest.mode, run.manifest.spec, run.path.name)]
+    if mode is not None and not chosen:
+        modes = dict.fromkeys(run.manifest.mode for run in runs)
+        folder = runs[0].path if len(runs) == 1 else runs[0].path.parent
+        raise RunNotFound(f"{folder} has no run of mode {mode!r}: {nearest(mode, modes)}")
+    return chosen
 
 
 def metrics_of_runs(runs: Sequence[RecordedRun]) -> list[RunMetrics]:
@@ -56,21 +56,21 @@ def graphs_of_runs(runs: Sequence[RecordedRun]) -> list[RunGraphs]:
 def _of_those_that_have(
     runs: Sequence[RecordedRun], read: Callable[[RecordedRun], Read], lacking: type[NumdriftError]
 ) -> list[Read]:
-    found = []
+    records = []
     for run in runs:
         with suppress(lacking):
-            found.append(read(run))
-    return found or [read(runs[0])]  # which raises, and says how one comes to it
+            records.append(read(run))
+    return records or [read(runs[0])]  # which raises, and says how one comes to it
 
 
 def graphs_of_one(target: str | None, out: Path, mode: str | None) -> RunGraphs:
-    """The graphs of the one run that is meant. Raises UsageError where several runs recorded graphs."""
+    """Return the graphs of the one run that is meant. Raises UsageError where several runs recorded graphs."""
     having = graphs_of_runs(runs_meant(target, out, mode))
     if len(having) > 1:
-        modes = list(dict.fromkeys(one.run.manifest.mode for one in having))
+        modes = list(dict.fromkeys(graphs.run.manifest.mode for graphs in having))
         if len(modes) == len(having):
             raise UsageError(f"{having[0].run.path.parent} has graphs of {', '.join(modes)}: choose one with --mode")
-        paths = ", ".join(str(one.run.path) for one in having)
+        paths = ", ".join(str(graphs.run.path) for graphs in having)
         raise UsageError(f"several runs have graphs; name one of them: {paths}")
     return having[0]
 
@@ -78,10 +78,10 @@ def graphs_of_one(target: str | None, out: Path, mode: str | None) -> RunGraphs:
 def choose_graph(
     graphs: RunGraphs, *, name: str | None, step: int | None, phase: str | None, stage: str | None
 ) -> list[GraphEntry]:
-    """The graph of that name, or those of this step, phase and stage, the first of which is meant.
+    """Return the graph of that name, or those of this step, phase and stage, the first of which is meant.
 
-    What is not asked for is the first step, the forward, and the stage before the compiler, where the run has them.
-    Raises GraphsNotFound for what is not there.
+    The defaults are the first step, the forward, and the stage before the compiler, where the run has them. Raises
+    GraphsNotFound where there is no such graph.
     """
     order = (*PREFERRED, *STAGES)
 
@@ -89,42 +89,44 @@ def choose_graph(
         return order.index(stage) if stage in order else len(order)
 
     if name is not None:  # in full, or without its stage
-        whole = {one.name: one for one in graphs.entries}
-        if name in whole:
-            if stage not in (None, whole[name].stage):
-                raise UsageError(f"{name} is a {whole[name].stage} graph, not a {stage} one: leave out --{stage}")
-            return [whole[name]]
-        stages = {one.stage: one for one in graphs.entries if one.base == name}
+        entries_by_name = {entry.name: entry for entry in graphs.entries}
+        if name in entries_by_name:
+            if stage not in (None, entries_by_name[name].stage):
+                raise UsageError(
+                    f"{name} is a {entries_by_name[name].stage} graph, not a {stage} one: leave out --{stage}"
+                )
+            return [entries_by_name[name]]
+        stages = {entry.stage: entry for entry in graphs.entries if entry.base == name}
         if stage is not None and stages and stage not in stages:
             raise GraphsNotFound(f"{graphs.run.path} has no {stage} graph of {name}: {nearest(stage, stages)}")
         if stages:
             return [stages[stage or min(stages, key=preference)]]
-        raise GraphsNotFound(f"{graphs.run.path} has no graph {name!r}: {nearest(name, whole)}")
-    # A graph's entry has the step that made it, and later steps run it again: those executions count as well.
-    ran = {one.graph for one in graphs.executions if one.step == step}
-    found = [one for one in graphs.select(phase=phase, stage=stage) if one.base in ran or one.step == step]
-    if step is None or not found:
-        found = graphs.select(step=step, phase=phase, stage=stage)
+        raise GraphsNotFound(f"{graphs.run.path} has no graph {name!r}: {nearest(name, entries_by_name)}")
+    # A graph's entry has the step that made it. Later steps run it again: those executions count as well.
+    ran = {execution.graph for execution in graphs.executions if execution.step == step}
+    entries = [entry for entry in graphs.select(phase=phase, stage=stage) if entry.base in ran or entry.step == step]
+    if step is None or not entries:
+        entries = graphs.select(step=step, phase=phase, stage=stage)
     # Each wish below is dropped where it would leave nothing. A lazy graph that ran only because a value was read is
     # no part of the training.
     reasons: dict[str, set[str]] = {}
     for execution in graphs.executions:
         reasons.setdefault(execution.graph, set()).add((execution.cut or {}).get("reason", ""))
-    found = [one for one in found if reasons.get(one.base) != {"read"}] or found
+    entries = [entry for entry in entries if reasons.get(entry.base) != {"read"}] or entries
     if phase is not None:
-        found = [one for one in found if one.phase == phase] or found
+        entries = [entry for entry in entries if entry.phase == phase] or entries
     else:
-        found = [one for one in found if "forward" in one.phase.split("+")] or found
+        entries = [entry for entry in entries if "forward" in entry.phase.split("+")] or entries
     if stage is None:
-        first = min((one.stage for one in found), key=preference)
-        found = [one for one in found if one.stage == first]
+        chosen_stage = min((entry.stage for entry in entries), key=preference)
+        entries = [entry for entry in entries if entry.stage == chosen_stage]
     if step is None:
-        found = [one for one in found if one.step == min(one.step for one in found)]
-    return found
+        entries = [entry for entry in entries if entry.step == min(graph.step for graph in entries)]
+    return entries
 
 
 def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> list[tuple[RunGraphs, RunGraphs]]:
-    """The graphs of two runs, of two modes of an investigation, or of each of its runs with its batch's first.
+    """Return the graphs of two runs, of two modes of an investigation, or of each of its runs with its batch's first.
 
     Raises UsageError, RunNotFound and GraphsNotFound.
     """
@@ -150,10 +152,10 @@ def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> lis
     runs = runs_meant(named, out)
     having = graphs_of_runs(runs)
     batches: dict[str, list[RunGraphs]] = {}
-    for one in having:
-        batches.setdefault(one.run.manifest.suffix, []).append(one)
-    pairs = [(of[0], other) for of in batches.values() for other in of[1:]]
-    pairs = pairs or [(having[0], other) for other in having[1:]]
+    for graphs in having:
+        batches.setdefault(graphs.run.manifest.suffix, []).append(graphs)
+    pairs = [(batch[0], later) for batch in batches.values() for later in batch[1:]]
+    pairs = pairs or [(having[0], later) for later in having[1:]]
     if not pairs:
         for run in runs:
             graphs_of(run)  # raises where there is another run, which recorded no graphs
@@ -178,7 +180,7 @@ def runs_to_remove(target: str, suffix: str | None, out: Path) -> tuple[Path, li
 
 
 def remove(folder: Path, runs: Sequence[RecordedRun]) -> None:
-    """Remove runs with what belongs to them; with the last run of the investigation what was found and drawn of it."""
+    """Remove runs with their files; with the last run of the investigation also its findings and plots."""
     for run in runs:
         for path in EvidenceFolder.of(run).belonging_to(run):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -18,7 +18,7 @@ from .api_running import loaded
 from .investigation_results import Comparison, investigation_of
 
 ReferenceAndRun = tuple[RecordedRun, RecordedRun]
-"""A reference, and the run that is held against it."""
+"""A reference, and the run that is compared with it."""
 
 
 def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording | Path | str) -> Comparison:
@@ -30,14 +30,15 @@ def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording 
     The verdict comes from what is recorded; it is None where experiments of `numdrift.investigate` are missing. Raises
     UsageError for a run without a recorded step, RunNotFound and JournalError for what cannot be read.
     """
-    left, right = told_apart(loaded(a), loaded(b))
-    distances = compare_runs(left, right)
-    found = investigation_of(judge_pairs([(left, right)]).to_json(), left.path.parent, ())
-    return Comparison(left, right, distances, found.pairs[0])
+    reference, run = told_apart(loaded(a), loaded(b))
+    distances = compare_runs(reference, run)
+    findings = investigation_of(judge_pairs([(reference, run)]).to_json(), reference.path.parent, ())
+    return Comparison(reference, run, distances, findings.pairs[0])
 
 
 def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Findings]:
-    """The distances of these pairs, rank by rank where both runs have as many processes, and what is found of them.
+    """Return the distances of these pairs, rank by rank where both runs have as many processes, and the findings on
+    them.
 
     Raises UsageError where no pair has steps on both sides.
     """
@@ -49,9 +50,9 @@ def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Fin
         if count == 1 or b.manifest.world_size != count:  # ranks of unlike numbers have no counterparts
             distances.append(compare_runs(a, b))
             continue
-        for rank, (one, other) in enumerate(zip(ranks_of(a), ranks_of(b), strict=True)):
-            found = compare_runs(one, other)
-            distances.append(replace(found, a=f"{found.a} rank {rank}", b=f"{found.b} rank {rank}"))
+        for rank, (rank_a, rank_b) in enumerate(zip(ranks_of(a), ranks_of(b), strict=True)):
+            comparison = compare_runs(rank_a, rank_b)
+            distances.append(replace(comparison, a=f"{comparison.a} rank {rank}", b=f"{comparison.b} rank {rank}"))
     if not distances:
         for a, b in pairs:
             compare_runs(a, b)  # raises, and says which of the two has no step and why
@@ -59,9 +60,10 @@ def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Fin
 
 
 def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -> list[ReferenceAndRun]:
-    """The two runs that were named, or of an investigation (default: the newest) every run with its batch's first.
+    """Return the two runs that were named, or every run of an investigation (default: the newest) with its batch's
+    first.
 
-    Batches of a single run each are held against the first batch's. Raises UsageError and RunNotFound.
+    Batches of a single run each are compared with the first batch's. Raises UsageError and RunNotFound.
     """
     if len(paths) > 2:
         raise UsageError("compare takes two runs or one investigation")
@@ -76,9 +78,9 @@ def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -
     batches: dict[str, list[RecordedRun]] = {}
     for run in runs_with_suffixes(folder, suffixes):
         batches.setdefault(run.manifest.suffix, []).append(run)
-    pairs = [(runs[0], other) for runs in batches.values() for other in runs[1:]]
+    pairs = [(runs[0], later) for runs in batches.values() for later in runs[1:]]
     firsts = [runs[0] for runs in batches.values()]
-    pairs = pairs or [(firsts[0], other) for other in firsts[1:]]
+    pairs = pairs or [(firsts[0], later) for later in firsts[1:]]
     if not pairs:
         raise UsageError(f"{folder} holds one run, which has nothing to be compared with; run another mode")
     return pairs

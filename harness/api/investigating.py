@@ -31,7 +31,7 @@ from .investigation_results import Investigation, investigation_of
 DEFAULT_MODES = "cpu,compile"
 
 Localized = bool | Literal["all", "faults", "none"]
-"""Whose causes are looked for: of every pair that differs (True, `all`), of those beyond rounding, or of none
+"""The pairs whose causes are searched: every pair that differs (True, `all`), those beyond rounding, or none
 (False)."""
 
 
@@ -149,14 +149,14 @@ def investigated(
     timeout: float | None,
     strict: bool,
     force: bool,
-    **asked: Any,
+    **fields: Any,
 ) -> tuple[Findings, Path]:
-    """What `numdrift.investigate` and `numdrift investigate` do; `asked` are fields of the plan. Gives the findings and
+    """Run `numdrift.investigate` and `numdrift investigate`; `fields` are fields of the plan. Return the findings and
     the folder that they are in. Raises UsageError."""
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
     selected = None if steps is None else StepSelection.parse(steps)
     budget = int(state_budget * 2**20)
-    plan = InvestigationPlan(steps=selected, state_budget=budget, against_single=against_single, **asked)
+    plan = InvestigationPlan(steps=selected, state_budget=budget, against_single=against_single, **fields)
     laboratory = Laboratory(progress, jobs, timeout)
     if reproducer.path.is_dir():
         find_investigation(Path(out), str(reproducer.path))  # a folder without runs is refused as such first
@@ -227,11 +227,11 @@ def localize(
 
 
 def localized(
-    a: RecordedRun, b: RecordedRun, progress: Progress, *, jobs: int, timeout: float | None, **asked: Any
+    a: RecordedRun, b: RecordedRun, progress: Progress, *, jobs: int, timeout: float | None, **fields: Any
 ) -> tuple[Findings, Path]:
-    """What `numdrift.localize` and `numdrift localize` do; `asked` are fields of the plan. Gives the findings
-    and their folder."""
+    """Run `numdrift.localize` and `numdrift localize`; `fields` are fields of the plan. Return the findings and their
+    folder."""
     runs = pair_to_localize(a, b)
     with passive_threads(), Laboratory(progress, jobs, timeout) as laboratory:
-        findings = localize_runs(runs, InvestigationPlan(**asked), laboratory)
+        findings = localize_runs(runs, InvestigationPlan(**fields), laboratory)
     return findings, a.path.parent

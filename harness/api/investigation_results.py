@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TAKEN = (
     "kind", "status", "significance", "phase", "module", "op", "source", "step", "share_of_drift", "error_ulp", "rho",
 )  # fmt: skip
-"""What the interface gives as the record of a culprit has it."""
+"""The fields that the interface takes from the record of a culprit."""
 
 PARAMETER_COLUMNS = (
     "a", "b", "step", "name", "shape", "dtype", "max_ulp", "relative_l2", "max_absolute", "differing", "numel",
@@ -129,9 +129,11 @@ class Comparison:
 
     def losses(self) -> pd.DataFrame:
         """The losses of both by step, and their distances: columns a, b, absolute, relative (to a)."""
-        sides = [(one.journal.steps, [step.loss for step in one.journal.steps]) for one in (self.a, self.b)]
+        sides = [(run.journal.steps, [record.loss for record in run.journal.steps]) for run in (self.a, self.b)]
         (steps_a, losses_a), (steps_b, losses_b) = sides
-        steps, a, b = common_losses([one.step for one in steps_a], losses_a, [one.step for one in steps_b], losses_b)
+        steps, a, b = common_losses(
+            [record.step for record in steps_a], losses_a, [record.step for record in steps_b], losses_b
+        )
         columns = {"a": a, "b": b, "absolute": absolute_difference(a, b), "relative": relative_difference(a, b)}
         frame: pd.DataFrame = pandas().DataFrame(columns, index=pandas().Index(steps, name="step"))
         return frame
@@ -165,13 +167,13 @@ class Investigation:
     @cached_property
     def runs(self) -> Mapping[str, RecordedRun]:
         """The recorded runs by their labels; one that has been removed is left out."""
-        found = {}
-        for label, told in self.content["runs"].items():  # relative to the folder, which may have been moved
+        runs = {}
+        for label, entry in self.content["runs"].items():  # relative to the folder, which may have been moved
             try:
-                found[label] = load_run(self.path / told["path"])
+                runs[label] = load_run(self.path / entry["path"])
             except NumdriftError:
                 continue
-        return found
+        return runs
 
     @property
     def exit_code(self) -> int:
@@ -182,7 +184,7 @@ class Investigation:
     @property
     def culprits(self) -> Sequence[Culprit]:
         """Those of all pairs."""
-        return [one for pair in self.pairs for one in pair.culprits]
+        return [culprit for pair in self.pairs for culprit in pair.culprits]
 
     def pair(self, b: str) -> Pair:
         """The pair of the reference and this mode. Raises RunNotFound, naming the modes that there are."""
@@ -190,7 +192,7 @@ class Investigation:
             if pair.b == b:
                 return pair
         raise RunNotFound(
-            f"{self.path} holds {self.reference} against {', '.join(one.b for one in self.pairs)}, not {b}"
+            f"{self.path} holds {self.reference} against {', '.join(other.b for other in self.pairs)}, not {b}"
         )
 
     def losses(self) -> pd.DataFrame:
@@ -205,9 +207,9 @@ class Investigation:
     def culprits_frame(self) -> pd.DataFrame:
         """A row a culprit of each pair: what and where it is, its share of the drift, and its proofs."""
         rows = [
-            {name: getattr(one, name, None) for name in CULPRIT_COLUMNS} | {"a": pair.a, "b": pair.b}
+            {name: getattr(culprit, name, None) for name in CULPRIT_COLUMNS} | {"a": pair.a, "b": pair.b}
             for pair in self.pairs
-            for one in pair.culprits
+            for culprit in pair.culprits
         ]
         return _frame(rows, CULPRIT_COLUMNS)
 
@@ -237,60 +239,67 @@ def load_investigation(path: Path | str) -> Investigation:
 
 
 def investigation_of(content: Mapping[str, Any], folder: Path, said: Sequence[str] = ()) -> Investigation:
-    """What the content of an `investigation.json` says. Raises JournalError for what is not as in schema 1."""
+    """Return the content of an `investigation.json` as an Investigation. Raises JournalError for content that is not as
+    in schema 1."""
     try:
-        found = Findings.from_json(content)
+        findings = Findings.from_json(content)
     except Unreadable as error:  # written by another version, or by hand
         why = error.why if error.why.startswith("lacks") and not error.place else f"is not as expected: {error}"
         raise JournalError(folder / INVESTIGATION, why) from error
-    pairs = tuple(_pair_of(pair, with_numbers(one)) for pair, one in zip(found.pairs, content["pairs"], strict=True))
-    return Investigation(folder, found.reproducer, found.reference, pairs, content, said)
+    pairs = tuple(
+        _pair_of(pair, with_numbers(data)) for pair, data in zip(findings.pairs, content["pairs"], strict=True)
+    )
+    return Investigation(folder, findings.reproducer, findings.reference, pairs, content, said)
 
 
-def _pair_of(found: PairFindings, content: Mapping[str, Any]) -> Pair:
-    """A pair of `investigation.json`, as it was read and as it is written there."""
+def _pair_of(findings: PairFindings, content: Mapping[str, Any]) -> Pair:
+    """Return a pair of `investigation.json`, as it was read and as it is written there."""
     culprits = []
-    for one, written in zip(found.culprits, content.get("culprits", ()), strict=True):
-        proof, script = one.proof, one.script  # a difference in the set-up has neither place nor proof
+    for record, written in zip(findings.culprits, content.get("culprits", ()), strict=True):
+        proof, script = record.proof, record.script  # a difference in the set-up has neither place nor proof
         culprits.append(
             Culprit(
-                **{name: getattr(one, name) for name in TAKEN},
+                **{name: getattr(record, name) for name in TAKEN},
                 swap_in_holds=None if proof is None else proof.swap_in.holds,
                 swap_out_holds=None if proof is None else proof.swap_out.holds,
                 script=Path(script.path) if script is not None and script.reproduces and script.path else None,
-                text=tuple(lines_of(one, found.a, found.b)),
+                text=tuple(lines_of(record, findings.a, findings.b)),
                 content=written,
             )
         )
-    named, counted = told_of(found.verdict, found.culprits)
-    told = [shown for one, shown in zip(found.culprits, culprits, strict=True) if one in named or one.proof is None]
+    named, counted = told_of(findings.verdict, findings.culprits)
+    listed = [
+        culprit
+        for finding, culprit in zip(findings.culprits, culprits, strict=True)
+        if finding in named or finding.proof is None
+    ]
     return Pair(
-        **{name: getattr(found, name) for name in PAIR_COLUMNS},
-        explained=found.explained,
-        unexplained=found.unexplained,
-        told=(tuple(told), counted),
-        undecided=found.undecided,
-        text=tuple(found.text),
-        notes=tuple(found.notes),
+        **{name: getattr(findings, name) for name in PAIR_COLUMNS},
+        explained=findings.explained,
+        unexplained=findings.unexplained,
+        told=(tuple(listed), counted),
+        undecided=findings.undecided,
+        text=tuple(findings.text),
+        notes=tuple(findings.notes),
         culprits=tuple(culprits),
         content=content,
     )
 
 
 def with_numbers(value: Any) -> Any:
-    """A value of JSON with the numbers that JSON writes as text."""
+    """Return a value of JSON with the numbers that JSON writes as text."""
     if isinstance(value, Mapping):
-        return {key: with_numbers(one) for key, one in value.items()}
+        return {key: with_numbers(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [with_numbers(one) for one in value]
+        return [with_numbers(item) for item in value]
     return NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
 def _parameter_rows(compared: RunComparison) -> list[dict[str, Any]]:
     if compared.parameters is None:
         return []
-    told = {"a": compared.a, "b": compared.b, "step": compared.parameters_step}
-    return [told | asdict(drift) for drift in compared.parameters.drifts]
+    pair_columns = {"a": compared.a, "b": compared.b, "step": compared.parameters_step}
+    return [pair_columns | asdict(drift) for drift in compared.parameters.drifts]
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:

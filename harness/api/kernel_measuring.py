@@ -1,4 +1,4 @@
-"""What `numdrift kernels check` and `kernels sweep` measure, and what they refuse before anything is measured."""
+"""Measures kernels for `numdrift kernels check` and `kernels sweep`, after refusing what cannot be measured."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..errors import CollisionError, NotAvailable, UsageError, nearest
 from ..records.surroundings import cores
 
 ShownSweep = Callable[[str, int, int], AbstractContextManager[Callable[[int], None]]]
-"""Shows one kernel's sweep by its label, how many inputs there are and how many are measured; is told the rest."""
+"""Shows one kernel's sweep by its label, the number of inputs and of those measured; receives the progress."""
 
 
 def refuse_outputs(plot: Path | None, json_path: str | None, *, force: bool) -> None:
@@ -57,8 +57,8 @@ def checked(
     timeout: float,
     progress: Progress,
 ) -> tuple[list[CheckRow], str]:
-    """Measure kernels of an op on sets of inputs; the rows, and what they are held against. Raises UsageError, and
-    NotAvailable for a device that is not here."""
+    """Measure kernels of an op on sets of inputs; return the rows, and a description of their reference. Raises
+    UsageError, and NotAvailable for a device that is not here."""
     subjects = _subjects(op, kernels, timeout)
     _open(device)
     names = parse_inputs(inputs) if inputs is not None else tuple(INPUT_SETS)
@@ -85,8 +85,8 @@ def _open(device: str) -> None:
         open_devices([device])
         kind = torch.device(device).type
     except RuntimeError:
-        known = nearest(device.partition(":")[0], device_kinds()[1:])
-        raise UsageError(f"--device {device} is no device of torch; {known}") from None
+        hint = nearest(device.partition(":")[0], device_kinds()[1:])
+        raise UsageError(f"--device {device} is no device of torch; {hint}") from None
     except NotAvailable as error:
         raise NotAvailable(f"--device {device}", error.why, "numdrift doctor says which modes work") from None
     if kind == "meta":
@@ -99,31 +99,31 @@ def _open(device: str) -> None:
 
 
 def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
-    """What was asked for, in order; all kernels without any, and `aten` beside files alone."""
+    """Return the kernels that were requested, in order; all kernels without any, and `aten` beside files alone."""
     registry = built_in()
     overloads(op)  # raises for an op that torch does not have
     names: list[str] = []
     files: dict[str, Path] = {}
     for text in named:
-        left, _, right = text.rpartition("=")
-        if left and op_name(left) != op:
-            raise UsageError(f"--kernel {text} is of op {left!r}, and {op!r} is checked; write {op}={right}")
-        if right.endswith((".c", ".py")):
-            if not Path(right).is_file():
-                raise UsageError(f"--kernel {text}: there is no file {right}")
-            path = files.setdefault(registry.name_of_own(op, Path(right)), Path(right))
-            if path != Path(right):
-                raise UsageError(f"{path} is named {path.stem!r} too; give {right} another name")
-        elif "/" in right:
+        prefix, _, kernel = text.rpartition("=")
+        if prefix and op_name(prefix) != op:
+            raise UsageError(f"--kernel {text} is of op {prefix!r}, and {op!r} is checked; write {op}={kernel}")
+        if kernel.endswith((".c", ".py")):
+            if not Path(kernel).is_file():
+                raise UsageError(f"--kernel {text}: there is no file {kernel}")
+            path = files.setdefault(registry.name_of_own(op, Path(kernel)), Path(kernel))
+            if path != Path(kernel):
+                raise UsageError(f"{path} is named {path.stem!r} too; give {kernel} another name")
+        elif "/" in kernel:
             raise UsageError(f"--kernel {text}: a kernel's file ends in .c or .py")
         else:
-            names.append(right)
+            names.append(kernel)
     if files and not names:
         names = ["aten"]
     if not named:
-        return Subjects([one for one in registry.kernels(op) if not one.on_request])
-    known = [registry.kernel(op, name) for name in dict.fromkeys(names)]
-    return Subjects(known, tuple(files.values()), seconds, OPENER)
+        return Subjects([entry for entry in registry.kernels(op) if not entry.on_request])
+    listed = [registry.kernel(op, name) for name in dict.fromkeys(names)]
+    return Subjects(listed, tuple(files.values()), seconds, OPENER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +152,9 @@ def swept(
     say: Callable[[str], None],
     shown: ShownSweep,
 ) -> SweptKernels:
-    """Sweep the kernels that are asked for, or take what is kept of them; `say` is told what there is to know.
+    """Sweep the requested kernels, or use the results that are kept of them; `say` receives remarks for the user.
 
-    Ctrl-C keeps what is measured. Raises UsageError.
+    Ctrl-C keeps the results so far. Raises UsageError.
     """
     encoding = ENCODINGS[dtype]
     domain = Domain.parse(encoding, bounds)
@@ -168,10 +168,12 @@ def swept(
             notes.append("only aten is swept over all of float32; --kernel names others, --range asks for less")
         for note in notes:
             say(note)
-        found = [_swept(one, domain, jobs, out, plain=plain, fresh=fresh, say=say, shown=shown) for one in chosen]
-        zoom = zoom_on_worst(found)
+        swept_kernels = [
+            _swept(candidate, domain, jobs, out, plain=plain, fresh=fresh, say=say, shown=shown) for candidate in chosen
+        ]
+        zoom = zoom_on_worst(swept_kernels)
     reference = describe(replace(built_in().operation(op), exact=""), encoding.torch_dtype)
-    return SweptKernels(subject, domain, found, zoom, reference)
+    return SweptKernels(subject, domain, swept_kernels, zoom, reference)
 
 
 def _swept(
@@ -185,14 +187,14 @@ def _swept(
     say: Callable[[str], None],
     shown: ShownSweep,
 ) -> KernelErrors:
-    """Sweep one kernel, or go on with what is kept of it."""
+    """Sweep one kernel, or continue from its kept results."""
     label = candidate.label
     reduction, slower = fastest_reduction(domain.encoding)
     sweep = Sweep(candidate, domain, reduction, jobs=jobs or cores())
     identity = sweep.identity()
     folder = identity.folder(out, plain=plain)
-    kept, why = (None, "") if fresh else sweep_state.load(folder, identity, domain)
-    progress = kept or SweepProgress.none(domain)
+    kept_progress, why = (None, "") if fresh else sweep_state.load(folder, identity, domain)
+    progress = kept_progress or SweepProgress.none(domain)
     if why:
         say(f"{label}: what {folder} keeps {why}: starting afresh")
     if progress.finished(domain):
@@ -203,11 +205,11 @@ def _swept(
     if progress.inputs():
         say(f"{label}: going on after {progress.inputs():,} of {domain.count:,} inputs kept in {folder}")
     try:
-        with shown(label, domain.count, progress.inputs()) as told:
-            sweep.run(progress, folder, told)  # into `progress`, and from time to time into the folder
+        with shown(label, domain.count, progress.inputs()) as report:
+            sweep.run(progress, folder, report)  # into `progress`, and from time to time into the folder
     except KeyboardInterrupt:
-        there = f"{progress.inputs():,} of {domain.count:,} inputs are kept in {folder}"
-        say(f"{label}: {there}; the same command goes on")
+        status = f"{progress.inputs():,} of {domain.count:,} inputs are kept in {folder}"
+        say(f"{label}: {status}; the same command goes on")
         raise
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}; --out names another folder") from None

@@ -16,10 +16,12 @@ OTHERWISE = "#b26a00"
 CULPRITS_SHOWN = 8
 
 
-def investigation_html(found: Investigation) -> str:
-    """A page's part that needs no style of its own."""
-    head = f"<p><b>{escape(found.reproducer)}</b>, held against {escape(found.reference)}</p>"
-    return "<div>" + head + _pairs(found.pairs) + "".join(_pair(pair) for pair in found.pairs) + "</div>"
+def investigation_html(investigation: Investigation) -> str:
+    """Return an investigation as a part of a page that needs no style of its own."""
+    head = f"<p><b>{escape(investigation.reproducer)}</b>, held against {escape(investigation.reference)}</p>"
+    return (
+        "<div>" + head + _pairs(investigation.pairs) + "".join(_pair(pair) for pair in investigation.pairs) + "</div>"
+    )
 
 
 def comparison_html(compared: Comparison) -> str:
@@ -61,19 +63,19 @@ def _pairs(pairs: Sequence[Pair]) -> str:
 
 
 def _pair(pair: Pair) -> str:
-    """A heading, what is said of the pair, its culprits as a list, the notes."""
+    """Return a heading, the sentences on the pair, its culprits as a list, and the notes."""
     # names and errors of somebody's script go into this: every text is escaped
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
+    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
     named, suspects = pair.told
     shown, culprits = named[:CULPRITS_SHOWN], ""
     if shown:
-        items = "".join(f"<li>{'<br>'.join(escape(line) for line in one.text)}</li>" for one in shown)
+        items = "".join(f"<li>{'<br>'.join(escape(line) for line in culprit.text)}</li>" for culprit in shown)
         more = len(named) - len(shown)
         culprits = f"<ol>{items}</ol>" + (f"<p>and {more} more</p>" if more else "")
     culprits += f"<p>without proof: {suspects}</p>" if suspects else ""
     culprits += f"<p>{escape(pair.unexplained)}</p>" if pair.unexplained else ""
     notes = "".join(f"<p><i>{escape(note)}</i></p>" for note in pair.notes)
-    return f"<h4>{escape(pair.b)} against {escape(pair.a)}: {_verdict(pair)}</h4>{said}{culprits}{notes}"
+    return f"<h4>{escape(pair.b)} against {escape(pair.a)}: {_verdict(pair)}</h4>{sentences}{culprits}{notes}"
 
 
 def _verdict(pair: Pair) -> str:

@@ -1,4 +1,4 @@
-"""What `numdrift plot` draws: losses, envelopes, drifts and times of an investigation, and where the figures go.
+"""Draws the figures of `numdrift plot`: losses, envelopes, drifts and times of an investigation.
 
 Paths are without a file type, since each figure is written in all `FORMATS`.
 """
@@ -37,21 +37,21 @@ Figures = dict[Path, Figure]
 
 
 def drawn(
-    investigation: str | None, out: Path, what: str, suffixes: Sequence[str], output: Path | None
+    investigation: str | None, out: Path, subject: str, suffixes: Sequence[str], output: Path | None
 ) -> tuple[Figures, list[str]]:
     """The figures of one of the subjects, and notes on pairs that have none. Raises UsageError and RunNotFound."""
-    if what in ("envelope", "drift") and suffixes:
-        raise UsageError(f"--suffix is of batches of losses: leave it out, --what {what} draws pairs of modes")
+    if subject in ("envelope", "drift") and suffixes:
+        raise UsageError(f"--suffix is of batches of losses: leave it out, --what {subject} draws pairs of modes")
     folder = find_investigation(out, investigation, suffixes=suffixes)
-    if what in ("envelope", "drift"):
-        return _pair_figures(folder, what, output)
+    if subject in ("envelope", "drift"):
+        return _pair_figures(folder, subject, output)
     runs = runs_with_suffixes(folder, suffixes)
-    draw = {"loss": _loss_figures, "timeline": _timeline_figures}[what]
+    draw = {"loss": _loss_figures, "timeline": _timeline_figures}[subject]
     return draw(folder, runs, tuple(dict.fromkeys(run.manifest.suffix for run in runs)), output), []
 
 
 def write_figures(figures: Figures, *, force: bool) -> Iterator[Path]:
-    """Write each figure in all formats, or none where a file is there; each is told when it is written.
+    """Write each figure in all formats, or none where a file exists; yield each path when it is written.
 
     Raises CollisionError and UsageError.
     """
@@ -69,10 +69,10 @@ def write_figures(figures: Figures, *, force: bool) -> Iterator[Path]:
 
 
 def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str, ...], output: Path | None) -> Figures:
-    """The loss curves of batches, and their drift if any is held against another.
+    """Draw the loss curves of batches, and their drift if any is compared with another.
 
-    Each run but the first of a batch is held against that first one; batches that have a single run each are held
-    against the first batch's.
+    Each run but the first of a batch is compared with that first one; batches that have a single run each are compared
+    with the first batch's.
     """
     if not any(run.journal.steps for run in runs):
         raise UsageError(f"no run in {folder} has a recorded step: there is nothing to draw")
@@ -83,22 +83,22 @@ def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str
     curves = []
     for run in runs:
         label = run.manifest.label if several else run.manifest.mode
-        first = runs[0].manifest.label if len(runs) == len(firsts) else firsts[run.manifest.suffix]
-        # of one batch the curves are called by their modes alone, and so is what they are held against
-        reference = first if several else first.removeprefix(f"{run.manifest.suffix}: ")
+        reference_label = runs[0].manifest.label if len(runs) == len(firsts) else firsts[run.manifest.suffix]
+        # curves of one batch are named by their modes alone, and so are their references
+        reference = reference_label if several else reference_label.removeprefix(f"{run.manifest.suffix}: ")
         for name, series in run.journal.series().items():
-            of = f", {name}" if name else ""
+            suffix = f", {name}" if name else ""
             curves.append(
                 Curve(
-                    label=f"{label}{of}",
+                    label=f"{label}{suffix}",
                     steps=[step.step for step in series],
                     losses=[step.loss for step in series],
                     status=run.manifest.status,
-                    reference=None if label == reference else f"{reference}{of}",
+                    reference=None if label == reference else f"{reference}{suffix}",
                 )
             )
-    there = {curve.label for curve in curves}  # a run that ended early may not have had a step of each optimizer
-    curves = [curve if curve.reference in there else replace(curve, reference=None) for curve in curves]
+    drawn_labels = {curve.label for curve in curves}  # a run that ended early may not have had a step of each optimizer
+    curves = [curve if curve.reference in drawn_labels else replace(curve, reference=None) for curve in curves]
     plain = output or InvestigationFolder(folder).plot(suffixes, "loss_curve")
     figures = {plain: loss_curve(curves, title=_title_of(runs))}
     if any(curve.reference is not None for curve in curves):
@@ -111,14 +111,14 @@ def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str
 def _timeline_figures(
     folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str, ...], output: Path | None
 ) -> Figures:
-    """The parts of every step of the runs that took metrics."""
+    """Draw the parts of every step of the runs that recorded metrics."""
     modes = []
-    for one in metrics_of_runs(runs):
+    for metrics in metrics_of_runs(runs):
         # [parts of a step in the order of `PARTS` of the plot, steps]: the kinds of work, then what is left
-        seconds = [[step.seconds_of(kind) for step in one.steps] for kind in WORKED]
-        seconds += [[step.recording for step in one.steps], [step.other for step in one.steps]]
-        label = one.run.manifest.label if len(suffixes) > 1 else one.run.manifest.mode
-        modes.append(TimelineStep(label, [part.step for part in one.steps if part.step is not None], seconds))
+        seconds = [[step.seconds_of(kind) for step in metrics.steps] for kind in WORKED]
+        seconds += [[step.recording for step in metrics.steps], [step.other for step in metrics.steps]]
+        label = metrics.run.manifest.label if len(suffixes) > 1 else metrics.run.manifest.mode
+        modes.append(TimelineStep(label, [part.step for part in metrics.steps if part.step is not None], seconds))
     plain = output or InvestigationFolder(folder).plot(suffixes, "timeline")
     return {plain: step_timeline(modes, title=_title_of(runs))}
 
@@ -132,28 +132,28 @@ def _title_of(runs: Sequence[RecordedRun]) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _pair_figures(folder: Path, what: str, output: Path | None) -> tuple[Figures, list[str]]:
-    """A figure of each pair that has what to draw, and a note on each other one."""
+def _pair_figures(folder: Path, subject: str, output: Path | None) -> tuple[Figures, list[str]]:
+    """Draw a figure of each pair that has data for it, and return a note on each other one."""
     pairs = drawn_pairs(folder)
-    able = [pair for pair in pairs if (pair.steps if what == "drift" else pair.envelope)]
-    if not able:
+    drawable = [pair for pair in pairs if (pair.steps if subject == "drift" else pair.envelope)]
+    if not drawable:
         lacks = (
             "has a step that was compared: its verdicts say why"
-            if what == "drift"
+            if subject == "drift"
             else f"has an envelope: `numdrift investigate {folder} --envelope 8` makes it"
         )
         raise UsageError(f"no pair of {folder} {lacks}")
     figures = {}
-    for pair in able:
+    for pair in drawable:
         if output is None:
-            path = InvestigationFolder(folder).plot(pair.names, what)
-        else:  # one name for several pictures: they are told apart by their pairs
-            path = output if len(able) == 1 else output.with_name(f"{output.name}_{'_vs_'.join(pair.names)}")
-        if what == "envelope" and pair.envelope is not None:
+            path = InvestigationFolder(folder).plot(pair.names, subject)
+        else:  # one name for several pictures: their pairs distinguish them
+            path = output if len(drawable) == 1 else output.with_name(f"{output.name}_{'_vs_'.join(pair.names)}")
+        if subject == "envelope" and pair.envelope is not None:
             figures[path] = envelope(pair.envelope, reference=pair.a, run=pair.b, title=pair.title)
         else:
             figures[path] = drift_heatmap(pair.steps, title=pair.title)
-    return figures, [f"{pair.b} against {pair.a} has no {what} to draw" for pair in pairs if pair not in able]
+    return figures, [f"{pair.b} against {pair.a} has no {subject} to draw" for pair in pairs if pair not in drawable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +205,12 @@ def drawn_pairs(investigation: Path) -> list[DrawnPair]:
 
 
 def _steps(data: Sequence[Mapping[str, Any]]) -> tuple[ScoredStep, ...]:
-    """The scores of all steps: a value that a step does not list was the same on both sides there."""
+    """Return the scores of all steps: a value that a step does not list was the same on both sides there."""
     steps = []
-    for one in data:
-        scores = {str(tensor["name"]): float(tensor["score"]) for tensor in one["tensors"]}
+    for step_content in data:
+        scores = {str(tensor["name"]): float(tensor["score"]) for tensor in step_content["tensors"]}
         if any(not score >= 0 for score in scores.values()):  # NaN, too, is not from 0 on
-            raise ValueError(f"step {one['step']} has a score that is no number from 0 on")
-        steps.append(ScoredStep(int(one["step"]), scores, bool(one["taped"])))
+            raise ValueError(f"step {step_content['step']} has a score that is no number from 0 on")
+        steps.append(ScoredStep(int(step_content["step"]), scores, bool(step_content["taped"])))
     names = dict.fromkeys(name for step in steps for name in step.scores)
     return tuple(replace(step, scores={name: step.scores.get(name, 0.0) for name in names}) for step in steps)

@@ -1,4 +1,4 @@
-"""What `numdrift profile` runs, or shows of what was profiled before."""
+"""Runs the trainings of `numdrift profile`, and finds those that were profiled before."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def planned_profile(
     max_steps: int | None,
     max_seconds: float | None,
 ) -> BatchPlan:
-    """The runs whose `steps` are traced, from the first of them on for `duration` seconds where that is given.
+    """Plan the runs whose `steps` are traced, from the first of them on for `duration` seconds where that is set.
 
     `limit` is in MiB of a mode's trace. Raises UsageError.
     """
@@ -61,15 +61,15 @@ def planned_profile(
 
 
 def profiled_before(script: str, *, asks_for_runs: bool) -> list[RecordedRun] | None:
-    """The profiled runs that are meant in place of a script; None for a script.
+    """Return the profiled runs that are meant in place of a script; None for a script.
 
-    Raises UsageError where options ask for runs beside that: nothing is run again.
+    Raises UsageError where options ask for runs in addition: nothing is run again.
     """
     path = Path(script)
     if is_there(path / MANIFEST):
         runs = [load_run(path)]
-    elif is_there(path) and path.is_dir() and (found := runs_in(path)):
-        runs = [run for run in found if is_there(run.path / PROFILE)] or found
+    elif is_there(path) and path.is_dir() and (recorded := runs_in(path)):
+        runs = [run for run in recorded if is_there(run.path / PROFILE)] or recorded
     else:
         return None
     if asks_for_runs:

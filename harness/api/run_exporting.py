@@ -1,4 +1,4 @@
-"""What `numdrift runs export` does: which runs are meant, and that they go into the files of another tool."""
+"""Chooses the runs of `numdrift runs export`, and writes them into the files of another tool."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ def runs_exported(
     *,
     force: bool,
 ) -> list[ExportedRun]:
-    """Export the runs of an investigation, by default the newest one: those of these batches and modes, by default
-    all; each process of a run of several. Gives what was exported. Raises UsageError, CollisionError, RunNotFound,
+    """Export the runs of an investigation, by default the newest one: those of these batches and modes, by default all;
+    each process of a run of several. Returns the exported runs. Raises UsageError, CollisionError, RunNotFound,
     ExtraNotFound and JournalError.
     """
     folder = find_investigation(out, investigation, suffixes=() if investigation else suffixes)
     runs = _of_modes(runs_with_suffixes(folder, suffixes), modes, folder)
-    found = [exported(one) for run in runs for one in ranks_of(run)]
-    if not any(run.steps for run in found):
-        raise UsageError(f"{folder}: no step was recorded of {', '.join(run.name for run in found)}: nothing to export")
-    export_runs(folder.resolve().name, found, to, output, force=force)
-    return found
+    runs_to_export = [exported(rank) for run in runs for rank in ranks_of(run)]
+    if not any(run.steps for run in runs_to_export):
+        raise UsageError(
+            f"{folder}: no step was recorded of {', '.join(run.name for run in runs_to_export)}: nothing to export"
+        )
+    export_runs(folder.resolve().name, runs_to_export, to, output, force=force)
+    return runs_to_export
 
 
 def _of_modes(runs: Sequence[RecordedRun], modes: Sequence[str], folder: Path) -> list[RecordedRun]:
-    """The runs in these modes, each named, in full or by its folder. Raises RunNotFound for a mode that none has."""
+    """Return the runs in these modes, each named, in full or by its folder. Raises RunNotFound for a mode that none
+    has."""
     names = [(run.manifest.mode, run.manifest.spec, run.path.name) for run in runs]
     for mode in modes:
         if not any(mode in of_run for of_run in names):
-            known = dict.fromkeys(run.manifest.mode for run in runs)
-            raise RunNotFound(f"{folder} has no run of mode {mode!r}: {nearest(mode, known)}")
+            modes_of_runs = dict.fromkeys(run.manifest.mode for run in runs)
+            raise RunNotFound(f"{folder} has no run of mode {mode!r}: {nearest(mode, modes_of_runs)}")
     return [run for run, of_run in zip(runs, names, strict=True) if not modes or set(modes) & set(of_run)]

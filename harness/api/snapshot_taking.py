@@ -1,4 +1,4 @@
-"""What `numdrift snapshot take` runs: trainings of which chosen executions are kept."""
+"""Runs the trainings of `numdrift snapshot take`, of which chosen executions are kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def planned_snapshots(
     max_steps: int | None,
     max_seconds: float | None,
 ) -> BatchPlan:
-    """The trainings that take the snapshots; `until_drift` those that find out of which step they are to be taken.
+    """Plan the trainings that take the snapshots; with `until_drift` those that find the step of the snapshots.
 
     Raises UsageError.
     """
@@ -70,27 +70,30 @@ def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) ->
         record="losses",
         instruments={"snapshots": at.to_json()},
         force=True,
-        positions=[one.name for one in plan.modes],
+        positions=[mode.name for mode in plan.modes],
     )
 
 
 def first_differing_steps(runs: Sequence[tuple[str, Journal]]) -> dict[str, int]:
-    """For each run but the first, its first step whose loss, values or gradients are not those of the first run's.
+    """Return the first step of each run but the first whose loss, values or gradients are not those of the first run's.
 
     A run that never differs has none.
     """
 
     def told(journal: Journal) -> dict[int, object]:
-        """What identifies each step: its loss, as text since NaN equals nothing, and the digests of its tensors."""
+        """Return what identifies each step: its loss, as text since NaN equals nothing, and the digests of its
+        tensors."""
         digests = dict(journal.digests())
-        return {one.step: (str(one.loss), digests.get(one.step)) for one in journal.steps}
+        return {record.step: (str(record.loss), digests.get(record.step)) for record in journal.steps}
 
-    reference, found = told(runs[0][1]), {}
+    reference, first_steps = told(runs[0][1]), {}
     for name, journal in runs[1:]:  # one at a time: the digests of a long run are large
-        differing = [step for step, one in told(journal).items() if step in reference and one != reference[step]]
+        differing = [
+            step for step, identity in told(journal).items() if step in reference and identity != reference[step]
+        ]
         if differing:
-            found[name] = min(differing)
-    return found
+            first_steps[name] = min(differing)
+    return first_steps
 
 
 def choice_of(
@@ -106,7 +109,7 @@ def choice_of(
     limit_size: float | None,
     limit_count: int | None,
 ) -> Choice:
-    """Which executions are kept, as the options say it; `limit_size` is in MiB. Raises UsageError."""
+    """Return the choice of executions to keep, from the options; `limit_size` is in MiB. Raises UsageError."""
     words = what.split()
     if not words or not set(words) <= set(KEYWORDS):
         raise UsageError(f'--what {what!r}: the words are inputs and outputs, as in --what "inputs outputs"')
@@ -115,7 +118,7 @@ def choice_of(
         executions=_selection("--executions", executions),
         names=tuple(graphs),
         ranks=StepSelection() if ranks == "all" else _selection("--rank", ranks) or StepSelection(),
-        what=tuple(one for one in KEYWORDS if one in words),
+        what=tuple(keyword for keyword in KEYWORDS if keyword in words),
         on=on,
         callback="" if callback is None else _checked_callback(callback),
         stops=then == "stop" or (bool(on) and then is None),
@@ -136,9 +139,9 @@ def _selection(option: str, text: str | None) -> StepSelection | None:
 
 
 def _checked_callback(text: str) -> str:
-    """FILE:FUNCTION with the whole path. Raises UsageError for a file that cannot have that function.
+    """Return FILE:FUNCTION with the whole path. Raises UsageError for a file that cannot have that function.
 
-    The file is read and not executed: what it does is to happen in the training's process only.
+    The file is read and not executed: it runs in the training's process only.
     """
     place, colon, name = text.rpartition(":")
     path = Path(place)
@@ -150,16 +153,16 @@ def _checked_callback(text: str) -> str:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"--callback {text!r}: {path} is no Python: {error}") from None
-    # every name that the file gives to something, anywhere; `*` where it takes those of another file
-    found: set[str] = set()
+    # every name that the file assigns, anywhere; `*` where it imports those of another file
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.alias):
-            found.add(node.asname or node.name)
+            names.add(node.asname or node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    if name not in found and "*" not in found:
-        known = f"; {nearest(name, found)}" if found else ""
-        raise UsageError(f"--callback {text!r}: {path} has no function {name!r}{known}")
+            names.add(node.id)
+    if name not in names and "*" not in names:
+        hint = f"; {nearest(name, names)}" if names else ""
+        raise UsageError(f"--callback {text!r}: {path} has no function {name!r}{hint}")
     return f"{path.absolute()}:{name}"

@@ -75,9 +75,9 @@ def command(
     output: Path,
     json_path: str | None,
     quiet: bool,
-    **asked: Any,
+    **settings: Any,
 ) -> int:
-    plan = planned_analysis(script, mode, arguments, output=output, **asked)
+    plan = planned_analysis(script, mode, arguments, output=output, **settings)
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         analysis = analyzed(plan, reporter, int(verbosity))
     replaced = analysis.write(output)
@@ -97,13 +97,14 @@ def command(
 
 
 def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> None:
-    """Print the operators, with `instructions` the backend's own, why something is lacking, and the percentage."""
+    """Print the operators, with `instructions` the backend's own, the reasons of unsupported ones, and the
+    percentage."""
     report, record, manifest = analysis.report, analysis.report.record, analysis.run.manifest
     rows = table("operator", ">calls", "supported", "configuration", "failure at", "call")
-    # what is unsupported call by call, since each fails in its own way; the rest a row an operator
-    for one in report.unsupported:
-        call = one.call
-        rows.add_row(call.kind, f"{one.count:,}", "no", call.configuration, call.failure_at, call.call)
+    # unsupported operators call by call, since each fails in its own way; the others a row an operator
+    for entry in report.unsupported:
+        call = entry.call
+        rows.add_row(call.kind, f"{entry.count:,}", "no", call.configuration, call.failure_at, call.call)
     for row in report.supported:
         rows.add_row(
             row.kind, f"{row.count:,}", "yes",
@@ -117,19 +118,19 @@ def _show(analysis: SupportAnalysis, out: Console, *, instructions: bool) -> Non
             rows.add_row(line.text, line.kind, f"{line.count:,}", "yes" if line.supported else "no")
         out.print(rows)
     out.print()
-    for why in dict.fromkeys(f"{one.call.kind}: {one.call.reason}" for one in report.unsupported):
+    for why in dict.fromkeys(f"{entry.call.kind}: {entry.call.reason}" for entry in report.unsupported):
         out.print(why, soft_wrap=True)
     for note in record.notes:
         out.print(note, soft_wrap=True)
-    how = "captured without executing it" if record.dry else manifest.status
+    ending = "captured without executing it" if record.dry else manifest.status
     steps = f"{manifest.steps:,} {'step' if manifest.steps == 1 else 'steps'}" if manifest.steps else "no step"
-    asked = replace(parse_mode(analysis.mode), python=None)
+    mode_spec = replace(parse_mode(analysis.mode), python=None)
     out.print(
-        f"{asked} supports {report.percentage} of {len(report.instructions)} different "
-        f"{record.instruction_set} instructions ({record.backend}; {steps}, {how}).",
+        f"{mode_spec} supports {report.percentage} of {len(report.instructions)} different "
+        f"{record.instruction_set} instructions ({record.backend}; {steps}, {ending}).",
         soft_wrap=True,
     )
 
 
-def _one_or_many(texts: Sequence[str], what: str) -> str:
-    return f"{len(texts)} {what}" if len(texts) > 1 else "".join(texts)
+def _one_or_many(texts: Sequence[str], noun: str) -> str:
+    return f"{len(texts)} {noun}" if len(texts) > 1 else "".join(texts)

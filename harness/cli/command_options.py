@@ -74,7 +74,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def files_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What becomes of the files that the script writes, for a command that has no other option of recording."""
+    """Add the options on the files that the script writes, to a command that has no other option of recording."""
     return _click_option(user_options()["keep_files"])(_click_option(user_options()["in_place"])(command))
 
 

@@ -63,31 +63,31 @@ def command(
     json_path: str | None,
 ) -> int:
     if global_batch:
-        (single, several), whole = compared_whole(paths)
+        (single, several), global_comparison = compared_whole(paths)
         if json_path:
-            write_json(json_path, {"schema": 1, "global_batch": plain(whole.to_json())}, force=force)
+            write_json(json_path, {"schema": 1, "global_batch": plain(global_comparison.to_json())}, force=force)
         if json_path != "-":
-            _show_global_batch(console(), whole, top)
+            _show_global_batch(console(), global_comparison, top)
         # distances decide nothing: 1 for a person to look
         return 3 if any(_failed(run) for run in (single, several)) else 1
     pairs = pairs_to_compare(paths, suffixes, out)
-    compared, found = compare_pairs(pairs)
-    distances = {"distances": [one.to_json() for one in compared]}
+    compared, findings = compare_pairs(pairs)
+    distances = {"distances": [comparison.to_json() for comparison in compared]}
     if json_path:
-        write_json(json_path, found.to_json() | distances, force=force)
+        write_json(json_path, findings.to_json() | distances, force=force)
     if json_path != "-":
-        show_answers(console(), found)
+        show_answers(console(), findings)
         _show(console(), compared, top)
         for a, b in pairs:
             for run in (a, b):
                 if not run.journal.steps:
                     console().print(f"{run.manifest.label} has no recorded step: {run.manifest.message}")
-        for pair in found.pairs:
+        for pair in findings.pairs:
             show_pair(console(), pair, suspects=suspects, frames=frames)
     # a pair of two investigations belongs to neither's findings
     for folder in {a.path.parent for a, b in pairs if a.path.parent == b.path.parent}:
-        found.update(folder)
-    return 3 if any(_failed(run) for pair in pairs for run in pair) else found.exit_code
+        findings.update(folder)
+    return 3 if any(_failed(run) for pair in pairs for run in pair) else findings.exit_code
 
 
 def _failed(run: RecordedRun) -> bool:
@@ -101,16 +101,16 @@ def _show(out: Console, compared: list[RunComparison], top: int) -> None:
         "reference", "run", ">steps", ">first differing step",
         ">max |Δloss|", ">max rel", ">final |Δloss|", ">final rel", "first differing tensor",
     )  # fmt: skip
-    for one in compared:
-        losses, first = one.losses, one.first_tensor
+    for comparison in compared:
+        losses, first = comparison.losses, comparison.first_tensor
         if first is None:
-            tensor = "none compared" if _nothing_in_common(one.parameters) else "none"
-            tensor = tensor if one.digest_steps else "not recorded"
+            tensor = "none compared" if _nothing_in_common(comparison.parameters) else "none"
+            tensor = tensor if comparison.digest_steps else "not recorded"
         else:
             tensor = f"{first.tensor}{' (gradient)' if first.what == 'gradient' else ''} at step {first.step:,}"
         rows.add_row(
-            one.a,
-            one.b,
+            comparison.a,
+            comparison.b,
             f"{losses.common_steps:,}",
             "none" if losses.first_differing_step is None else f"{losses.first_differing_step:,}",
             number(losses.max_absolute),
@@ -120,23 +120,23 @@ def _show(out: Console, compared: list[RunComparison], top: int) -> None:
             tensor,
         )
     out.print(rows)
-    for one in compared:
-        if one.parameters is not None:
-            _show_parameters(out, one, one.parameters, top)
+    for comparison in compared:
+        if comparison.parameters is not None:
+            _show_parameters(out, comparison, comparison.parameters, top)
 
 
 def _nothing_in_common(parameters: ParameterComparison | None) -> bool:
-    """Whether both sides have tensors, and none by a name that the other one knows."""
+    """Check that both sides have tensors, and none by a name that the other side has."""
     if parameters is None or parameters.drifts or parameters.mismatches:
         return False
     return bool(parameters.only_a and parameters.only_b)
 
 
-def _show_parameters(out: Console, one: RunComparison, parameters: ParameterComparison, top: int) -> None:
+def _show_parameters(out: Console, comparison: RunComparison, parameters: ParameterComparison, top: int) -> None:
     """Print how far the parameters are apart after the last step that both kept, and those that have no counterpart."""
     differing = [drift for drift in parameters.drifts if drift.differing]
     count = len(parameters.drifts)
-    head = f"\n{one.b} against {one.a}, after step {one.parameters_step:,}: "
+    head = f"\n{comparison.b} against {comparison.a}, after step {comparison.parameters_step:,}: "
     if _nothing_in_common(parameters):
         out.print(f"{head}no tensor has the same name in both, so none was compared", soft_wrap=True)
     elif not differing:
@@ -157,22 +157,22 @@ def _show_parameters(out: Console, one: RunComparison, parameters: ParameterComp
         out.print(rows)
         if top and len(differing) > top:
             out.print(f"  and {len(differing) - top} more (--top 0 shows all)")
-    for side, names in ((one.a, parameters.only_a), (one.b, parameters.only_b)):
+    for side, names in ((comparison.a, parameters.only_a), (comparison.b, parameters.only_b)):
         if names:
             out.print(f"  only {side} has {', '.join(names)}", soft_wrap=True)
-    for other in parameters.mismatches:
+    for mismatch in parameters.mismatches:
         sides = (
-            f"{other.dtype_a} {list(other.shape_a)} in {one.a}",
-            f"{other.dtype_b} {list(other.shape_b)} in {one.b}",
+            f"{mismatch.dtype_a} {list(mismatch.shape_a)} in {comparison.a}",
+            f"{mismatch.dtype_b} {list(mismatch.shape_b)} in {comparison.b}",
         )
-        out.print(f"  {other.name} is {', '.join(sides)}", soft_wrap=True)
+        out.print(f"  {mismatch.name} is {', '.join(sides)}", soft_wrap=True)
 
 
-def _show_global_batch(out: Console, found: GlobalBatchComparison, top: int) -> None:
-    """Print how far several processes are from one that takes their whole batch."""
-    losses = found.losses
+def _show_global_batch(out: Console, compared: GlobalBatchComparison, top: int) -> None:
+    """Print the distance of several processes from one process that takes their whole batch."""
+    losses = compared.losses
     out.print(
-        f"{found.several}, {found.world_size} processes, against {found.single}, which takes the whole batch",
+        f"{compared.several}, {compared.world_size} processes, against {compared.single}, which takes the whole batch",
         soft_wrap=True,
     )
     if losses.common_steps:
@@ -181,26 +181,26 @@ def _show_global_batch(out: Console, found: GlobalBatchComparison, top: int) -> 
             f"{losses.max_relative_step}), in {losses.common_steps:,} steps",
             soft_wrap=True,
         )
-    if found.jump is not None:
+    if compared.jump is not None:
         # rounding differs from the first step on: where the distance jumps is where to look
-        at = found.jump.at
+        at = compared.jump.at
         part = "" if at.rank is None else f", most in the part of rank {at.rank}"
         out.print(
-            f"  the distance grows the most at step {at.step}, from {number(found.jump.before)} to "
+            f"  the distance grows the most at step {at.step}, from {number(compared.jump.before)} to "
             f"{number(at.relative_l2)}: {_name(at)}{part} ({at.how})",
             soft_wrap=True,
         )
-    if found.final:
-        out.print(f"\nafter step {found.final[0].step:,}")
+    if compared.final:
+        out.print(f"\nafter step {compared.final[0].step:,}")
         rows = table("  tensor", ">relative L2", "from", ">farthest rank")
-        for one in found.final[: top or None]:
-            rank = "-" if one.rank is None else str(one.rank)
-            rows.add_row(f"  {_name(one)}", number(one.relative_l2), one.how, rank)
+        for distance in compared.final[: top or None]:
+            rank = "-" if distance.rank is None else str(distance.rank)
+            rows.add_row(f"  {_name(distance)}", number(distance.relative_l2), distance.how, rank)
         out.print(rows)
-    for text in found.lacking:
+    for text in compared.lacking:
         out.print(f"  note: {text}", soft_wrap=True)
     out.print("These are distances, not a verdict: sums over the batch are in another order.")
 
 
-def _name(one: TensorDistance) -> str:
-    return f"{one.tensor} (gradient)" if one.what == "gradient" else one.tensor
+def _name(distance: TensorDistance) -> str:
+    return f"{distance.tensor} (gradient)" if distance.what == "gradient" else distance.tensor

@@ -46,12 +46,14 @@ def command(modes: str | None, json_path: str | None) -> int:
         facts.add_row("torch", str(environment.get("torch", "not importable")))
         facts.add_row("cpu", f"{environment.get('cpu_capability', '-')}, {environment.get('threads', '-')} threads")
         facts.add_row("digests", str(environment.get("digest", "-")))
-        compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+        compiler = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
         facts.add_row("C++ compiler", compiler or "none: compile mode needs one (Debian: apt-get install g++)")
         out.print(facts)
         out.print()
         rows = table("mode", "works", "what it is", "what is missing", "remedy")
-        for one in examination.findings:
-            rows.add_row(one.mode, "yes" if one.works else "no", one.summary, one.reason, one.remedy)
+        for finding in examination.findings:
+            rows.add_row(
+                finding.mode, "yes" if finding.works else "no", finding.summary, finding.reason, finding.remedy
+            )
         out.print(rows)
-    return 0 if any(one.works for one in examination.findings) else 3  # 3 where not even the CPU works
+    return 0 if any(finding.works for finding in examination.findings) else 3  # 3 where not even the CPU works

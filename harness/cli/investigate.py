@@ -158,39 +158,39 @@ def command(
     quick: bool,
     force: bool,
     json_path: str | None,
-    **asked: Any,
+    **settings: Any,
 ) -> int:
     require_new(json_path, force=force)
     if quick:
-        asked["localize"] = "none"
+        settings["localize"] = "none"
     modes = parse_modes(listed, single) if listed or single else None  # None: the default, or what was recorded
     own = [stated_kernel(text) for text in kernels]
     # Each mode trains twice, and all but the reference once more without their culprits. What is recorded has trained.
     count = 0 if script is not None and Path(script).is_dir() else len(modes or parse_modes(DEFAULT_MODES))
-    further = count - 1 if asked["confirm"] and asked["localize"] != "none" else 0
+    further = count - 1 if settings["confirm"] and settings["localize"] != "none" else 0
     progress = CommandLineProgress(quiet=quiet, expected=2 * count + max(0, further))
-    found, folder = investigated(script, modes, arguments, progress, kernels=own, force=force, **asked)
+    findings, folder = investigated(script, modes, arguments, progress, kernels=own, force=force, **settings)
     page = folder / NAME
     try:
         page.write_text(page_of(report_of(folder)), encoding="utf-8")
-    except (OSError, NumdriftError) as error:  # what was found is written, and can be told without its page
+    except (OSError, NumdriftError) as error:  # the findings are written, and can be shown without their page
         console(stderr=True).print(f"numdrift: {page} was not written: {error}", soft_wrap=True)
     if json_path:
-        write_json(json_path, found.to_json(), force=force)
+        write_json(json_path, findings.to_json(), force=force)
     if quiet:  # a script that calls this reads the exit code; a person who finds it in a log needs the reason
-        for pair in found.pairs:
+        for pair in findings.pairs:
             if pair.exit_code:
                 console(stderr=True).print(f"numdrift: {pair.b} against {pair.a}: {pair.text[0]}", soft_wrap=True)
     elif json_path != "-":
-        show(console(), found, verbose=verbose, suspects=suspects, frames=frames)
+        show(console(), findings, verbose=verbose, suspects=suspects, frames=frames)
         if page.exists():
             console().print(f"{page} shows it, to be sent on", soft_wrap=True)
-    return found.exit_code
+    return findings.exit_code
 
 
 class CommandLineProgress:
-    """Rounds of runs as `numdrift run` shows them, each under a title that says which of the `expected` trainings they
-    are, and how long the rest takes if it goes on like this. 0 expects nothing."""
+    """Rounds of runs as `numdrift run` shows them, each under a title with the numbers of these trainings among the
+    `expected` ones, and an estimate of the time for the others. 0 expects nothing."""
 
     def __init__(self, *, quiet: bool, expected: int = 0) -> None:
         self._quiet = quiet
@@ -222,14 +222,16 @@ class CommandLineProgress:
             self._console.print(text, soft_wrap=True)
 
 
-def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool = False, frames: bool = False) -> None:
-    """Print the answer in words, the verdicts as a table of the pairs, then what is known of each, and what it cost."""
-    show_answers(out, found)
+def show(
+    out: Console, findings: Findings, *, verbose: bool = False, suspects: bool = False, frames: bool = False
+) -> None:
+    """Print the answer in words, the verdicts as a table of the pairs, then the facts of each, and the cost."""
+    show_answers(out, findings)
     rows = table(
         "reference", "mode", "verdict", ">first differing step", ">first significant step", ">largest z", ">fault from",
         "closer to fp64",
     )  # fmt: skip
-    for pair in found.pairs:
+    for pair in findings.pairs:
         steps = (pair.first_differing_step, pair.first_significant_step)
         rows.add_row(
             pair.a,
@@ -241,34 +243,34 @@ def show(out: Console, found: Findings, *, verbose: bool = False, suspects: bool
             pair.closer_to_fp64 or "-",
         )
     out.print(rows)
-    if any(pair.score for pair in found.pairs):
+    if any(pair.score for pair in findings.pairs):
         out.print(Z_IS, soft_wrap=True)
-    for pair in found.pairs:
+    for pair in findings.pairs:
         show_pair(out, pair, verbose=verbose, suspects=suspects, frames=frames)
-    if found.training_runs or found.reused:
-        reused = f", {found.reused} used again" if found.reused else ""
+    if findings.training_runs or findings.reused:
+        reused = f", {findings.reused} used again" if findings.reused else ""
         out.print(
-            f"\n{found.training_runs} training run{'' if found.training_runs == 1 else 's'}{reused}, "
-            f"{found.steps_trained:,} steps, {found.seconds:.1f} s"
+            f"\n{findings.training_runs} training run{'' if findings.training_runs == 1 else 's'}{reused}, "
+            f"{findings.steps_trained:,} steps, {findings.seconds:.1f} s"
         )
 
 
-def show_answers(out: Console, found: Findings) -> None:
+def show_answers(out: Console, findings: Findings) -> None:
     """Print what happened and what to do, a sentence for each pair, those that need somebody first, and what differs
     between the interpreters of a pair that has two."""
-    for pair, answer in answers_of(found):
+    for pair, answer in answers_of(findings):
         out.print(f"{answer.sentence}.", soft_wrap=True)
         if pair.interpreters is not None:
-            told = pair.interpreters.sentence(pair.a, pair.b)
-            out.print(f"{told[0].upper()}{told[1:]}.", soft_wrap=True)
+            sentence = pair.interpreters.sentence(pair.a, pair.b)
+            out.print(f"{sentence[0].upper()}{sentence[1:]}.", soft_wrap=True)
     out.print()
 
 
 def show_pair(
     out: Console, pair: PairFindings, *, verbose: bool = False, suspects: bool = False, frames: bool = False
 ) -> None:
-    """Print what is known of one pair; with `verbose` also the score of each step and its worst tensors, with
-    `suspects` also the causes that have no proof, with `frames` by which of the user's lines each was reached."""
+    """Print the facts of one pair; with `verbose` also the score of each step and its worst tensors, with `suspects`
+    also the causes that have no proof, with `frames` the user's lines that led to each."""
     out.print(f"\n{pair.b} against {pair.a}: {pair.verdict or 'undecided'}", soft_wrap=True)
     for sentence in pair.text:
         out.print(f"  {sentence}", soft_wrap=True)
@@ -282,8 +284,8 @@ def show_pair(
     if verbose and pair.steps:
         rows = table("  step", ">z", "tape", "worst tensors (z)")
         for step in pair.steps:
-            tensors = sorted(step.tensors, key=lambda one: -one.score)[:WORST_SHOWN]
-            worst = ", ".join(f"{one.name} {number(one.score)}" for one in tensors if one.score)
+            tensors = sorted(step.tensors, key=lambda tensor: -tensor.score)[:WORST_SHOWN]
+            worst = ", ".join(f"{tensor.name} {number(tensor.score)}" for tensor in tensors if tensor.score)
             taped = "yes" if step.taped else ""
             rows.add_row(f"  {step.step:,}", number(step.score), taped, worst or "identical")
         out.print(rows)

@@ -58,12 +58,12 @@ def command(
     frames: bool,
     force: bool,
     json_path: str | None,
-    **asked: Any,
+    **settings: Any,
 ) -> int:
     require_new(json_path, force=force)
-    found, _ = localized(load_run(run_a), load_run(run_b), CommandLineProgress(quiet=quiet), **asked)
+    findings, _ = localized(load_run(run_a), load_run(run_b), CommandLineProgress(quiet=quiet), **settings)
     if json_path:
-        write_json(json_path, found.to_json(), force=force)
+        write_json(json_path, findings.to_json(), force=force)
     if json_path != "-":
-        show(console(), found, suspects=suspects, frames=frames)
-    return found.exit_code
+        show(console(), findings, suspects=suspects, frames=frames)
+    return findings.exit_code

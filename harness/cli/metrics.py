@@ -21,7 +21,7 @@ from .output import console, table, write_json
 SCHEMA = 1
 
 MOST_LINES = 12
-"""Of what fragments graphs and of a mode's steps; --all shows the rest."""
+"""The most lines on fragmented graphs, and the most steps of a mode; --all shows the rest."""
 
 NO_STEP = "where a script trains in its own way, it calls numdrift.step() where a step ends"
 
@@ -85,18 +85,18 @@ def command(
     runs = runs_meant(target, out, mode)
     measured = metrics_of_runs(runs)
     if json_path:
-        found = [summarize(one).to_json() for one in measured]
-        write_json(json_path, {"schema": SCHEMA, "runs": found}, force=force)
+        records = [summarize(metrics).to_json() for metrics in measured]
+        write_json(json_path, {"schema": SCHEMA, "runs": records}, force=force)
     if trace_path:
         write_json(trace_path, metrics_trace(measured), force=force)
     screen = console()
     if text:
-        for number, one in enumerate(measured):
+        for number, metrics in enumerate(measured):
             if len(measured) > 1:
-                screen.print("\n" * (number > 0) + f"{one.run.path} ({one.run.manifest.spec})", soft_wrap=True)
-            screen.print(metrics_report(one), end="", soft_wrap=True)
+                screen.print("\n" * (number > 0) + f"{metrics.run.path} ({metrics.run.manifest.spec})", soft_wrap=True)
+            screen.print(metrics_report(metrics), end="", soft_wrap=True)
     elif "-" not in (json_path, trace_path) and not quiet:
-        summaries = [summarize(one) for one in measured]
+        summaries = [summarize(metrics) for metrics in measured]
         screen.print(_table(summaries))
         for summary in summaries:
             _show_notes(screen, summary, everything)
@@ -104,7 +104,7 @@ def command(
             screen.print()
             _show_steps(screen, summary, everything)
     if "-" not in (json_path, trace_path) and not quiet:
-        without = [run.path.name for run in runs if all(run is not one.run for one in measured)]
+        without = [run.path.name for run in runs if all(run is not metrics.run for metrics in measured)]
         if without:
             screen.print(f"\nwithout metrics: {', '.join(without)}")
         if trace_path:
@@ -113,55 +113,66 @@ def command(
 
 
 def _table(summaries: Sequence[MetricsSummary]) -> Table:
-    """A column a run. A row that says nothing of any run is left out: most modes transfer nothing."""
-    rows = table("", *(f">{one.metrics.run.path.name}" for one in summaries))
-    rows.add_row("backend", *(one.metrics.backend for one in summaries))
+    """Return a table with a column a run. A row that is empty for every run is left out: most modes transfer
+    nothing."""
+    rows = table("", *(f">{summary.metrics.run.path.name}" for summary in summaries))
+    rows.add_row("backend", *(summary.metrics.backend for summary in summaries))
 
     def add(name: str, value: Callable[[MetricsSummary], str]) -> None:
-        cells = [value(one) for one in summaries]
+        cells = [value(summary) for summary in summaries]
         if any(cell not in ("", "-", "0") for cell in cells):
             rows.add_row(name, *cells)
 
     def add_times(times: Callable[[MetricsSummary], Distribution]) -> None:
-        add("  time in all", lambda one: duration(times(one).total if times(one).values else None))
-        add("  time p50", lambda one: duration(times(one).percentile(50)))
-        add("  time p95", lambda one: duration(times(one).percentile(95)))
+        add("  time in all", lambda summary: duration(times(summary).total if times(summary).values else None))
+        add("  time p50", lambda summary: duration(times(summary).percentile(50)))
+        add("  time p95", lambda summary: duration(times(summary).percentile(95)))
 
     def add_transfers(name: str, moved: Callable[[MetricsSummary], Transfers]) -> None:
-        add(name, lambda one: f"{moved(one).count:,}" if moved(one).count else "-")
-        add("  bytes", lambda one: size(moved(one).bytes) if moved(one).count else "-")
-        add("  time", lambda one: duration(moved(one).timed.total if moved(one).timed.values else None))
+        add(name, lambda summary: f"{moved(summary).count:,}" if moved(summary).count else "-")
+        add("  bytes", lambda summary: size(moved(summary).bytes) if moved(summary).count else "-")
+        add("  time", lambda summary: duration(moved(summary).timed.total if moved(summary).timed.values else None))
 
-    add("steps", lambda one: f"{len(one.metrics.steps):,}")
-    add_times(lambda one: one.steps)
+    add("steps", lambda summary: f"{len(summary.metrics.steps):,}")
+    add_times(lambda summary: summary.steps)
     # where ops are executed when they are called nothing is compiled, and 0 would look like a failure
-    add("compiled", lambda one: "-" if one.metrics.executes_at_once else f"{len(one.compiled):,}")
-    add_times(lambda one: one.compile_seconds)
-    add("compiled again", lambda one: _count(sum(found.count for found in one.recompilations)))
-    add("found", lambda one: "-" if one.metrics.executes_at_once else f"{len(one.found):,}")
-    add("executed", lambda one: f"{len(one.executed):,}")
-    add_times(lambda one: one.execute_seconds)
-    add("sizes p50", lambda one: _count(one.sizes.percentile(50)))
-    add("  largest", lambda one: _count(max(one.sizes.values, default=None)))
-    add_transfers("to device", lambda one: one.to_device)
-    add_transfers("from device", lambda one: one.from_device)
-    add("falls back", lambda one: _count(sum(found.count for found in one.fragmentation if not found.is_read)))
-    add("read early", lambda one: _count(sum(found.count for found in one.fragmentation if found.is_read)))
-    add("peak memory", lambda one: size(one.peak))
-    add("  of the device", lambda one: size(one.device_peak))
-    add("  reserved", lambda one: size(one.reserved_peak))
+    add("compiled", lambda summary: "-" if summary.metrics.executes_at_once else f"{len(summary.compiled):,}")
+    add_times(lambda summary: summary.compile_seconds)
+    add("compiled again", lambda summary: _count(sum(recompilation.count for recompilation in summary.recompilations)))
+    add("found", lambda summary: "-" if summary.metrics.executes_at_once else f"{len(summary.found):,}")
+    add("executed", lambda summary: f"{len(summary.executed):,}")
+    add_times(lambda summary: summary.execute_seconds)
+    add("sizes p50", lambda summary: _count(summary.sizes.percentile(50)))
+    add("  largest", lambda summary: _count(max(summary.sizes.values, default=None)))
+    add_transfers("to device", lambda summary: summary.to_device)
+    add_transfers("from device", lambda summary: summary.from_device)
+    add(
+        "falls back",
+        lambda summary: _count(sum(fragment.count for fragment in summary.fragmentation if not fragment.is_read)),
+    )
+    add(
+        "read early",
+        lambda summary: _count(sum(fragment.count for fragment in summary.fragmentation if fragment.is_read)),
+    )
+    add("peak memory", lambda summary: size(summary.peak))
+    add("  of the device", lambda summary: size(summary.device_peak))
+    add("  reserved", lambda summary: size(summary.reserved_peak))
     return rows
 
 
-def _show_notes(out: Console, one: MetricsSummary, everything: bool) -> None:
-    """What fragments the graphs of a run, and what ended it early."""
-    name, metrics, manifest = one.metrics.run.path.name, one.metrics, one.metrics.run.manifest
+def _show_notes(out: Console, summary: MetricsSummary, everything: bool) -> None:
+    """Print what fragments the graphs of a run, and what ended it early."""
+    name, metrics, manifest = summary.metrics.run.path.name, summary.metrics, summary.metrics.run.manifest
     if metrics.unavailable:
         out.print(f"\n{name}: its backend could not be observed: {metrics.unavailable}", soft_wrap=True)
     if metrics.has_ended and not metrics.steps:
         why = f"{manifest.status}: {manifest.message}" if manifest.failed else NO_STEP
         out.print(f"\n{name} reached no step ({why})", soft_wrap=True)
-    places = [*_recompilations(one), *(f"warning: {found.text}" for found in one.fragmentation), *_copies(one)]
+    places = [
+        *_recompilations(summary),
+        *(f"warning: {fragment.text}" for fragment in summary.fragmentation),
+        *_copies(summary),
+    ]
     if places:
         out.print(f"\n{name}:")
     shown = places if everything else places[:MOST_LINES]
@@ -175,24 +186,28 @@ def _show_notes(out: Console, one: MetricsSummary, everything: bool) -> None:
 
 
 def _recompilations(summary: MetricsSummary) -> Iterator[str]:
-    for one in summary.recompilations:
-        where, often = one.call or "a function", "once" if one.count == 1 else f"{one.count:,} times"
-        yield f"warning: {where} was compiled again {often}, {duration(one.seconds)} in all: {one.reason}"
+    for again in summary.recompilations:
+        call, often = (
+            again.call or "a function",
+            "once" if again.count == 1 else f"{again.count:,} times",
+        )
+        yield f"warning: {call} was compiled again {often}, {duration(again.seconds)} in all: {again.reason}"
 
 
 def _copies(summary: MetricsSummary) -> Iterator[str]:
-    """The lines that copy to and from a device. In lazy modes a copy is part of what cuts a graph, which is told."""
+    """Yield the lines that copy to and from a device. In lazy modes a copy is part of what cuts a graph, which is
+    reported."""
     if parse_mode(summary.metrics.run.manifest.spec).base in WITHOUT_VALUES:
         return
-    for one in summary.copies:
-        during = f" in {one.steps:,} step{'s' * (one.steps != 1)}" if one.steps else ""
-        often = "once" if one.count == 1 else f"{one.count:,} times{during}"
-        waits = "; the host waits there for the device" if one.waits else ""
-        yield f"{one.text}: {often}, {size(one.bytes)}, {duration(one.seconds)} in all{waits}"
+    for copy in summary.copies:
+        in_steps = f" in {copy.steps:,} step{'s' * (copy.steps != 1)}" if copy.steps else ""
+        often = "once" if copy.count == 1 else f"{copy.count:,} times{in_steps}"
+        waits = "; the host waits there for the device" if copy.waits else ""
+        yield f"{copy.text}: {often}, {size(copy.bytes)}, {duration(copy.seconds)} in all{waits}"
 
 
-def _show_steps(out: Console, one: MetricsSummary, everything: bool) -> None:
-    metrics = one.metrics
+def _show_steps(out: Console, summary: MetricsSummary, everything: bool) -> None:
+    metrics = summary.metrics
     on_device = any("device" in part.memory for part in metrics.parts)
     out.print(f"{metrics.run.path} ({metrics.run.manifest.spec})", soft_wrap=True)
     rows = table(

@@ -1,4 +1,4 @@
-"""What commands print: tables and lines for people, JSON for machines."""
+"""The output of commands: tables and lines for people, JSON for machines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """An empty table; a column name that begins with > is set to the right."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    """Return an empty table; a column name that begins with > is aligned to the right."""
+    result = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         right = column.startswith(">")
-        made.add_column(Text(column.removeprefix(">")), justify="right" if right else "left", overflow="fold")
-    return made
+        result.add_column(Text(column.removeprefix(">")), justify="right" if right else "left", overflow="fold")
+    return result
 
 
 def number(value: float | None) -> str:

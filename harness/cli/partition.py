@@ -93,7 +93,7 @@ def command(
     json_path: str | None,
     **options: Any,
 ) -> int:
-    named = [one for text in moved for one in text.split(",") if one.strip()]
+    named = [name for text in moved for name in text.split(",") if name.strip()]
     config = PartitionConfig(threshold, smallest, most, named)
     errors = console(stderr=True)
     done = partitioned(
@@ -121,7 +121,7 @@ def _show(out: Console, done: Partitioned) -> None:
         return graph.phase, graph.module, graph.operators, graph.subgraphs
 
     for graph in done.record.graphs:
-        if all(what_is_shown(graph) != what_is_shown(other) for other in shown):
+        if all(what_is_shown(graph) != what_is_shown(printed) for printed in shown):
             shown.append(graph)
             _show_graph(out, graph, done.record.backend)
     repeated = len(done.record.graphs) - len(shown)
@@ -130,10 +130,11 @@ def _show(out: Console, done: Partitioned) -> None:
     for note in done.record.notes:
         out.print(note, soft_wrap=True)
     if done.record.checks:
-        said = (
-            _checked(what, [one for one in done.record.checks if one.what == what]) for what in ("output", "gradient")
+        sentences = (
+            _checked(kind, [check for check in done.record.checks if check.what == kind])
+            for kind in ("output", "gradient")
         )
-        out.print(" ".join(said).strip(), soft_wrap=True)
+        out.print(" ".join(sentences).strip(), soft_wrap=True)
     bisection = done.record.bisection
     if bisection is not None and not bisection.whole:
         out.print("Nothing drifts: there is nothing to look for.")
@@ -141,23 +142,25 @@ def _show(out: Console, done: Partitioned) -> None:
         # drifts are relative: by the largest value of the output or gradient that is furthest
         rows = table("carries drift", "module", "line", ">alone on the backend", ">left without it")
         for carrier in bisection.carriers:
-            kinds = ", ".join(one.operator for one in carrier.operators)
-            modules = ", ".join(dict.fromkeys(one.module for one in carrier.operators if one.module))
-            lines = ", ".join(dict.fromkeys(one.line for one in carrier.operators if one.line))
+            kinds = ", ".join(operator.operator for operator in carrier.operators)
+            modules = ", ".join(dict.fromkeys(operator.module for operator in carrier.operators if operator.module))
+            lines = ", ".join(dict.fromkeys(operator.line for operator in carrier.operators if operator.line))
             rows.add_row(kinds, modules, lines, number(carrier.alone), number(carrier.without))
         out.print(rows)
-        whole = number(bisection.whole)
-        out.print(f"The whole module drifts by {whole} (relative); {bisection.asked} partitions were executed.")
-    found = done.comparison
-    if found is not None and found.identical:
-        which = f"{found.common_steps:,} common steps" if found.cut_short else f"all {found.steps_b:,} steps"
-        out.print(f"Identical to the unpartitioned run on the CPU, in {which}.", soft_wrap=True)
-    elif found is not None:
-        step, relative = found.first_differing_step, found.losses.max_relative
-        first = "" if step is None else f" from step {step} on"
+        drift = number(bisection.whole)
+        out.print(f"The whole module drifts by {drift} (relative); {bisection.asked} partitions were executed.")
+    comparison = done.comparison
+    if comparison is not None and comparison.identical:
+        steps_text = (
+            f"{comparison.common_steps:,} common steps" if comparison.cut_short else f"all {comparison.steps_b:,} steps"
+        )
+        out.print(f"Identical to the unpartitioned run on the CPU, in {steps_text}.", soft_wrap=True)
+    elif comparison is not None:
+        step, relative = comparison.first_differing_step, comparison.losses.max_relative
+        since = "" if step is None else f" from step {step} on"
         losses = f"losses by at most {number(relative)} of their value" if relative else "losses not at all"
         out.print(
-            f"Differs from the unpartitioned run on the CPU{first}, {losses}; `numdrift "
+            f"Differs from the unpartitioned run on the CPU{since}, {losses}; `numdrift "
             f"compare {done.path}` says more.",
             soft_wrap=True,
         )
@@ -176,16 +179,16 @@ def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
     groups = [[row] for row in graph.operators if not row.supported] + list(together.values())
     rows = table("operator", ">count", "supported", "runs on", "configuration", "line", "why")
     for group in groups:
-        one = group[0]
-        moved = "ops_to_partition" if one.moved else ""
+        first_row = group[0]
+        moved = "ops_to_partition" if first_row.moved else ""
         rows.add_row(
-            one.kind,
+            first_row.kind,
             f"{sum(row.count for row in group):,}",
-            "yes" if one.supported else "no",
-            one.device,
+            "yes" if first_row.supported else "no",
+            first_row.device,
             _one_or_many([row.configuration for row in group], "configurations"),
             _one_or_many([row.call for row in group], "lines"),
-            moved if one.supported else f"{one.failure_at}: {one.reason}",
+            moved if first_row.supported else f"{first_row.failure_at}: {first_row.reason}",
         )
     out.print(rows)
     out.print(f"{graph.percentage:.2f}% of operators ({graph.supported} of {graph.total}) are supported by {backend}")
@@ -197,21 +200,21 @@ def _show_graph(out: Console, graph: GraphPartition, backend: str) -> None:
     out.print()
 
 
-def _one_or_many(texts: Sequence[str], what: str) -> str:
+def _one_or_many(texts: Sequence[str], noun: str) -> str:
     different = list(dict.fromkeys(texts))
-    return f"{len(different)} {what}" if len(different) > 1 else different[0]
+    return f"{len(different)} {noun}" if len(different) > 1 else different[0]
 
 
-def _checked(what: str, checks: Sequence[TensorCheck]) -> str:
-    """How far a module's outputs, or its gradients, are from the unpartitioned module's, in one sentence."""
+def _checked(kind: str, checks: Sequence[TensorCheck]) -> str:
+    """Say how far a module's outputs, or its gradients, are from the unpartitioned module's, in one sentence."""
     if not checks:
         return ""
-    identical = sum(one.identical for one in checks)
-    said = f"{identical} of {len(checks)} {what}{'s' * (len(checks) != 1)} identical to the unpartitioned module's"
+    identical = sum(check.identical for check in checks)
+    sentence = f"{identical} of {len(checks)} {kind}{'s' * (len(checks) != 1)} identical to the unpartitioned module's"
     if identical == len(checks):
-        return f"{said}."
-    worst = max(checks, key=lambda one: one.relative)
+        return f"{sentence}."
+    worst = max(checks, key=lambda check: check.relative)
     return (
-        f"{said}; the furthest, {what} {worst.name}, by {number(worst.largest)} where its values reach "
+        f"{sentence}; the furthest, {kind} {worst.name}, by {number(worst.largest)} where its values reach "
         f"{number(worst.scale)}."
     )

@@ -92,19 +92,19 @@ def command(
     top: int,
     quiet: bool,
     json_path: str | None,
-    **asked: Any,
+    **settings: Any,
 ) -> int:
     shown: dict[str, Any] = {"tensorboard": tensorboard, "top": top, "quiet": quiet, "json_path": json_path}
-    if script is not None and asked["module"] is None:  # what may be a run that was profiled before
-        of_runs = (listed, *(asked[one] for one in ("steps", "duration", "max_steps", "max_seconds")))
-        runs_asked_for = bool(single) or any(one is not None for one in of_runs)
+    if script is not None and settings["module"] is None:  # what may be a run that was profiled before
+        of_runs = (listed, *(settings[option] for option in ("steps", "duration", "max_steps", "max_seconds")))
+        runs_asked_for = bool(single) or any(value is not None for value in of_runs)
         recorded = profiled_before(script, asks_for_runs=runs_asked_for)
         if recorded is not None:
             return _report(recorded, [profile_of(run) for run in recorded], **shown)
-    # a run that was meant and is not there would else be told that it names no mode
+    # otherwise a missing run would be reported as a script without modes
     lacking = script is not None and not is_there(Path(script))
     why = f"{script} is no run that was profiled, and " if lacking else ""
-    plan = planned_profile(script, options.chosen_modes(listed, single, why=why), arguments, **asked)
+    plan = planned_profile(script, options.chosen_modes(listed, single, why=why), arguments, **settings)
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
     errors = console(stderr=True)
@@ -128,8 +128,8 @@ def _report(
     quiet: bool,
     json_path: str | None,
 ) -> int:
-    """Show what there is, draw it and write it; 2 where a mode has no trace."""
-    folder, traced = runs[0].path.parent, [one for one in profiles if one.steps]
+    """Show, draw and write the profiles; return 2 where a mode has no trace."""
+    folder, traced = runs[0].path.parent, [profile for profile in profiles if profile.steps]
     pictures: list[Path] = []
     if traced:  # a stacked bar for each mode
         order = [row.name for row in by_phase(traced)]
@@ -147,26 +147,26 @@ def _report(
         if logs:
             out.print(f"Wrote {tensorboard}: `tensorboard --logdir {tensorboard}` shows it", soft_wrap=True)
     errors = console(stderr=True)
-    for one in profiles:
-        if one.problem:
-            errors.print(f"numdrift: {one.mode}: nothing was traced: {one.problem}", soft_wrap=True)
-    return 2 if any(one.problem for one in profiles) else 0
+    for profile in profiles:
+        if profile.problem:
+            errors.print(f"numdrift: {profile.mode}: nothing was traced: {profile.problem}", soft_wrap=True)
+    return 2 if any(profile.problem for profile in profiles) else 0
 
 
 def _phases_of(profiles: Sequence[RunProfile]) -> list[ModeTimes]:
-    """The phases of each mode's step, on the host and, where it has times, on its device."""
+    """Return the phases of each mode's step, on the host and, where it has times, on its device."""
     rows = by_phase(profiles)
-    found = []
-    for place, profile in enumerate(profiles):
-        cells = {row.name: cell for row in rows if (cell := row.cells[place]) is not None}
+    times = []
+    for index, profile in enumerate(profiles):
+        cells = {row.name: cell for row in rows if (cell := row.cells[index]) is not None}
         device = {name: cell.device_milliseconds or 0.0 for name, cell in cells.items()}
         host = {name: cell.milliseconds for name, cell in cells.items()}
-        found.append(ModeTimes(profile.mode, host, device if profile.has_device_times else None))
-    return found
+        times.append(ModeTimes(profile.mode, host, device if profile.has_device_times else None))
+    return times
 
 
 def _json(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile]) -> dict[str, object]:
-    traced = [one for one in profiles if one.steps]
+    traced = [profile for profile in profiles if profile.steps]
     tables: dict[str, Sequence[TimeRow | DeviceRow]] = {
         "phases": by_phase(traced),
         "blocks": by_block(traced),
@@ -177,12 +177,12 @@ def _json(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile]) -> dict[s
         "copies": by_copy(traced),
         "waits": by_wait(traced),
     }
-    means = [device_means(one) for one in traced]
+    means = [device_means(profile) for profile in traced]
     return {
         "schema": 1,
-        "modes": [one.mode for one in traced],
+        "modes": [profile.mode for profile in traced],
         "tables": {name: [asdict(row) for row in rows] for name, rows in tables.items()},
-        "devices": [None if one is None else asdict(one) for one in means],
+        "devices": [None if device is None else asdict(device) for device in means],
         "runs": [
             {
                 "path": str(run.path),

@@ -1,4 +1,4 @@
-"""What `numdrift profile` prints of each mode: its steps, its times on the host and on the device, and doubts."""
+"""Prints the profile of each mode: its steps, its times on the host and on the device, and doubts."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ UNSTEADY = 2.0
 
 
 def show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], out: Console, top: int) -> None:
-    """Print the tables of the modes that were traced, and what is to be known of them."""
-    traced = [one for one in profiles if one.steps]
+    """Print the tables of the modes that were traced, and the notes on them."""
+    traced = [profile for profile in profiles if profile.steps]
     for profile in traced:
         out.print(_in_a_line(profile), soft_wrap=True)
     if traced:
@@ -50,7 +50,7 @@ def show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], o
         _show(out, traced, "module", by_module(traced), top)
         _show(out, traced, "line", by_line(traced), top)
         _show(out, traced, "op", by_op(traced), top)
-        _show_devices(out, [one for one in traced if one.has_device_times], top)
+        _show_devices(out, [profile for profile in traced if profile.has_device_times], top)
     for profile in traced:
         for text in [*_doubts(profile), *profile.notices]:
             out.print(f"{profile.mode}: {text}", soft_wrap=True)
@@ -60,7 +60,7 @@ def show_profiles(runs: Sequence[RecordedRun], profiles: Sequence[RunProfile], o
 
 
 def _in_a_line(profile: RunProfile) -> str:
-    """Which steps were traced, which were not, and why no more."""
+    """Say which steps were traced, which were not, and why no more."""
     steps = profile.steps
     listed = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
     if profile.partial:
@@ -68,12 +68,12 @@ def _in_a_line(profile: RunProfile) -> str:
     within = [f"{step}" for step, compiled in zip(steps, profile.compiled, strict=False) if compiled]
     listed += f", compiling in {', '.join(within)}" if within else ""
     text = f"{profile.mode}: traced {listed}, {profile.bytes / 2**20:.1f} MiB"
-    before = [one for one in profile.untraced if one.step < steps[0]]
+    before = [skipped for skipped in profile.untraced if skipped.step < steps[0]]
     if before:
-        # None where nobody counted compilations: then nothing is said of them
-        compiled = [f"{one.step}" for one in before if one.compiled]
+        # None where compilations were not counted: then they are not mentioned
+        compiled = [f"{skipped.step}" for skipped in before if skipped.compiled]
         why = f", compiling in {', '.join(compiled)}" if compiled else ", where nothing was compiled"
-        why = "" if all(one.compiled is None for one in before) else why
+        why = "" if all(skipped.compiled is None for skipped in before) else why
         count = f"steps {before[0].step} to {before[-1].step}" if len(before) > 1 else f"step {before[0].step}"
         text += f"; left out {count}{why}"
     if profile.over in OVER:
@@ -83,19 +83,25 @@ def _in_a_line(profile: RunProfile) -> str:
 
 
 def _show(
-    out: Console, profiles: Sequence[RunProfile], what: str, rows: Sequence[TimeRow], top: int, *, total: bool = False
+    out: Console,
+    profiles: Sequence[RunProfile],
+    heading: str,
+    rows: Sequence[TimeRow],
+    top: int,
+    *,
+    total: bool = False,
 ) -> None:
     """Print a table with columns for each mode: milliseconds of a step, their share, and calls where counted. A mode
     on a device has the host's times in columns of that name, and the device's in columns of their own."""
     if not rows:
         return
     counted = any(cell is not None and cell.calls is not None for row in rows for cell in row.cells)
-    shown = table(what, *(column for one in profiles for column in _columns(one, counted, total)))
+    shown = table(heading, *(column for profile in profiles for column in _columns(profile, counted, total)))
     for row in rows[:top]:
         cells = zip(profiles, row.cells, strict=True)
-        shown.add_row(row.name, *(text for one, cell in cells for text in _texts(one, cell, counted, total)))
+        shown.add_row(row.name, *(text for profile, cell in cells for text in _texts(profile, cell, counted, total)))
     if total:
-        shown.add_row("step", *(text for one in profiles for text in _whole(one)))
+        shown.add_row("step", *(text for profile in profiles for text in _whole(profile)))
     _print(out, shown, len(rows) - top)
 
 
@@ -152,8 +158,8 @@ def _show_devices(out: Console, profiles: Sequence[RunProfile], top: int) -> Non
     _show_rows(out, profiles, "kernel", by_kernel(profiles), kernels, top)
     _show_rows(out, profiles, "copy", by_copy(profiles), copies, top)
     _show_rows(out, profiles, "the host waits in", by_wait(profiles), waits, top)
-    means = [found for one in profiles if (found := device_means(one)) is not None]
-    shown = table("device", *(f">{one.mode}" for one in profiles))
+    means = [device for profile in profiles if (device := device_means(profile)) is not None]
+    shown = table("device", *(f">{profile.mode}" for profile in profiles))
     for name, cells in _facts(means):
         if any(cells):
             shown.add_row(name, *(cell or "-" for cell in cells))
@@ -163,7 +169,7 @@ def _show_devices(out: Console, profiles: Sequence[RunProfile], top: int) -> Non
 def _show_rows(
     out: Console,
     profiles: Sequence[RunProfile],
-    what: str,
+    heading: str,
     rows: Sequence[DeviceRow],
     columns: Sequence[tuple[str, Callable[[DeviceCell], str]]],
     top: int,
@@ -171,7 +177,7 @@ def _show_rows(
     if not rows:
         return
     names = [name for name, _ in columns]
-    shown = table(what, *(f">{name}" for one in profiles for name in (f"{one.mode} {names[0]}", *names[1:])))
+    shown = table(heading, *(f">{name}" for profile in profiles for name in (f"{profile.mode} {names[0]}", *names[1:])))
     for row in rows[:top]:
         texts = ["" if cell is None else text(cell) for cell in row.cells for _, text in columns]
         shown.add_row(row.name, *texts)
@@ -179,20 +185,20 @@ def _show_rows(
 
 
 def _facts(means: Sequence[DeviceMeans]) -> Iterator[tuple[str, list[str]]]:
-    """The rows of the device's table, a text for each mode; a row that says nothing of any mode is left out."""
-    for number in sorted({number for one in means for number in one.busy}):
-        of = f", device {number}" if number or any(len(one.busy) > 1 for one in means) else ""
-        yield f"busy ms{of}", [_milliseconds(one.busy.get(number)) for one in means]
-        yield f"idle ms{of}", [_milliseconds(one.idle.get(number)) for one in means]
-    yield "kernels", [_count(one.kernels) for one in means]
-    yield "launches", [_count(one.launches) for one in means]
+    """Yield the rows of the device's table, a text for each mode; a row without a value has empty texts."""
+    for number in sorted({number for device in means for number in device.busy}):
+        suffix = f", device {number}" if number or any(len(device.busy) > 1 for device in means) else ""
+        yield f"busy ms{suffix}", [_milliseconds(device.busy.get(number)) for device in means]
+        yield f"idle ms{suffix}", [_milliseconds(device.idle.get(number)) for device in means]
+    yield "kernels", [_count(device.kernels) for device in means]
+    yield "launches", [_count(device.launches) for device in means]
     for way in (TO_DEVICE, FROM_DEVICE):
-        yield f"copies {way}", [_count(one.copies[way].calls) for one in means]
-        yield "  bytes", [size(round(one.copies[way].bytes)) if one.copies[way].calls else "" for one in means]
-    yield "waits of the host", [_count(one.waits.calls) for one in means]
-    yield "  ms", [_milliseconds(one.waits.milliseconds) if one.waits.calls else "" for one in means]
-    yield "memory peak", ["" if one.allocated_peak is None else size(one.allocated_peak) for one in means]
-    yield "  reserved", ["" if one.reserved_peak is None else size(one.reserved_peak) for one in means]
+        yield f"copies {way}", [_count(device.copies[way].calls) for device in means]
+        yield "  bytes", [size(round(device.copies[way].bytes)) if device.copies[way].calls else "" for device in means]
+    yield "waits of the host", [_count(device.waits.calls) for device in means]
+    yield "  ms", [_milliseconds(device.waits.milliseconds) if device.waits.calls else "" for device in means]
+    yield "memory peak", ["" if device.allocated_peak is None else size(device.allocated_peak) for device in means]
+    yield "  reserved", ["" if device.reserved_peak is None else size(device.reserved_peak) for device in means]
 
 
 def _count(value: float | None) -> str:
@@ -204,17 +210,17 @@ def _milliseconds(value: float | None) -> str:
 
 
 def _doubts(profile: RunProfile) -> Iterator[str]:
-    """Why there are no times of a device, what cut a step's lazy graph to pieces, and a mean of steps that are not
-    alike, which says little."""
+    """Yield why there are no times of a device, what cut a step's lazy graph to pieces, and a warning of a mean over
+    steps that are not alike."""
     if profile.device is not None and profile.device.problem:
         yield f"times of the device are not available, all times are the host's: {profile.device.problem}"
     steps = len(profile.steps)
-    for one in profile.executions:
-        if one.cause != "mark_step":
-            where = f" in {one.line}" if one.line else ""
+    for execution in profile.executions:
+        if execution.cause != "mark_step":
+            at_line = f" in {execution.line}" if execution.line else ""
             yield (
-                f"{one.cause}{where} made a graph be executed {one.calls / steps:.3g} times a step "
-                f"({one.milliseconds / steps:.3g} ms), outside of mark_step"
+                f"{execution.cause}{at_line} made a graph be executed {execution.calls / steps:.3g} times a step "
+                f"({execution.milliseconds / steps:.3g} ms), outside of mark_step"
             )
     least, most = min(profile.step_milliseconds), max(profile.step_milliseconds)
     if most > UNSTEADY * least and steps > 1:

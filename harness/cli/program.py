@@ -70,9 +70,9 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         # click's own message would not say which command comes nearest
-        known = self._summaries
-        if args and args[0] not in known and not args[0].startswith("-"):
-            raise errors.UsageError(f"there is no command {args[0]!r}; {errors.nearest(args[0], known)}")
+        summaries = self._summaries
+        if args and args[0] not in summaries and not args[0].startswith("-"):
+            raise errors.UsageError(f"there is no command {args[0]!r}; {errors.nearest(args[0], summaries)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -106,11 +106,13 @@ def main() -> None:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         name = context.command_path if context else "numdrift"
-        said = " ".join(error.format_message().split())
-        takes_arguments = context is not None and any(one.name == "arguments" for one in context.command.params)
+        message = " ".join(error.format_message().split())
+        takes_arguments = context is not None and any(
+            parameter.name == "arguments" for parameter in context.command.params
+        )
         if isinstance(error, click.NoSuchOption) and takes_arguments:
-            said += f" An option of the script goes after `--`, as in `{name} train.py -- {error.option_name}`."
-        _say(f"{said} (`{name} --help` shows how)")
+            message += f" An option of the script goes after `--`, as in `{name} train.py -- {error.option_name}`."
+        _say(f"{message} (`{name} --help` shows how)")
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted")

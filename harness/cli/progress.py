@@ -1,4 +1,4 @@
-"""How the command line shows runs under way: a bar a mode in a terminal, plain lines elsewhere."""
+"""The display of runs under way: a bar a mode in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -25,27 +25,31 @@ COMPILING_EVERY_SECONDS = 30.0
 
 
 def describe(progress: JournalProgress, expected: int = 0) -> str:
-    """Steps, loss and speed in one phrase, or what takes long in the step under way; `expected` graphs are known from
-    an earlier run of the mode, 0 where there was none."""
+    """Describe steps, loss and speed in one phrase, or the work that takes long in the step under way; `expected`
+    graphs are known from an earlier run of the mode, 0 where there was none."""
     under_way = progress.compilations
     if under_way.under_way:
-        of = f" of {expected}" if expected >= under_way.graphs else ""
-        what = ", ".join(part for part in ("backward" if under_way.backward else "", Path(under_way.line).name) if part)
+        of_expected = f" of {expected}" if expected >= under_way.graphs else ""
+        place = ", ".join(
+            part for part in ("backward" if under_way.backward else "", Path(under_way.line).name) if part
+        )
         seconds = time.monotonic() - under_way.since
-        graph = f"{under_way.again} again, to see inside of it" if under_way.again else f"{under_way.graphs}{of}"
-        return f"step {progress.steps:,}  compiling graph {graph} ({what}), {seconds:.0f} s so far"
+        graph = (
+            f"{under_way.again} again, to see inside of it" if under_way.again else f"{under_way.graphs}{of_expected}"
+        )
+        return f"step {progress.steps:,}  compiling graph {graph} ({place}), {seconds:.0f} s so far"
     if progress.silent_since is not None:
         return f"step {progress.steps:,}  {time.monotonic() - progress.silent_since:.0f} s so far"
     loss = "no loss" if progress.loss is None else f"loss {progress.loss:.6g}"
-    said = f"step {progress.steps:,}  {loss}"
+    text = f"step {progress.steps:,}  {loss}"
     if not (progress.steps and progress.seconds):
-        return said
+        return text
     rate = progress.steps / progress.seconds
-    return f"{said}  {rate:,.1f} steps/s" if rate >= 1 else f"{said}  {1 / rate:,.1f} s/step"
+    return f"{text}  {rate:,.1f} steps/s" if rate >= 1 else f"{text}  {1 / rate:,.1f} s/step"
 
 
 def how_it_ended(end: ProcessEnd) -> str:
-    """One word for the end of a run, or two, as far as its process tells it: its manifest says more."""
+    """Return one or two words for the end of a run, from its process alone: its manifest has more."""
     if end.why not in ("exited", "out-of-memory"):
         return {"timeout": "timed out"}.get(end.why, "interrupted")
     if end.returncode < 0:
@@ -89,21 +93,21 @@ class TerminalReporter:
         if progress.silent_since is not None:
             return  # the bar shows the seconds
         self._steps[name] = progress.steps
-        said = describe(progress, self._understood.graphs(name, progress))
-        self._progress.update(self._tasks[name], completed=progress.steps, said=said)
+        text = describe(progress, self._understood.graphs(name, progress))
+        self._progress.update(self._tasks[name], completed=progress.steps, said=text)
 
     def ended(self, name: str, end: ProcessEnd) -> None:
         task = self._tasks[name]
         self._progress.stop_task(task)
         steps = self._steps.get(name, 0)
         self._progress.update(task, total=steps or 1, completed=steps or 1)  # a bar of 0 of 0 would pulse for ever
-        how = how_it_ended(end)
-        if not steps or how != "ended":
+        ending = how_it_ended(end)
+        if not steps or ending != "ended":
             at = f"step {steps:,}" if steps else "no step"
-            self._progress.update(task, said=at if how == "ended" else f"{how}, {at}")
+            self._progress.update(task, said=at if ending == "ended" else f"{ending}, {at}")
         if end.returncode == 0:  # all modes run one script: the others will take as many steps
-            for other, other_task in self._tasks.items():
-                if other != name and self._progress.tasks[other_task].total is None:
+            for other_name, other_task in self._tasks.items():
+                if other_name != name and self._progress.tasks[other_task].total is None:
                     self._progress.update(other_task, total=steps)
 
 
@@ -164,7 +168,7 @@ def reporter_for(
 ) -> TerminalReporter | PlainReporter:
     """Bars where standard error is a terminal, lines where it is not.
 
-    What `understood` has said of a script already, in another round of its runs, is not said again.
+    Facts that `understood` has printed already, in another round of the script's runs, are not printed again.
     """
     errors, lines = console(stderr=True), understood or UnderstoodLines()
     if sys.stderr.isatty() and not quiet:
@@ -173,27 +177,28 @@ def reporter_for(
 
 
 class UnderstoodLines:
-    """Gives the block of a run; of further runs what has not been said yet. Knows as well how many graphs a mode's
-    earlier runs have compiled."""
+    """The facts to print for a run; for further runs those that were not printed yet. It also counts the graphs that a
+    mode's earlier runs have compiled."""
 
     def __init__(self) -> None:
         self._said: set[tuple[str, str]] = set()
         self._graphs: dict[str, int] = {}
 
     def graphs(self, name: str, progress: JournalProgress) -> int:
-        """How many graphs an earlier run of the mode has compiled: of `compile`, for `compile-from-cpu`; 0 if none."""
+        """Return the number of graphs that an earlier run of the mode has compiled: of `compile`, for
+        `compile-from-cpu`; 0 if none."""
         self._graphs[name] = progress.compilations.graphs
-        return max((self._graphs[other] for other in self._graphs if name.startswith(f"{other}-")), default=0)
+        return max((self._graphs[mode] for mode in self._graphs if name.startswith(f"{mode}-")), default=0)
 
     def block(self, name: str, understood: Sequence[Understood]) -> list[str]:
-        """Lines to print for a run, a title first; empty when there is nothing new."""
-        # all modes run one script and understand it alike: of the others only what differs is news
-        new = [one for one in understood if (one.kind, one.text) not in self._said]
+        """Return the lines to print for a run, a title first; empty when there is nothing new."""
+        # all modes run one script and understand it alike: only facts that differ are new
+        new = [fact for fact in understood if (fact.kind, fact.text) not in self._said]
         if not new:
             return []
         title = f"{name} also:" if self._said else f"{name} understood the script so:"
-        self._said |= {(one.kind, one.text) for one in new}
+        self._said |= {(fact.kind, fact.text) for fact in new}
         return [
             title,
-            *(f"  {one.kind:<12}{one.text}{f' ({Path(one.source).name})' if one.source else ''}" for one in new),
+            *(f"  {fact.kind:<12}{fact.text}{f' ({Path(fact.source).name})' if fact.source else ''}" for fact in new),
         ]

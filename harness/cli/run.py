@@ -90,10 +90,10 @@ def command(
     quiet: bool,
     verbose: bool,
     json_path: str | None,
-    **asked: Any,
+    **settings: Any,
 ) -> int:
     modes = options.chosen_modes(listed, single)
-    plan = planned_run(script, modes, arguments, kernels=[stated_kernel(text) for text in kernels], **asked)
+    plan = planned_run(script, modes, arguments, kernels=[stated_kernel(text) for text in kernels], **settings)
     if plan.pass_through:
         # the script's streams are ours, and its exit code, as a shell has it for a signal
         folder = plan.investigation.run(plan.modes[0].name, plan.suffix)
@@ -129,13 +129,15 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, ve
         for run in result.runs:
             manifest = run.manifest
             # one loss as a rule; where two optimizers take turns, one of each
-            losses = [[one.loss for one in steps if one.loss is not None] for steps in run.journal.series().values()]
-            first = ", ".join(f"{one[0]:.6g}" for one in losses if one) or "-"
-            last = ", ".join(f"{one[-1]:.6g}" for one in losses if one) or "-"
+            losses = [
+                [record.loss for record in steps if record.loss is not None] for steps in run.journal.series().values()
+            ]
+            first = ", ".join(f"{series[0]:.6g}" for series in losses if series) or "-"
+            last = ", ".join(f"{series[-1]:.6g}" for series in losses if series) or "-"
             rows.add_row(manifest.mode, manifest.status, f"{manifest.steps:,}", first, last, f"{manifest.seconds:.1f}")
-            for one in manifest.ranks[1:]:  # rank 0 is the run itself
-                loss = f"{one['losses'][-1]:.6g}" if one["losses"] else "-"
-                rows.add_row(f"  rank {one['rank']}", str(one["status"]), f"{one['steps']:,}", "", loss, "")
+            for rank in manifest.ranks[1:]:  # rank 0 is the run itself
+                loss = f"{rank['losses'][-1]:.6g}" if rank["losses"] else "-"
+                rows.add_row(f"  rank {rank['rank']}", str(rank["status"]), f"{rank['steps']:,}", "", loss, "")
         out.print(rows)
         for run in result.runs:
             if run.manifest.agreement is not None:
@@ -149,28 +151,30 @@ def _show(plan: BatchPlan, result: BatchResult, out: Console, *, quiet: bool, ve
 
 
 def _show_files(plan: BatchPlan, result: BatchResult, out: Console) -> None:
-    """What the scripts have written, runs that wrote the same together, and where that is."""
-    said: dict[str, list[str]] = {}
+    """Print what the scripts have written and where it is; runs that wrote the same together."""
+    modes_by_text: dict[str, list[str]] = {}
     for run in result.runs:
         files = run.manifest.files
         if files is None:
             continue
         if files.written:
-            where = f"kept in {KEPT}/ of each run" if files.kept else "which is thrown away (--keep-files keeps it)"
-            text = f"{in_words(files.written, files.more)} in a working folder of its own, {where}"
-            said.setdefault(text, []).append(run.manifest.mode)
+            destination = (
+                f"kept in {KEPT}/ of each run" if files.kept else "which is thrown away (--keep-files keeps it)"
+            )
+            text = f"{in_words(files.written, files.more)} in a working folder of its own, {destination}"
+            modes_by_text.setdefault(text, []).append(run.manifest.mode)
         if files.outside:
             folder = "" if files.own or plan.in_place else f"; no run has a working folder of its own here: {files.why}"
             text = f"{in_words(files.outside, 0)}{', outside of its working folder' if files.own else folder}"
-            said.setdefault(text, []).append(run.manifest.mode)
-    for text, modes in said.items():
+            modes_by_text.setdefault(text, []).append(run.manifest.mode)
+    for text, modes in modes_by_text.items():
         out.print(f"{', '.join(modes)}: {text}", soft_wrap=True)
     for sentence in met_in_files({run.manifest.mode: run.manifest for run in result.runs}):
         out.print(sentence, soft_wrap=True)
 
 
 def _complain(result: BatchResult, *, quiet: bool) -> None:
-    """What went wrong, and what was not understood: on standard error, most of it also where all else is quiet."""
+    """Print errors, and what was not understood: on standard error, most of it also where all else is quiet."""
     errors = console(stderr=True)
     for run in result.runs:
         manifest = run.manifest
@@ -187,12 +191,12 @@ def _complain(result: BatchResult, *, quiet: bool) -> None:
 
 
 def show_failure(run: FinishedRun, errors: Console) -> None:
-    """Say how a run failed, what of it is kept, and where what it printed is."""
+    """Say how a run failed, what of it is kept, and where its output is."""
     manifest, stderr = run.manifest, run.folder.stderr
     if manifest.failed:
-        kept = f"steps 0 to {manifest.steps - 1} are kept" if manifest.steps else "no step was recorded"
+        kept_steps = f"steps 0 to {manifest.steps - 1} are kept" if manifest.steps else "no step was recorded"
         printed = f", what it printed is in {stderr}" if stderr.exists() and stderr.stat().st_size else ""
-        text = f"numdrift: mode {manifest.mode} {manifest.status}: {manifest.message}; {kept}{printed}"
+        text = f"numdrift: mode {manifest.mode} {manifest.status}: {manifest.message}; {kept_steps}{printed}"
         errors.print(text, soft_wrap=True)
 
 

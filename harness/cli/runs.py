@@ -150,7 +150,7 @@ def _summary(run: RecordedRun) -> dict[str, object]:
 
 
 def _facts(run: RecordedRun) -> dict[str, str]:
-    """What `runs show` says of a run, line by line."""
+    """Return the facts of `runs show` on a run, line by line."""
     manifest, journal = run.manifest, run.journal
     losses = journal.losses
     # a parameter may come late: the last table has all of them
@@ -177,24 +177,24 @@ def _facts(run: RecordedRun) -> dict[str, str]:
     if manifest.rank:
         facts["rank"] = f"{manifest.rank} of {manifest.world_size}"
     else:  # rank 0 is the run, and knows of the others
-        for one in manifest.ranks:
-            loss = f", loss {one['losses'][-1]:.9g} last" if one["losses"] else ""
-            why = f": {one['message']}" if one["message"] else ""
-            facts[f"rank {one['rank']}"] = f"{one['status']}{why}; {one['steps']:,} steps{loss}; in {one['path']}"
+        for item in manifest.ranks:
+            loss = f", loss {item['losses'][-1]:.9g} last" if item["losses"] else ""
+            why = f": {item['message']}" if item["message"] else ""
+            facts[f"rank {item['rank']}"] = f"{item['status']}{why}; {item['steps']:,} steps{loss}; in {item['path']}"
         if manifest.agreement is not None:
             facts["agreement"] = str(manifest.agreement["text"])
     facts |= {f"logged {name}": f"{value:.9g} last" for name, value in _last_logged(run).items()}
-    for one in manifest.swaps:
-        calls = one["calls"]
+    for item in manifest.swaps:
+        calls = item["calls"]
         phases = [f"{calls[phase]:,} in the {phase}" for phase in ("forward", "backward", "optimizer") if calls[phase]]
         traced = [f"{calls['traced']:,} places in compiled graphs"] if calls["traced"] else []
-        facts[one["swap"]] = "calls: " + (", ".join([*phases, *traced]) or "none")
+        facts[item["swap"]] = "calls: " + (", ".join([*phases, *traced]) or "none")
     facts |= {f"problem {number}": text for number, text in enumerate(manifest.problems, 1)}
     return facts | {f"notice {number}": text for number, text in enumerate(manifest.notices, 1)}
 
 
 def _last_logged(run: RecordedRun) -> dict[str, float]:
-    """The last of each of the values that the script gave by name."""
+    """Return the last of each of the values that the script logged by name."""
     return {name: value for step in run.journal.steps for name, value in step.logged.items()}
 
 

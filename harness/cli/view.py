@@ -61,32 +61,32 @@ def command(folder: Path, port: int | None, no_browser: bool) -> int:
 
 
 def served(folder: Path, port: int) -> ThreadingHTTPServer:
-    """A server of this folder's pages on the loopback; port 0 is any that is free. Raises OSError."""
+    """Return a server of this folder's pages on the loopback; port 0 is any that is free. Raises OSError."""
     server = ThreadingHTTPServer((LOOPBACK, port), BaseHTTPRequestHandler)
     own = {f"{name}:{server.server_port}" for name in (LOOPBACK, "localhost")}
     pages: dict[str, Callable[[Asked], str]] = {
         "/": lambda _: view_page(folder),
         "/rows": lambda _: view_rows(folder),
-        "/report": lambda asked: page_of(report_of(_investigation(folder, asked.get("investigation", "")))),
-        "/compare": lambda asked: _comparison(folder, asked),
-        "/graphs": lambda asked: _graphs(folder, asked),
+        "/report": lambda fields: page_of(report_of(_investigation(folder, fields.get("investigation", "")))),
+        "/compare": lambda fields: _comparison(folder, fields),
+        "/graphs": lambda fields: _graphs(folder, fields),
     }
 
     class Pages(BaseHTTPRequestHandler):
-        """Gives pages, and only to who asks for this very address: a page of elsewhere that has its name resolved to
-        this machine (DNS rebinding) asks for another one."""
+        """Serves pages, and only to requests for this very address: a foreign page whose name resolves to this machine
+        (DNS rebinding) requests another address."""
 
         def do_GET(self) -> None:
-            where = urlsplit(self.path)
-            asked = {name: values[-1] for name, values in parse_qs(where.query).items()}
-            page = pages.get(where.path)
+            url = urlsplit(self.path)
+            fields = {name: values[-1] for name, values in parse_qs(url.query).items()}
+            page = pages.get(url.path)
             if self.headers.get("Host") not in own:
                 self._answer(403, "this address is not served here", "text/plain")
             elif page is None:
                 self._answer(404, "there is no such page", "text/plain")
             else:
                 try:
-                    self._answer(200, page(asked), "text/html")
+                    self._answer(200, page(fields), "text/html")
                 except NumdriftError as error:
                     self._answer(404 if isinstance(error, RunNotFound) else 400, str(error), "text/plain")
 
@@ -102,7 +102,7 @@ def served(folder: Path, port: int) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Says nothing: who looks at the terminal looks at a training."""
+            """Print nothing: the terminal shows a training."""
 
     server.RequestHandlerClass = Pages
     return server
@@ -110,9 +110,9 @@ def served(folder: Path, port: int) -> ThreadingHTTPServer:
 
 def _investigation(folder: Path, name: str) -> Path:
     """One of those that the folder holds: no path, which could lead out of it. Raises RunNotFound."""
-    for known in investigations(folder):
-        if known.name == name:
-            return known
+    for path in investigations(folder):
+        if path.name == name:
+            return path
     raise RunNotFound(f"{folder} holds no investigation {name!r}")
 
 
@@ -124,13 +124,13 @@ def _run(folder: Path, path: str) -> RecordedRun:
     raise RunNotFound(f"{folder} holds no run {path!r}")
 
 
-def _comparison(folder: Path, asked: Asked) -> str:
-    """Two runs held against each other by what is recorded: nothing is run."""
-    a, b = told_apart(_run(folder, asked.get("a", "")), _run(folder, asked.get("b", "")))
-    _, found = compared([(a, b)])
-    return page_of(report_from(found, [a, b], a.path.parent))
+def _comparison(folder: Path, fields: Asked) -> str:
+    """Return the page that compares two runs by their recorded data: nothing is run."""
+    a, b = told_apart(_run(folder, fields.get("a", "")), _run(folder, fields.get("b", "")))
+    _, findings = compared([(a, b)])
+    return page_of(report_from(findings, [a, b], a.path.parent))
 
 
-def _graphs(folder: Path, asked: Asked) -> str:
-    a, b = (graphs_of(_run(folder, asked.get(side, ""))) for side in ("a", "b"))
+def _graphs(folder: Path, fields: Asked) -> str:
+    a, b = (graphs_of(_run(folder, fields.get(side, ""))) for side in ("a", "b"))
     return page_of_difference(compare_graphs(a, b), (a, b))

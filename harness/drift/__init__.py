@@ -1,1 +1,1 @@
-"""How far two runs are apart: distances between losses, parameters and single numbers."""
+"""Distances between two runs: between losses, parameters and single numbers."""

@@ -1,5 +1,5 @@
-"""Whether the ranks of a run hold the same where they should: replicated parameters and their gradients, bit
-for bit."""
+"""The agreement of a run's ranks where they should hold the same: replicated parameters and their gradients, bit for
+bit."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """`tensors` is the most parameters that ranks held a copy of at a time, `steps` the steps that were looked at.
+    """The agreement of ranks. `tensors` is the largest number of parameters that ranks held a copy of at a time,
+    `steps` the steps that were looked at.
 
-    `replicated` says whether the script's wrapper keeps them equal (DistributedDataParallel, or a tensor
-    replicated on its device mesh): then a difference is a fault, and otherwise perhaps what the script means.
+    `replicated` says whether the script's wrapper keeps them equal (DistributedDataParallel, or a tensor replicated on
+    its device mesh): then a difference is a fault, and otherwise perhaps what the script means.
     """
 
     agree: bool
@@ -40,40 +41,39 @@ class Agreement:
 
 
 def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
-    """Hold every rank against rank 0; None where no tensor was recorded that two ranks have a copy of.
+    """Compare every rank with rank 0; None where no tensor was recorded that two ranks have a copy of.
 
     Gradients come before values, as they are computed before. Buffers are left out: DistributedDataParallel
     makes them equal at the beginning of a step only. Of sharded tensors only equal shards are compared.
     """
     first: Disagreement | None = None
     steps = tensors = 0
-    for other in ranks[1:]:
-        # The parameters of which both ranks hold a copy: of one shape, and of one place where they are
+    for rank in ranks[1:]:
+        # The parameters of which both ranks hold a copy: of one shape, and of one place in the whole where they are
         # sharded
         a = ranks[0]
-        left, right = _parameters(a), _parameters(other)
+        left, right = _parameters(a), _parameters(rank)
         names = {
             name
-            for name, one in left.items()
-            if name in right and one.shape == right[name].shape and _place(one) == _place(right[name])
+            for name, entry in left.items()
+            if name in right and entry.shape == right[name].shape and _place(entry) == _place(right[name])
         }
         tensors = max(tensors, len(names))
         looked = 0
         with suppress(JournalError):
-            for step, ours, theirs in common_digests(ranks[0].journal, other.journal):
+            for step, reference_digests, digests in common_digests(ranks[0].journal, rank.journal):
                 looked += 1
-                found = next(_differences(step, ours, theirs, names, other.manifest.rank), None)
-                if found is not None and (first is None or found.step < first.step):
-                    first = found
-                if found is not None:
+                disagreement = next(_differences(step, reference_digests, digests, names, rank.manifest.rank), None)
+                if disagreement is not None and (first is None or disagreement.step < first.step):
+                    first = disagreement
+                if disagreement is not None:
                     break
         steps = max(steps, looked)
     if not tensors or not steps:
         return None
-    # Whether something keeps the copies equal: a wrapper of the models, or the mesh that the tensors are
-    # placed on
+    # The copies are kept equal by a wrapper of the models, or by the mesh that the tensors are placed on
     wrapped = [bool(event.get("replicated")) for event in ranks[0].journal.events("adopted")]
-    sharded = any(one.shard is not None for one in _parameters(ranks[0]).values())
+    sharded = any(entry.shard is not None for entry in _parameters(ranks[0]).values())
     replicated = sharded or (bool(wrapped) and all(wrapped))
     if first is None:
         text = (
@@ -93,7 +93,7 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
 
 
 def _place(entry: TensorEntry) -> tuple[object, ...] | None:
-    """Where a part lies in the whole; of a sum that is spread over ranks none has a copy."""
+    """The place of a part in the whole. No rank has a copy of a sum that is spread over ranks."""
     shard = entry.shard
     if shard is None:
         return None
@@ -103,13 +103,16 @@ def _place(entry: TensorEntry) -> tuple[object, ...] | None:
 
 def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:
     # Not the last entry of a name: a layer that is frozen in time goes on as a buffer, and was a parameter before.
-    return {one.name: one for table in run.journal.tables.values() for one in table if one.kind == "parameter"}
+    return {entry.name: entry for table in run.journal.tables.values() for entry in table if entry.kind == "parameter"}
 
 
 def _differences(
-    step: int, ours: StepDigests, theirs: StepDigests, names: set[str], rank: int
+    step: int, reference_digests: StepDigests, digests: StepDigests, names: set[str], rank: int
 ) -> Iterator[Disagreement]:
-    for what, left, right in (("gradient", ours.gradients, theirs.gradients), ("value", ours.values, theirs.values)):
+    for what, left, right in (
+        ("gradient", reference_digests.gradients, digests.gradients),
+        ("value", reference_digests.values, digests.values),
+    ):
         for name in left:
             if name in names and name in right and bits(left[name]) != bits(right[name]):
                 yield Disagreement(step, what, name, rank)

@@ -1,4 +1,4 @@
-"""Beyond which score a drift is a fault: thresholds, by the backend that executed the other mode.
+"""Thresholds: the score beyond which a drift is a fault, by the backend that executed the other mode.
 
 A threshold holds for the backends on which it was found. The default stems from one study; a backend is calibrated by
 measuring the scores of at least three benign variants on it (kernels summed in another order, another decomposition):
@@ -25,7 +25,7 @@ SCHEMA = 1
 TABLE = Path(__file__).with_name("calibration.json")
 
 LEAST_FAULT = 16.0
-"""Of the study behind the method: its largest benign score was 8.4, its smallest fault 44."""
+"""The threshold of the study behind the method: its largest benign score was 8.4, its smallest fault 44."""
 
 LEAST_VARIANTS = 3
 INSPECT_SHARE = 4.0
@@ -36,7 +36,7 @@ MOST_BENIGN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a threshold comes from: `what` in words, torch's version, the command that measured it, and when."""
+    """The origin of a threshold: `what` in words, torch's version, the command that measured it, and when."""
 
     what: str
     torch: str = ""
@@ -67,7 +67,7 @@ class CalibrationTable:
     backends: Mapping[str, Calibration] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """The table as it stands in its file."""
+        """The table in the form of its file."""
         return {
             "schema": SCHEMA,
             "default": asdict(self.default),
@@ -77,7 +77,7 @@ class CalibrationTable:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What a pair's scores are held against; `calibrated` says whether it was measured on its backend."""
+    """The limits for a pair's scores; `calibrated` says whether they were measured on its backend."""
 
     fault: float
     inspect: float
@@ -94,25 +94,25 @@ def backend_of(spec: ModeSpec) -> str:
 
 def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Threshold:
     """The threshold of a mode: its backend's, or the default."""
-    known = packaged_table() if table is None else table
+    chosen = packaged_table() if table is None else table
     backend = backend_of(spec)
     # no row of a relative: what was measured on one device says nothing of another
-    row = known.backends.get(backend)
-    used = row or known.default
-    said = [used.provenance.what, used.provenance.torch and f"torch {used.provenance.torch}", used.provenance.date]
-    text = ", ".join(part for part in said if part)
+    row = chosen.backends.get(backend)
+    used = row or chosen.default
+    facts = [used.provenance.what, used.provenance.torch and f"torch {used.provenance.torch}", used.provenance.date]
+    text = ", ".join(part for part in facts if part)
     if row is None:
         text = f"not calibrated for {backend}; the threshold is that of {text}"
     return Threshold(used.fault, used.inspect, row is not None, text)
 
 
 def threshold_of_pair(a: ModeSpec, b: ModeSpec, table: CalibrationTable | None = None) -> Threshold:
-    """The threshold of two modes, whichever of them is the reference: that of the one that is not plain eager, of two
-    such the larger."""
+    """The threshold of two modes, whichever of them is the reference: that of the mode that is not plain eager, or the
+    larger one of two such modes."""
     thresholds = {backend_of(spec): threshold_for(spec, table) for spec in (b, a)}
     if len(thresholds) > 1:
         thresholds.pop("cpu", None)
-    return max(thresholds.values(), key=lambda one: one.fault)
+    return max(thresholds.values(), key=lambda threshold: threshold.fault)
 
 
 def calibrated(

@@ -1,4 +1,5 @@
-"""Holds the calls of two trainings of one mode against each other, and says what first gave other bits in one of them.
+"""A comparison of the calls of two trainings of one mode, which finds the call that first gave other bits in one of
+them.
 
     zeros       m0                        equal
     mul         m1 <- m0, 1.0000012       the number is another one in the other run: it came from outside of torch
@@ -6,7 +7,7 @@
 
 Every call before the first difference has given the same bits on equal inputs in both runs. So what differs there has
 come in by that call: by its kernel, a number, memory that no recorded op has filled, a generator, or by threads that
-wrote to what it reads in another order.
+wrote to the memory that it reads in another order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..records.call_record import CallRecord
 What = Literal[
     "computed", "number", "outside", "generator", "seeded", "race", "changed", "unfilled", "branch", "earlier"
 ]
-"""How two runs came apart:
+"""The way in which two runs came apart:
 
 computed    an op gives other results on equal inputs
 number      an op is given another number, which no recorded op gave
@@ -42,7 +43,7 @@ UNFILLED = frozenset(
         "resize_as_",
     )
 )  # fmt: skip
-"""Ops that make memory without values: what it holds is chance, and no finding until somebody reads it."""
+"""Ops that make memory without values. What it holds is chance, and no finding until an op reads it."""
 
 BROUGHT = frozenset(("aten.set_",))
 """Ops that give a tensor other memory, as data loaders do with what their workers have sent."""
@@ -52,8 +53,8 @@ Steps = Iterable[tuple[int, Sequence[CallRecord]]]
 
 @dataclass(frozen=True, slots=True)
 class CallDifference:
-    """The first difference of two runs. `one` and `other` are the calls that show it (None: the run has ended), and
-    `made` is the call that has made what they read, or one of the threads' that race."""
+    """The first difference of two runs. `one` and `other` are the calls that show it (None: the run has ended). `made`
+    is the call that has made what they read, or one of the threads' calls that race."""
 
     what: What
     step: int
@@ -65,14 +66,15 @@ class CallDifference:
     @property
     def call(self) -> CallRecord:
         """The call to name."""
-        found = self.made if self.what == "race" else self.one or self.other
-        assert found is not None
-        return found
+        named = self.made if self.what == "race" else self.one or self.other
+        assert named is not None
+        return named
 
 
 @dataclass(slots=True)
 class _Memory:
-    """Who has made a memory, who of the main thread has written to it last, and who of other threads since."""
+    """The call that has made a memory, the main thread's call that has written to it last, and the calls of other
+    threads since."""
 
     maker: CallRecord
     last: CallRecord
@@ -80,13 +82,13 @@ class _Memory:
 
 
 class _Side:
-    """One run, as far as it was followed."""
+    """The memories of one run, up to the call that was reached."""
 
     def __init__(self) -> None:
         self.memories: dict[int, _Memory] = {}
 
     def main(self, calls: Sequence[CallRecord]) -> Iterator[CallRecord]:
-        """The calls of the main thread; those of others are taken on the way."""
+        """Yield the calls of the main thread; those of others are taken on the way."""
         for call in calls:
             if call.thread:
                 self.take(call)
@@ -94,124 +96,129 @@ class _Side:
                 yield call
 
     def take(self, call: CallRecord) -> None:
-        """Remember whose results lie where. A view of memory that is known makes nothing."""
+        """Remember which call's results lie where. A view of memory that is known makes nothing."""
         fresh = len(call.results) - len(call.written)
         for place, (memory, digest) in enumerate(call.results):
             if memory < 0:  # of a tensor without memory of its own
                 continue
-            known = self.memories.get(memory)
-            if place >= fresh and known is not None:
+            record = self.memories.get(memory)
+            if place >= fresh and record is not None:
                 if call.thread:
-                    known.threads.append(call)
+                    record.threads.append(call)
                 else:
-                    known.last, known.threads = call, []
-            elif digest or known is None:
+                    record.last, record.threads = call, []
+            elif digest or record is None:
                 self.memories[memory] = _Memory(call, call, [call] if call.thread else [])
 
 
-def first_difference(one: Steps, other: Steps) -> CallDifference | None:
+def first_difference(a_steps: Steps, b_steps: Steps) -> CallDifference | None:
     """The first difference of two runs in their recorded steps, None where there is none."""
     left, right = _Side(), _Side()
     expected, gap = 0, False
-    for (step, ours), (_, theirs) in zip(one, other, strict=False):
+    for (step, a_calls), (_, b_calls) in zip(a_steps, b_steps, strict=False):
         if step > expected:  # what lies in memory may have changed meanwhile
             left, right, gap = _Side(), _Side(), True
         expected = step + 1
-        for mine, yours in zip_longest(left.main(ours), right.main(theirs)):
-            found = _between(mine, yours, left, right)
-            if found is not None:
-                if found.what == "outside" and gap:
-                    found = replace(found, what="earlier")
-                return replace(found, step=step)
-            left.take(mine)
-            right.take(yours)
+        for a_call, b_call in zip_longest(left.main(a_calls), right.main(b_calls)):
+            difference = _between(a_call, b_call, left, right)
+            if difference is not None:
+                if difference.what == "outside" and gap:
+                    difference = replace(difference, what="earlier")
+                return replace(difference, step=step)
+            left.take(a_call)
+            right.take(b_call)
     return None
 
 
 def _between(
-    one: CallRecord | None, other: CallRecord | None, left: _Side, right: _Side, seen: frozenset[int] = frozenset()
+    a_call: CallRecord | None, b_call: CallRecord | None, left: _Side, right: _Side, seen: frozenset[int] = frozenset()
 ) -> CallDifference | None:
-    """The difference of two calls before which both runs were the same; memories that were `seen` are not followed."""
-    if one is None or other is None or (one.op, one.line) != (other.op, other.line):
-        return CallDifference("branch", 0, one, other)
+    """Return the difference of two calls before which both runs were the same; memories that were `seen` are not
+    followed."""
+    if a_call is None or b_call is None or (a_call.op, a_call.line) != (b_call.op, b_call.line):
+        return CallDifference("branch", 0, a_call, b_call)
     unfilled = False
-    for place, ((memory, digest), (its, another)) in enumerate(zip(one.given, other.given, strict=False)):
-        if digest != another and digest and another:
+    for place, ((memory, digest), (its, its_digest)) in enumerate(zip(a_call.given, b_call.given, strict=False)):
+        if digest != its_digest and digest and its_digest:
             # What an op only writes to may hold anything before (`fill_` takes it, too), and a view reads nothing.
-            written = place in one.written or not any(digest for _, digest in one.results)
+            written = place in a_call.written or not any(digest for _, digest in a_call.results)
             if written and _is_unfilled(left, memory) and _is_unfilled(right, its):
                 unfilled = True
             elif memory in seen:
-                return CallDifference("changed", 0, one, other)
+                return CallDifference("changed", 0, a_call, b_call)
             else:
-                return _of_memory(one, other, memory, its, left, right, seen | {memory})
-    if one.numbers != other.numbers or len(one.given) != len(other.given):
-        return CallDifference("number", 0, one, other, numbers=_unequal(one.numbers, other.numbers))
-    for (name, before, after), (its_name, its_before, its_after) in zip(one.drew, other.drew, strict=False):
+                return _of_memory(a_call, b_call, memory, its, left, right, seen | {memory})
+    if a_call.numbers != b_call.numbers or len(a_call.given) != len(b_call.given):
+        return CallDifference("number", 0, a_call, b_call, numbers=_unequal(a_call.numbers, b_call.numbers))
+    for (name, before, after), (its_name, its_before, its_after) in zip(a_call.drew, b_call.drew, strict=False):
         if (name, before) != (its_name, its_before):
-            return CallDifference("generator", 0, one, other, numbers=(name, its_name))
-        if not one.op and after != its_after:
-            return CallDifference("seeded", 0, one, other, numbers=(name, its_name))
-    results = zip(one.results, other.results, strict=False)
-    if one.name in UNFILLED or not any(mine != yours and mine and yours for (_, mine), (_, yours) in results):
+            return CallDifference("generator", 0, a_call, b_call, numbers=(name, its_name))
+        if not a_call.op and after != its_after:
+            return CallDifference("seeded", 0, a_call, b_call, numbers=(name, its_name))
+    results = zip(a_call.results, b_call.results, strict=False)
+    if a_call.name in UNFILLED or not any(
+        a_digest != b_digest and a_digest and b_digest for (_, a_digest), (_, b_digest) in results
+    ):
         return None
-    if one.name in BROUGHT:
-        return CallDifference("outside", 0, one, other)
-    return CallDifference("unfilled" if unfilled else "computed", 0, one, other)
+    if a_call.name in BROUGHT:
+        return CallDifference("outside", 0, a_call, b_call)
+    return CallDifference("unfilled" if unfilled else "computed", 0, a_call, b_call)
 
 
 def _of_memory(
-    one: CallRecord, other: CallRecord, memory: int, its: int, left: _Side, right: _Side, seen: frozenset[int]
+    a_call: CallRecord, b_call: CallRecord, memory: int, its: int, left: _Side, right: _Side, seen: frozenset[int]
 ) -> CallDifference:
-    """Why two calls read other values from memory that held the same when the main thread had last given it."""
-    if memory < 0 or its < 0:  # whoever has given it is not known
-        return CallDifference("changed", 0, one, other)
-    mine, yours = left.memories.get(memory), right.memories.get(its)
-    if mine is None or yours is None:
-        return CallDifference("outside", 0, one, other)
-    if not mine.threads and not yours.threads:
-        if mine.maker.name in UNFILLED and yours.maker.name in UNFILLED:
-            return CallDifference("unfilled", 0, one, other, mine.maker)
-        return CallDifference("changed", 0, one, other, mine.last)
-    # Of what threads have written: did one of them write something else, or all the same in another order?
-    ours, theirs = (
-        [_apart_from(call, where) for call in side.threads] for side, where in ((mine, memory), (yours, its))
+    """Say why two calls read other values from memory that held the same when the main thread had last given it."""
+    if memory < 0 or its < 0:  # the call that has given it is unknown
+        return CallDifference("changed", 0, a_call, b_call)
+    a_record, b_record = left.memories.get(memory), right.memories.get(its)
+    if a_record is None or b_record is None:
+        return CallDifference("outside", 0, a_call, b_call)
+    if not a_record.threads and not b_record.threads:
+        if a_record.maker.name in UNFILLED and b_record.maker.name in UNFILLED:
+            return CallDifference("unfilled", 0, a_call, b_call, a_record.maker)
+        return CallDifference("changed", 0, a_call, b_call, a_record.last)
+    # Has one of the threads written something else, or have they all written the same in another order?
+    a_writes, b_writes = (
+        [_apart_from(call, where) for call in side.threads] for side, where in ((a_record, memory), (b_record, its))
     )
-    if sorted(map(_content, ours)) == sorted(map(_content, theirs)):
-        turns = zip(mine.threads, ours, theirs, strict=True)
+    if sorted(map(_content, a_writes)) == sorted(map(_content, b_writes)):
+        turns = zip(a_record.threads, a_writes, b_writes, strict=True)
         raced = next((call for call, a, b in turns if _content(a) != _content(b)), None)
         if raced is not None:
-            return CallDifference("race", 0, one, other, raced)
-    waiting = list(theirs)
-    for call in ours:
-        again = next((it for it in waiting if (it.thread, it.op, it.line) == (call.thread, call.op, call.line)), None)
-        if again is not None:
-            waiting.remove(again)
-            found = _between(call, again, left, right, seen)
-            if found is not None:
-                return found
-    return CallDifference("changed", 0, one, other, mine.threads[0] if mine.threads else mine.last)
+            return CallDifference("race", 0, a_call, b_call, raced)
+    waiting = list(b_writes)
+    for call in a_writes:
+        match = next((it for it in waiting if (it.thread, it.op, it.line) == (call.thread, call.op, call.line)), None)
+        if match is not None:
+            waiting.remove(match)
+            difference = _between(call, match, left, right, seen)
+            if difference is not None:
+                return difference
+    return CallDifference("changed", 0, a_call, b_call, a_record.threads[0] if a_record.threads else a_record.last)
 
 
 def _apart_from(call: CallRecord, memory: int) -> CallRecord:
-    """A call without the memory that several threads write to, and what they have made of that."""
-    given = tuple(one for one in call.given if one[0] != memory)
-    return replace(call, given=given, written=(), results=tuple((m, "" if m == memory else d) for m, d in call.results))
+    """A call without the memory that several threads write to, and without what they have made of it."""
+    inputs = tuple(tensor for tensor in call.given if tensor[0] != memory)
+    return replace(
+        call, given=inputs, written=(), results=tuple((m, "" if m == memory else d) for m, d in call.results)
+    )
 
 
 def _content(call: CallRecord) -> tuple[int, str, str, str, str]:
-    """What a thread's call has done, whatever the order: which memory has which number is chance."""
+    """The content of a thread's call, in any order: which memory has which number is chance."""
     return call.thread, call.op, call.line, call.numbers, " ".join(digest for _, digest in call.given)
 
 
 def _is_unfilled(side: _Side, memory: int) -> bool:
-    known = side.memories.get(memory)
-    return known is not None and known.last.name in UNFILLED
+    record = side.memories.get(memory)
+    return record is not None and record.last.name in UNFILLED
 
 
-def _unequal(one: str, other: str) -> tuple[str, str]:
+def _unequal(a_numbers: str, b_numbers: str) -> tuple[str, str]:
     """The first of two calls' numbers that differ."""
-    for mine, yours in zip_longest(one.split(", "), other.split(", "), fillvalue=""):
-        if mine != yours:
-            return mine, yours
+    for a_number, b_number in zip_longest(a_numbers.split(", "), b_numbers.split(", "), fillvalue=""):
+        if a_number != b_number:
+            return a_number, b_number
     return "", ""

@@ -1,4 +1,4 @@
-"""How far rounding alone moves a loss curve, and whether a run stays within that.
+"""The envelope of a loss curve: how far rounding alone moves it, and whether a run stays within that.
 
 The reference A is run N times more with its initial parameters changed by one unit in the last place (ULP).
 With u the unit roundoff of the loss's dtype:
@@ -12,8 +12,8 @@ while the loss falls, and hide what comes later (measured on a tanh MLP under SA
 = 4 by absolute deviations and 39 by relative ones, one-ULP changes 1.0 and 1.7).
 
 From the horizon on nothing is judged: the script is chaotic there, and R saturates. The factor 3 with N = 8 found 92 %
-of planted faults and none of 65 harmless variants; a test of single steps is sharper, this one is for people. Where
-the loss is exactly zero, the last one before that is not zero stands for it in both denominators.
+of planted faults and none of 65 harmless variants; a test of single steps is sharper, this one is for people. Where the
+loss is exactly zero, the last loss before that is not zero replaces it in both denominators.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ CHAOS = 1e-2
 """An envelope wider than this share of the loss ends what can be judged."""
 
 MEMBERS = 8
-"""Perturbed runs asked for; with 3 or 4 about 2 % of harmless variants leave the envelope."""
+"""Perturbed runs that are requested; with 3 or 4 about 2 % of harmless variants leave the envelope."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Envelope:
-    """A run held against the envelope of its reference, at the steps where both have a loss.
+    """A run compared with the envelope of its reference, at the steps where both have a loss.
 
     envelope: e(t); NaN after the end of the last perturbed run, where it is unknown.
     ratio: R(t), also from the horizon on; NaN where it is unknown.
     onset, horizon: step numbers; None if there is none.
     worst_ratio, worst_step: the largest ratio before the horizon; None if no step can be judged.
-    members: how many perturbed runs the envelope is made of, 0 if that is not known.
+    members: the number of perturbed runs that make the envelope, 0 if that is not known.
     """
 
     steps: Steps
@@ -80,10 +80,10 @@ class Envelope:
         """Say what the envelope allows to say of the run, which is in this mode."""
         if not self.steps.size:
             return f"no step has a loss of both {mode} and its reference"
-        said, judged, onset = [], self.judged, self.onset
+        sentences, judged, onset = [], self.judged, self.onset
         if judged.size and onset is None:
             moved = float(np.max(self.relative[np.isin(self.steps, judged)], initial=0.0))
-            said.append(
+            sentences.append(
                 f"up to step {int(judged[-1])} a one-ULP change of the initial parameters moves the loss by at most "
                 f"{moved:.2g} of its value; {mode} stays inside"
             )
@@ -92,30 +92,32 @@ class Envelope:
             ratio, loss = float(self.ratio[place]), float(self.run[place])
             leaves = f"{mode} leaves the envelope at step {onset}"
             if not np.isfinite(ratio):
-                said.append(f"{leaves}: its loss is {loss:.6g}, the reference's {self.reference[place]:.6g}")
+                sentences.append(f"{leaves}: its loss is {loss:.6g}, the reference's {self.reference[place]:.6g}")
             elif self.worst_ratio is not None and self.worst_ratio > ratio:
-                said.append(f"{leaves}: {ratio:.3g} times ({self.worst_ratio:.3g} times at step {self.worst_step})")
+                sentences.append(
+                    f"{leaves}: {ratio:.3g} times ({self.worst_ratio:.3g} times at step {self.worst_step})"
+                )
             else:
-                said.append(f"{leaves}: {ratio:.3g} times")
-        # From where on nothing is judged, and why
-        known = self.steps[~np.isnan(self.ratio)]
+                sentences.append(f"{leaves}: {ratio:.3g} times")
+        # The step from which on nothing is judged, and the reason
+        covered = self.steps[~np.isnan(self.ratio)]
         if self.horizon is not None and not judged.size:
-            said.append(f"from its first step on this script cannot distinguish {mode} from a one-ULP change")
+            sentences.append(f"from its first step on this script cannot distinguish {mode} from a one-ULP change")
         elif self.horizon is not None and onset is not None:
-            said.append(
+            sentences.append(
                 f"from step {self.horizon} on a one-ULP change alone moves the loss by more than {100 * CHAOS:g} %, "
                 "and nothing is judged"
             )
         elif self.horizon is not None:
-            said.append(f"after step {judged[-1]} this script cannot distinguish {mode} from a one-ULP change")
-        elif not known.size:
-            said.append(f"no perturbed run has a loss at a step of {mode}, so nothing is judged")
-        elif known[-1] < self.steps[-1]:
-            said.append(f"later steps are not judged: the perturbed runs end at step {known[-1]}")
+            sentences.append(f"after step {judged[-1]} this script cannot distinguish {mode} from a one-ULP change")
+        elif not covered.size:
+            sentences.append(f"no perturbed run has a loss at a step of {mode}, so nothing is judged")
+        elif covered[-1] < self.steps[-1]:
+            sentences.append(f"later steps are not judged: the perturbed runs end at step {covered[-1]}")
         if 0 < self.members < MEMBERS:
             runs = "1 perturbed run" if self.members == 1 else f"{self.members} perturbed runs"
-            said.append(f"the envelope is of {runs} only ({MEMBERS} are asked for)")
-        return "; ".join(said)
+            sentences.append(f"the envelope is of {runs} only ({MEMBERS} are asked for)")
+        return "; ".join(sentences)
 
     def to_json(self) -> dict[str, object]:
         """Return it as plain values; None where the envelope is unknown."""
@@ -153,7 +155,7 @@ class Envelope:
 def loss_envelope(
     reference: LossSeries, run: LossSeries, perturbed: Sequence[LossSeries], *, dtype: str = "float32"
 ) -> Envelope:
-    """Hold a run against the envelope of its reference.
+    """Compare a run with the envelope of its reference.
 
     perturbed: runs of the reference, their initial parameters changed by one ULP. They may end early or lack
     losses; one that has a non-finite loss where the reference has not (or the reverse) makes the envelope
@@ -168,8 +170,8 @@ def loss_envelope(
     steps_b, b = run.recorded()
     # The largest relative deviation of any perturbed run up to each step, and the last step that one reached
     scale, widest, end = _scale(a), np.zeros(steps_a.size), -1
-    for one in perturbed:
-        own, losses = one.recorded()
+    for series in perturbed:
+        own, losses = series.recorded()
         _, at_a, at_own = np.intersect1d(steps_a, own, assume_unique=True, return_indices=True)
         deviation = _divided(absolute_difference(a[at_a], losses[at_own]), scale[at_a])
         widest[at_a] = np.maximum(widest[at_a], deviation)

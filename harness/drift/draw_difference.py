@@ -1,4 +1,4 @@
-"""Where two runs that draw from one generator come apart: the draw that one of them makes alone.
+"""The draw that one of two runs makes alone, where runs that draw from one generator come apart.
 
 one     uniform_  s0 > s1     dropout  s1 > s2                     the states before and after
 other   uniform_  s0 > s1     rand     s1 > s5     dropout  s5 > s6     `rand` is the other's alone
@@ -18,8 +18,9 @@ Side = Literal["a", "b", "both"]
 
 @dataclass(frozen=True, slots=True)
 class DrawDifference:
-    """The first draw that is not the other run's. `side` has it alone; of `both` each draws there, `a` and `b`, other
-    counts or by other ops (`seeded`: it is put at another state). `after` is the draw before it, which is the same."""
+    """The first draw that the other run does not make. `side` has it alone. Where `side` is `both`, each run draws
+    there, `a` and `b`, other counts or by other ops (`seeded`: the draw puts the generator at another state). `after`
+    is the draw before it, which is the same."""
 
     side: Side
     step: int
@@ -30,33 +31,33 @@ class DrawDifference:
 
     @property
     def call(self) -> CallRecord:
-        """The draw to name: of both the other mode's, unless only the reference's is known to be of a module."""
-        found = self.a if self.side == "a" else self.b
-        if self.side == "both" and found is not None and not found.module and self.a is not None and self.a.module:
-            found = self.a
-        assert found is not None
-        return found
+        """The draw to name: of both, the other mode's, unless only the reference's is known to be of a module."""
+        named = self.a if self.side == "a" else self.b
+        if self.side == "both" and named is not None and not named.module and self.a is not None and self.a.module:
+            named = self.a
+        assert named is not None
+        return named
 
 
 def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str) -> DrawDifference | None:
     """The first draw from a generator in which the calls of a step differ, None where all are the same."""
-    ours, theirs = _draws(a, generator), _draws(b, generator)
-    for place, (mine, yours) in enumerate(zip_longest(ours, theirs)):
-        if mine is not None and yours is not None and mine[1] == yours[1]:
+    a_draws, b_draws = _draws(a, generator), _draws(b, generator)
+    for place, (a_draw, b_draw) in enumerate(zip_longest(a_draws, b_draws)):
+        if a_draw is not None and b_draw is not None and a_draw[1] == b_draw[1]:
             continue
-        after = ours[place - 1][0] if place else None
-        if mine is None or yours is None:
-            side: Side = "b" if mine is None else "a"
-            return _difference(side, mine, yours, after)
-        if _key(mine) == _key(yours):
-            return _difference("both", mine, yours, after)
-        # One of the two is the other run's next one: then what comes before it is alone.
+        after = a_draws[place - 1][0] if place else None
+        if a_draw is None or b_draw is None:
+            side: Side = "b" if a_draw is None else "a"
+            return _difference(side, a_draw, b_draw, after)
+        if _key(a_draw) == _key(b_draw):
+            return _difference("both", a_draw, b_draw, after)
+        # One of the two is the next draw of the other run: then the draw before that one is made by one run alone.
         for key in (_key, _op):
-            if place + 1 < len(theirs) and key(theirs[place + 1]) == key(mine) != key(yours):
-                return _difference("b", None, yours, after)
-            if place + 1 < len(ours) and key(ours[place + 1]) == key(yours) != key(mine):
-                return _difference("a", mine, None, after)
-        return _difference("both", mine, yours, after)
+            if place + 1 < len(b_draws) and key(b_draws[place + 1]) == key(a_draw) != key(b_draw):
+                return _difference("b", None, b_draw, after)
+            if place + 1 < len(a_draws) and key(a_draws[place + 1]) == key(b_draw) != key(a_draw):
+                return _difference("a", a_draw, None, after)
+        return _difference("both", a_draw, b_draw, after)
     return None
 
 
@@ -75,9 +76,9 @@ def _op(draw: _Draw) -> str:
     return draw[0].name.removesuffix("_")
 
 
-def _difference(side: Side, mine: _Draw | None, yours: _Draw | None, after: CallRecord | None) -> DrawDifference:
-    a, b = (None if one is None else one[0] for one in (mine, yours))
-    found = b or a
-    assert found is not None
-    seeded = side == "both" and not found.op
-    return DrawDifference(side, found.step, a, b, after, seeded)
+def _difference(side: Side, a_draw: _Draw | None, b_draw: _Draw | None, after: CallRecord | None) -> DrawDifference:
+    a, b = (None if draw is None else draw[0] for draw in (a_draw, b_draw))
+    named = b or a
+    assert named is not None
+    seeded = side == "both" and not named.op
+    return DrawDifference(side, named.step, a, b, after, seeded)

@@ -1,16 +1,16 @@
-"""A run of several processes held against one of a single process that takes the whole batch at each step.
+"""A run of several processes compared with a run of a single process that takes the whole batch at each step.
 
-The loss of the single run is held against the mean of the ranks' (they take equal parts of the batch), its
-gradients and parameters against what the ranks' parts add up to. Distances are relative, ||a - b||_2 /
-||a||_2, and come from the best that both recorded:
+The loss of the single run is compared with the mean of the ranks' (they take equal parts of the batch), its gradients
+and parameters with the sum of the ranks' parts. Distances are relative, ||a - b||_2 / ||a||_2, and come from the best
+that both recorded:
 
     values   kept parameter values, exact
     sketch   the difference of two linear sketches: within a factor of 0.52 to 1.48 of the distance for 95 of 100, and
              good from the sketches' own rounding on, 2 * ROUNDING * sqrt(n) relative to the norm
     norm     | ||a|| - ||b|| | / ||a||, a lower bound of the distance
 
-What is given are distances. The sums over the batch are in another order, so they are never zero for long;
-where they jump is where to look.
+The results are distances. The sums over the batch are in another order, so they are never zero for long; where they
+jump is where to look.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from .wholes import What, block_of, whole_steps, whole_values
 How = Literal["values", "sketch", "norm"]
 
 SMALLEST = 2.0**-24
-"""A distance below the roundoff of float32 is no ground to call the next one a jump."""
+"""The smallest distance from which a growth is called a jump: the roundoff of float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorDistance:
-    """How far a tensor is from the single run's after (gradient: in) a step. `rank` is the one whose part is
-    farthest away, where the tensor is sharded and its values are kept (of a gradient: whose part of the value
-    that it moved); `nonfinite` tells of other numbers of NaNs or infinities.
+    """The distance of a tensor from the single run's after (gradient: in) a step. `rank` is the rank whose part is
+    farthest away, where the tensor is sharded and its values are kept (of a gradient: whose part of the value that it
+    moved). `nonfinite` says that the counts of NaNs or infinities differ.
     """
 
     step: int
@@ -63,10 +63,11 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatchComparison:
-    """`single` and `several` are the runs' labels, `losses` the single run's against the mean of the ranks'.
+    """The comparison. `single` and `several` are the runs' labels, `losses` compares the single run's with the mean of
+    the ranks'.
 
-    `largest` has the farthest tensor of each step, `final` every tensor of the last step. `lacking` says what
-    would tell more.
+    `largest` has the farthest tensor of each step, `final` every tensor of the last step. `lacking` says which records
+    would show more.
     """
 
     single: str
@@ -83,25 +84,25 @@ class GlobalBatchComparison:
 
 
 def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> GlobalBatchComparison:
-    """Hold the ranks of one run against a run of one process. Raises UsageError where a run has no step."""
+    """Compare the ranks of one run with a run of one process. Raises UsageError where a run has no step."""
     for run in (single, *ranks):
         if not run.journal.steps:
             raise UsageError(f"{run.path} has no recorded step ({run.manifest.status})")
-    by_step = [sorted(found, key=_order) for found in _distances(single, ranks)]
-    largest = [found[0] for found in by_step if found]
+    by_step = [sorted(distances, key=_order) for distances in _distances(single, ranks)]
+    largest = [distances[0] for distances in by_step if distances]
     final = by_step[-1] if by_step else []
     # Where the largest distance grows the most; None where it never exceeds the roundoff of float32
-    found, before = None, SMALLEST
-    for one in largest:
-        if one.relative_l2 > before and (
-            found is None or one.relative_l2 / before > found.at.relative_l2 / found.before
+    jump, before = None, SMALLEST
+    for distance in largest:
+        if distance.relative_l2 > before and (
+            jump is None or distance.relative_l2 / before > jump.at.relative_l2 / jump.before
         ):
-            found = Jump(before, one)
-        before = max(before, one.relative_l2)
+            jump = Jump(before, distance)
+        before = max(before, distance.relative_l2)
     lacking = []
     if not largest:
         lacking.append("no step of which both recorded digests (--record params or above)")
-    elif any(one.how == "norm" for one in largest):
+    elif any(tensor_distance.how == "norm" for tensor_distance in largest):
         without = [run for run in (single, *ranks) if not has_sketches(run)]
         if without:
             lacking.append(
@@ -114,15 +115,16 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
         _losses(single, ranks),
         largest,
         final,
-        found,
+        jump,
         lacking,
     )
 
 
 def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunComparison:
-    """Two runs compared as any two are, but with the mean of the ranks' losses, and without tensors of one rank alone.
+    """Compare two runs as any two are compared, but with the mean of the ranks' losses, and without tensors of one rank
+    alone.
 
-    Never identical: what the ranks recorded together has no bits to hold against those of one process.
+    The result is never identical: what the ranks recorded together has no bits to compare with those of one process.
     """
     losses = _losses(single, ranks_of(several))
     compared = compare_runs(single, several)
@@ -131,25 +133,27 @@ def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunCompar
 
 def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
     # the ranks take equal parts of the batch, so the mean of their means, where all have one, is that of all
-    losses = [{one.step: one.loss for one in run.journal.steps if one.loss is not None} for run in ranks]
-    common = sorted(set.intersection(*(set(one) for one in losses)))
-    means = {step: math.fsum(one[step] for one in losses) / len(losses) for step in common}
+    losses = [{record.step: record.loss for record in run.journal.steps if record.loss is not None} for run in ranks]
+    common = sorted(set.intersection(*(set(losses_of_rank) for losses_of_rank in losses)))
+    means = {step: math.fsum(losses_of_rank[step] for losses_of_rank in losses) / len(losses) for step in common}
     steps = single.journal.steps
-    return loss_drift([one.step for one in steps], [one.loss for one in steps], list(means), list(means.values()))
+    return loss_drift(
+        [record.step for record in steps], [record.loss for record in steps], list(means), list(means.values())
+    )
 
 
 def _distances(single: RecordedRun, ranks: Sequence[RecordedRun]) -> Iterator[list[TensorDistance]]:
-    """The distances of every tensor that both have, step by step: the exact one of a value in place of its estimate;
-    a gradient has the rank of the value that it moved."""
+    """Yield the distances of every tensor that both have, step by step. The exact distance of a value replaces its
+    estimate, and a gradient has the rank of the value that it moved."""
     several = dict(whole_steps(ranks))
     how: How
-    for step, ours in whole_steps([single]):
-        theirs = several.get(step)
-        if theirs is None:
+    for step, single_tensors in whole_steps([single]):
+        whole_tensors = several.get(step)
+        if whole_tensors is None:
             continue
-        exact, found = _exact(single, ranks, step), []
-        for (what, name), a in ours.items():
-            b = theirs.get((what, name))
+        exact, distances = _exact(single, ranks, step), []
+        for (what, name), a in single_tensors.items():
+            b = whole_tensors.get((what, name))
             if b is None or a.numel != b.numel:
                 continue
             norm = a.l2 or 0.0
@@ -161,13 +165,15 @@ def _distances(single: RecordedRun, ranks: Sequence[RecordedRun]) -> Iterator[li
                 distance, how = abs(a.l2 - b.l2), "norm"
             else:
                 continue
-            other = None not in (a.nan, b.nan) and (a.nan, a.inf) != (b.nan, b.inf)
-            relative = math.inf if other else _relative(distance, norm)
-            one, value = TensorDistance(step, what, name, relative, how, None, other), exact.get(name)
+            unlike = None not in (a.nan, b.nan) and (a.nan, a.inf) != (b.nan, b.inf)
+            relative = math.inf if unlike else _relative(distance, norm)
+            tensor_distance, value = TensorDistance(step, what, name, relative, how, None, unlike), exact.get(name)
             if value is not None:
-                one = value if what == "value" else replace(one, rank=value.rank if relative else None)
-            found.append(one)
-        yield found
+                tensor_distance = (
+                    value if what == "value" else replace(tensor_distance, rank=value.rank if relative else None)
+                )
+            distances.append(tensor_distance)
+        yield distances
 
 
 def _relative(distance: float, norm: float) -> float:
@@ -177,28 +183,32 @@ def _relative(distance: float, norm: float) -> float:
 
 
 def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapping[str, TensorDistance]:
-    """The distances of the parameters and buffers whose values both kept."""
+    """Return the distances of the parameters and buffers whose values both kept."""
     try:
-        ours = single.journal.values(step)
-        theirs, places = whole_values(ranks, step)
+        single_values = single.journal.values(step)
+        values, places = whole_values(ranks, step)
     except (KeyError, JournalError):
         return {}
-    found = {}
-    for name, a in ours.items():
-        b = theirs.get(name)
+    distances = {}
+    for name, a in single_values.items():
+        b = values.get(name)
         if b is not None and a.shape == b.shape and a.dtype.kind in "fc":
             distance = _relative(_norm(a, b), _norm(a))
-            # Of a sharded tensor the rank whose part is farthest away; of copies none is
+            # Of a sharded tensor, the rank whose part is farthest away; of copies, none
             parts = {}
             for rank, shard in enumerate(places[name] if distance else ()):
                 if shard is None or shard.offset is None or all(word == "replicate" for word in shard.placements):
                     continue
                 tables = ranks[rank].journal.tables.values()
-                block = block_of(shard, next(one for table in tables for one in table if one.shard == shard).shape)
+                block = block_of(
+                    shard, next(entry for table in tables for entry in table if entry.shard == shard).shape
+                )
                 parts[rank] = _norm(a[block], b[block])
             farthest = max(parts, key=lambda rank: parts[rank], default=None)
-            found[name] = TensorDistance(step, "value", name, distance, "values", farthest, not math.isfinite(distance))
-    return found
+            distances[name] = TensorDistance(
+                step, "value", name, distance, "values", farthest, not math.isfinite(distance)
+            )
+    return distances
 
 
 def _norm(a: Array, b: Array | None = None) -> float:
@@ -212,5 +222,5 @@ def _norm(a: Array, b: Array | None = None) -> float:
     return float(np.linalg.norm(apart)) if np.isfinite(apart).all() else math.inf
 
 
-def _order(one: TensorDistance) -> tuple[float, bool, str]:
-    return (-one.relative_l2, one.what == "value", one.tensor)
+def _order(distance: TensorDistance) -> tuple[float, bool, str]:
+    return (-distance.relative_l2, distance.what == "value", distance.tensor)

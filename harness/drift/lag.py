@@ -1,4 +1,4 @@
-"""Does one mode need more steps than another to the same loss? A paired test over seeds.
+"""A paired test over seeds of whether one mode needs more steps than another to the same loss.
 
 With t_X(v) the number of steps until the running minimum of X's loss is <= v, the lag of seed s is
 
@@ -33,10 +33,10 @@ SIGNIFICANCE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LagTest:
-    """Whether B needs more (or fewer) steps than A to the same loss.
+    """The result of the test of whether B needs more (or fewer) steps than A to the same loss.
 
-    seeds: how many seeds were compared; those without a loss that both runs reach are left out.
-    lags: the lag of each of them, 0.003 for 0.3 % more steps; later, earlier: how many are above and below 0.
+    seeds: the number of seeds compared; those without a loss that both runs reach are left out.
+    lags: the lag of each of them, 0.003 for 0.3 % more steps; later, earlier: the counts above and below 0.
     median_lag: of all lags, zeros included; None without any.
     p, p_corrected: before and after the correction for several comparisons.
     significant: p_corrected is below 0.05, and the seeds are at least 10.
@@ -58,12 +58,12 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
 
     pairs: for each seed the losses of A and of B.
     mode: names B in the text.
-    comparisons: how many tests like this one are made; the p of each is multiplied by it.
+    comparisons: the number of tests like this one; the p of each is multiplied by it.
     """
     if comparisons < 1:
         raise ValueError(f"comparisons must be at least 1, not {comparisons}")
-    found = [relative_lag(a, b) for a, b in pairs]
-    lags = tuple(lag for lag in found if lag is not None)
+    lag_of_seeds = [relative_lag(a, b) for a, b in pairs]
+    lags = tuple(lag for lag in lag_of_seeds if lag is not None)
     later, earlier = sum(lag > 0 for lag in lags), sum(lag < 0 for lag in lags)
     p = signed_rank_p(lags)
     corrected = min(1.0, p * comparisons)
@@ -84,19 +84,19 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
     else:
         lag = "lag" if median > 0 else "lead"
         text = f"{mode} needs {_percent(median)} steps to the same loss ({evidence}): a systematic {lag}"
-    # What weakens the test
+    # Facts that weaken the test
     left_out = len(pairs) - len(lags)
     seeds = len(lags)
     unequal = later + earlier
-    said = ""
+    doubts = ""
     if left_out:
-        said += f"; {_seeds(left_out)} left out, where the runs share no range of losses"
+        doubts += f"; {_seeds(left_out)} left out, where the runs share no range of losses"
     least = 2 * 2.0**-unequal * comparisons
     if 0 < seeds < SEEDS:
-        said += f"; at least {SEEDS} seeds are asked for"
+        doubts += f"; at least {SEEDS} seeds are asked for"
     elif unequal and least >= SIGNIFICANCE:
-        said += f"; {_seeds(unequal)} that differ can prove no lag, even if all agree: more are needed"
-    text += said
+        doubts += f"; {_seeds(unequal)} that differ can prove no lag, even if all agree: more are needed"
+    text += doubts
     return LagTest(len(lags), lags, later, earlier, median, p, corrected, significant, text)
 
 
@@ -123,7 +123,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     Under the null hypothesis each rank is positive or negative with probability 1/2. Equal |d| share the mean of their
     ranks, hence twice the ranks are whole numbers, and the sum over the positive ones is built up rank by rank.
     """
-    values = np.array([one for one in differences if one != 0], dtype=np.float64)
+    values = np.array([value for value in differences if value != 0], dtype=np.float64)
     if not values.size:
         return 1.0
     # Twice the ranks, from 1 on, ties sharing the mean of theirs

@@ -1,4 +1,4 @@
-"""Runs that have met in a file: what one wrote, another read. They are no two runs of one script then."""
+"""Runs that have met in a file: one read what another wrote. They are no two runs of one script then."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..runs.manifest import RunManifest
 
 
 def met_in_files(runs: Mapping[str, RunManifest]) -> list[str]:
-    """A sentence for each file that a run of these, each beside what it is called, had from another one."""
+    """Return a sentence for each file that one of these runs, each with its name in sentences, had from another one."""
     writers: dict[str, list[str]] = {}
     for name, run in runs.items():
         for file in run.files.outside if run.files is not None else ():
@@ -16,7 +16,7 @@ def met_in_files(runs: Mapping[str, RunManifest]) -> list[str]:
     readers: dict[tuple[str, str], list[str]] = {}
     for name, run in runs.items():
         for path in run.files.read if run.files is not None else ():
-            others = [one for one in writers.get(path, ()) if one != name]
+            others = [writer for writer in writers.get(path, ()) if writer != name]
             if others:
                 readers.setdefault((path, others[0]), []).append(name)
     return [

@@ -1,4 +1,4 @@
-"""Where NaNs and infinities first appear in two runs."""
+"""The first NaNs and infinities of two runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..runs.recorded_run import RecordedRun
 from .recorded_drift import common_digests, common_steps
 
 Holding = dict[tuple[str, str], str]
-"""What each value of a step holds: NaN, infinity, both or, as "", only numbers; by what it is and its name."""
+"""The content of each value of a step: NaN, infinity, both or, as "", only numbers; by what it is and its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,41 +50,50 @@ def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
     """Look at losses and digests of the steps that both runs have; None when everything is finite in both."""
     first_a = first_b = only = loss = None
     in_b = False
-    for step, ours, theirs in _steps(a, b):
-        sides = [[NonfiniteValue(step, *key, holds) for key, holds in one.items() if holds] for one in (ours, theirs)]
+    for step, held_in_a, held_in_b in _steps(a, b):
+        sides = [
+            [NonfiniteValue(step, *key, holds) for key, holds in held.items() if holds]
+            for held in (held_in_a, held_in_b)
+        ]
         first_a = first_a or next(iter(sides[0]), None)
         first_b = first_b or next(iter(sides[1]), None)
         if loss is None:
-            loss = next((one for one in sides[0] if one.what == "loss" and theirs["loss", one.name]), None)
-        # how many elements is not compared: where a loss scale overflows rounding decides it
-        if only is None and (key := next((one for one in ours if bool(ours[one]) != bool(theirs[one])), None)):
-            in_b = bool(theirs[key])
-            only = NonfiniteValue(step, *key, holds=theirs[key] or ours[key])
-    told = only or loss or first_a or first_b
-    if told is None:
+            loss = next((value for value in sides[0] if value.what == "loss" and held_in_b["loss", value.name]), None)
+        # the count of such elements is not compared: where a loss scale overflows, rounding decides it
+        if only is None and (
+            key := next(
+                (candidate for candidate in held_in_a if bool(held_in_a[candidate]) != bool(held_in_b[candidate])), None
+            )
+        ):
+            in_b = bool(held_in_b[key])
+            only = NonfiniteValue(step, *key, holds=held_in_b[key] or held_in_a[key])
+    reported = only or loss or first_a or first_b
+    if reported is None:
         return None
-    name = told.name if told.what == "loss" else f"{told.what} of `{told.name}`"
+    name = reported.name if reported.what == "loss" else f"{reported.what} of `{reported.name}`"
     where = f"in {(b if in_b else a).manifest.label} alone" if only else "in both runs alike"
-    text = f"step {told.step}: the {name} holds {told.holds} {where}"
+    text = f"step {reported.step}: the {name} holds {reported.holds} {where}"
     return Nonfinite(first_a, first_b, only, in_b, text, loss)
 
 
 def _steps(a: RecordedRun, b: RecordedRun) -> Iterator[tuple[int, Holding, Holding]]:
-    """What the values of each step hold, in the order of execution, for those that both runs recorded."""
+    """Yield the contents of the values of each step, in the order of execution, of those that both runs recorded."""
     digests = common_digests(a.journal, b.journal)
     waiting = next(digests, None)
     for left, right in common_steps(a.journal, b.journal):
-        ours: Holding = {("loss", f"loss {n}"): _of_number(x) for n, x in enumerate(left.losses)}
-        theirs: Holding = {("loss", f"loss {n}"): _of_number(x) for n, x in enumerate(right.losses)}
+        held_in_a: Holding = {("loss", f"loss {n}"): _of_number(x) for n, x in enumerate(left.losses)}
+        held_in_b: Holding = {("loss", f"loss {n}"): _of_number(x) for n, x in enumerate(right.losses)}
         while waiting is not None and waiting[0] < left.step:
             waiting = next(digests, None)
         if waiting is not None and waiting[0] == left.step:
-            for side, found in ((ours, waiting[1]), (theirs, waiting[2])):
-                side.update({("gradient", name): _of_digest(one) for name, one in found.gradients.items()})
-                side.update({("value", name): _of_digest(one) for name, one in found.values.items()})
+            for side, digests_of_step in ((held_in_a, waiting[1]), (held_in_b, waiting[2])):
+                side.update(
+                    {("gradient", name): _of_digest(digest) for name, digest in digests_of_step.gradients.items()}
+                )
+                side.update({("value", name): _of_digest(digest) for name, digest in digests_of_step.values.items()})
         # a value that one side did not record is no evidence
-        both = [key for key in ours if key in theirs]
-        yield left.step, {key: ours[key] for key in both}, {key: theirs[key] for key in both}
+        both = [key for key in held_in_a if key in held_in_b]
+        yield left.step, {key: held_in_a[key] for key in both}, {key: held_in_b[key] for key in both}
 
 
 def _of_number(value: float) -> str:

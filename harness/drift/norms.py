@@ -1,4 +1,4 @@
-"""L2 norms whose squares neither overflow nor vanish, and how one array differs from another.
+"""L2 norms whose squares neither overflow nor vanish, and the difference of one array from another.
 
     ||x||_2 = 2**e * sqrt(sum (x_i / 2**e)**2)        2**e: the power of two just above max |x_i|
 
@@ -25,7 +25,7 @@ PIECE = 1 << 16
 """Elements at a time: as float64 they stay in a processor's cache."""
 
 UNSCALED = 1e-250, 1e250
-"""Between these a sum of squares needs no scaling: what it has lost of numbers whose squares vanish is below 1e-300."""
+"""The range in which a sum of squares needs no scaling: its loss from numbers whose squares vanish is below 1e-300."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Array b against a, over the elements that are finite on both sides.
+    """The difference of array b from a, over the elements that are finite on both sides.
 
     `same_places` says whether NaNs and infinities of either sign are at the same places; `differing` counts
     elements that differ in value: 0.0 equals -0.0, and a NaN equals a NaN.
@@ -76,7 +76,7 @@ def norm(array: Array) -> Norm:
 
 
 def difference(a: Array, b: Array) -> Difference:
-    """Hold b against a; both floating and of one shape."""
+    """Compare b with a; both floating and of one shape."""
     if a.shape != b.shape:
         raise ValueError(f"shapes differ: {a.shape} and {b.shape}")
     distances, norms, same_places, differing = [], [], True, 0
@@ -133,6 +133,6 @@ def _norm(finite: Floats) -> Norm:
 
 
 def _joined(norms: Iterable[Norm]) -> Norm:
-    parts = [one for one in norms if one.mantissa]
-    exponent = max((one.exponent for one in parts), default=0)
-    return Norm(math.hypot(*(math.ldexp(one.mantissa, one.exponent - exponent) for one in parts)), exponent)
+    parts = [part for part in norms if part.mantissa]
+    exponent = max((part.exponent for part in parts), default=0)
+    return Norm(math.hypot(*(math.ldexp(part.mantissa, part.exponent - exponent) for part in parts)), exponent)

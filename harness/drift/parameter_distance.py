@@ -6,8 +6,8 @@ with 0 / 0 = 0 and x / 0 = inf. Two NaNs and two equal infinities are 0 apart, a
 element of a has no part in ||a||. An element that is non-finite on one side only, or differently on
 both, makes `max_absolute` and `relative_l2` infinite.
 
-Arrays of different dtypes are compared in float64. Their `max_ulp` is in units of the coarser dtype
-(fewer mantissa bits): a float64 oracle is rounded to float32 before it is held against a float32 run.
+Arrays of different dtypes are compared in float64. Their `max_ulp` is in units of the coarser dtype (fewer mantissa
+bits): a float64 oracle is rounded to float32 before it is compared with a float32 run.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def parameter_drift(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]
 
 def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
     # the ULP of the coarser dtype measures the distance, if there is one
-    known = a.dtype.type in _ULP_TYPES and b.dtype.type in _ULP_TYPES
-    unit = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize).newbyteorder("=") if known else None
+    has_ulp = a.dtype.type in _ULP_TYPES and b.dtype.type in _ULP_TYPES
+    unit = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize).newbyteorder("=") if has_ulp else None
     ulp, absolute, differing, largest = 0, 0.0, 0, 0.0
     reference_norms, difference_norms = [0.0], [0.0]
     for x, y in paired_chunks(a, b):

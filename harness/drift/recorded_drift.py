@@ -1,4 +1,4 @@
-"""Compares what two runs recorded bit for bit, from the first value that was computed to the last; and their
+"""A bit-for-bit comparison of what two runs recorded, from the first value that was computed to the last, and of their
 random generators."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..runs.journal import Journal, StepDigests, StepRecord
 from ..runs.recorded_run import RecordedRun
 
 INPUTS = ("initial", "generator", "batch")
-"""What goes into the steps, not what they compute."""
+"""Kinds of differences in what goes into the steps, as opposed to what they compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,16 @@ class RecordedDifference:
 
 
 def common_digests(a: Journal, b: Journal) -> Iterator[tuple[int, StepDigests, StepDigests]]:
-    """The digests of each step that both runs have them of, in order."""
+    """Yield the digests of each step of which both runs have them, in order."""
     others = b.digests()
-    theirs = next(others, None)
-    for step, ours in a.digests():
-        while theirs is not None and theirs[0] < step:
-            theirs = next(others, None)
-        if theirs is None:
+    waiting = next(others, None)
+    for step, digests in a.digests():
+        while waiting is not None and waiting[0] < step:
+            waiting = next(others, None)
+        if waiting is None:
             return
-        if theirs[0] == step:
-            yield step, ours, theirs[1]
+        if waiting[0] == step:
+            yield step, digests, waiting[1]
 
 
 def common_steps(a: Journal, b: Journal) -> list[tuple[StepRecord, StepRecord]]:
@@ -45,7 +45,7 @@ def common_steps(a: Journal, b: Journal) -> list[tuple[StepRecord, StepRecord]]:
 
 
 def bits(digest: Digest | None) -> tuple[int, int] | None:
-    """What decides on equality: statistics of equal tensors may be NaN, which equals nothing."""
+    """The part of a digest that decides on equality: statistics of equal tensors may be NaN, which equals nothing."""
     return None if digest is None else (digest.hash, digest.numel)
 
 
@@ -53,7 +53,7 @@ def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
     """The run that has fewer steps than the other because its seconds were over: the two are compared on their common
     steps. None where they have as many, or differ in length for a reason of their own."""
     short, long = sorted((a, b), key=lambda run: len(run.journal.steps))
-    # an experiment has the length of its run, which is told to it in steps: another time the seconds end elsewhere
+    # an experiment has the length of its run, which it is given in steps: another time the seconds end elsewhere
     by = "max_steps" if short.manifest.experiment else "max_seconds"
     ended = by in short.journal.limits and len(short.journal.steps) < len(long.journal.steps)
     return short if ended else None
@@ -66,20 +66,20 @@ def own_steps(run: RecordedRun) -> set[int]:
     """
     changes = {int(event["step"]): False for event in run.journal.events("resynced") if not event.get("equal")}
     changes |= {int(event["step"]): True for event in run.journal.events("rejoined")}
-    own, found = True, set()
+    own, steps = True, set()
     for record in run.journal.steps:
         own = changes.get(record.step, own)
         if own:
-            found.add(record.step)
-    return found
+            steps.add(record.step)
+    return steps
 
 
 def differences(a: RecordedRun, b: RecordedRun) -> Iterator[RecordedDifference]:
-    """The first difference of the initial values, then those of every step, then missing steps; steps that b began in
-    another run's state are left out.
+    """Yield the first difference of the initial values, then those of every step, then missing steps; steps that b
+    began in another run's state are left out.
 
-    Of one step the first of the generators, batches, losses, gradients and values each. What one run did not
-    record is left out, and so is what a damaged journal lacks.
+    A step has at most one difference each of its generators, batches, losses, gradients and values: the first. What one
+    run did not record is left out, and so is what a damaged journal lacks.
     """
     if (name := _first(*_readable(_initial(a.journal), _initial(b.journal)))) is not None:
         yield RecordedDifference(0, "initial", name)
@@ -106,37 +106,37 @@ Group = tuple[str, Held, Held]
 
 
 def _groups_of_steps(a: Journal, b: Journal) -> Iterator[tuple[int, list[Group]]]:
-    """What both recorded of each step, in the order in which a step makes it."""
+    """Yield what both recorded of each step, in the order in which a step makes it."""
     digests = common_digests(a, b)
     waiting = next(digests, None)
-    for ours, theirs in common_steps(a, b):
-        names = [name for name in ours.generators if name in theirs.generators]
-        states: list[Held] = [{name: one.generators[name] for name in names} for one in (ours, theirs)]
+    for record_a, record_b in common_steps(a, b):
+        names = [name for name in record_a.generators if name in record_b.generators]
+        states: list[Held] = [{name: record.generators[name] for name in names} for record in (record_a, record_b)]
         groups: list[Group] = [("generator", states[0], states[1])]
-        if ours.batches and theirs.batches:
+        if record_a.batches and record_b.batches:
             # Every argument by its place, without those whose value one of the two runs did not read
-            given = [
+            arguments_of = [
                 {
                     f"argument {place} of call {call}": argument
-                    for call, arguments in enumerate(one.batches)
+                    for call, arguments in enumerate(record.batches)
                     for place, argument in enumerate(arguments)
                 }
-                for one in (ours, theirs)
+                for record in (record_a, record_b)
             ]
-            unread = {name for side in given for name, (_, _, found) in side.items() if not found}
-            known = [{name: one for name, one in side.items() if name not in unread} for side in given]
-            groups.append(("batch", known[0], known[1]))
-        groups.append(("loss", _losses(ours), _losses(theirs)))
-        while waiting is not None and waiting[0] < ours.step:
+            unread = {name for side in arguments_of for name, (_, _, digest) in side.items() if not digest}
+            read = [{name: argument for name, argument in side.items() if name not in unread} for side in arguments_of]
+            groups.append(("batch", read[0], read[1]))
+        groups.append(("loss", _losses(record_a), _losses(record_b)))
+        while waiting is not None and waiting[0] < record_a.step:
             waiting = next(digests, None)
-        if waiting is not None and waiting[0] == ours.step:
+        if waiting is not None and waiting[0] == record_a.step:
             groups.append(("gradient", *_readable(waiting[1].gradients, waiting[2].gradients)))
             groups.append(("value", *_readable(waiting[1].values, waiting[2].values)))
-        yield ours.step, groups
+        yield record_a.step, groups
 
 
 def _initial(journal: Journal) -> dict[str, Digest | None]:
-    return {name: one.digest for name, one in journal.initial().items()}
+    return {name: tensor.digest for name, tensor in journal.initial().items()}
 
 
 def _losses(record: StepRecord) -> Held:
@@ -151,26 +151,24 @@ def _readable(
     a: Mapping[str, Digest | None], b: Mapping[str, Digest | None]
 ) -> tuple[dict[str, object], dict[str, object]]:
     """The bits of the tensors that both runs have and could read; a gradient may be absent, which is readable."""
-    names = [name for name in a if name in b and all(one is None or one.readable for one in (a[name], b[name]))]
+    names = [
+        name for name in a if name in b and all(digest is None or digest.readable for digest in (a[name], b[name]))
+    ]
     return {name: bits(a[name]) for name in names}, {name: bits(b[name]) for name in names}
 
 
 def _first(a: Held, b: Held) -> str | None:
-    """The first name, in a's order, of which the two sides hold different things or one holds nothing."""
+    """The first name, in a's order, for which the two sides hold different things or one holds nothing."""
     missing = object()
     return next((name for name in [*a, *b] if a.get(name, missing) != b.get(name, missing)), None)
 
 
-# Where the random generators of two runs are at other states, and whether that can matter.
-#
-# A journal holds a digest of each generator's state at the beginning of every step. A generator whose state
-# changes between two steps was drawn from. One that differs and that neither run draws from afterwards
-# changes nothing: a compiler may have drawn from it while it was at work.
+# The generators of two runs that are at other states, and whether that can matter.
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorDifference:
-    """`generator` (torch, python, numpy or a device) is at another state before `step` for the first time.
+    """A difference of `generator` (torch, python, numpy or a device), first at another state before `step`.
 
     `drawn` is the step in which the runs drew different numbers from it; None when it began otherwise. `used`
     says whether the difference can have changed something: both runs drew in that step, or the reference
@@ -186,27 +184,29 @@ class GeneratorDifference:
 def generator_differences(
     a: RecordedRun, b: RecordedRun, steps: Container[int] | None = None
 ) -> list[GeneratorDifference]:
-    """The first difference of each generator in these steps, in their order."""
+    """Return the first difference of each generator in these steps, in their order."""
     records = [pair for pair in common_steps(a.journal, b.journal) if steps is None or pair[0].step in steps]
-    names = dict.fromkeys(name for ours, theirs in records for name in ours.generators if name in theirs.generators)
-    found = []
+    names = dict.fromkeys(
+        name for record_a, record_b in records for name in record_a.generators if name in record_b.generators
+    )
+    generator_changes = []
     for name in names:
-        ours = [record.generators.get(name) for record, _ in records]
-        theirs = [record.generators.get(name) for _, record in records]
+        states_of_a = [record.generators.get(name) for record, _ in records]
+        states_of_b = [record.generators.get(name) for _, record in records]
         unequal = (
             place
-            for place, (left, right) in enumerate(zip(ours, theirs, strict=True))
+            for place, (left, right) in enumerate(zip(states_of_a, states_of_b, strict=True))
             if left is not None and right is not None and left != right
         )
         first = next(unequal, None)
         if first is None:
             continue
         drawn = records[first - 1][0].step if first else None
-        # The reference drew in the step before: what it drew, the other run drew elsewhere or not at all.
-        later = ({state for state in states[first:] if state is not None} for states in (ours, theirs))
-        used = (first > 0 and ours[first - 1] != ours[first]) or any(len(states) > 1 for states in later)
-        found.append(GeneratorDifference(records[first][0].step, name, drawn, used))
-    return sorted(found, key=lambda one: one.step)
+        # The reference drew in the step before: the other run drew its number elsewhere or not at all.
+        later = ({state for state in states[first:] if state is not None} for states in (states_of_a, states_of_b))
+        used = (first > 0 and states_of_a[first - 1] != states_of_a[first]) or any(len(states) > 1 for states in later)
+        generator_changes.append(GeneratorDifference(records[first][0].step, name, drawn, used))
+    return sorted(generator_changes, key=lambda change: change.step)
 
 
 # The control: a run against its own repetition, bit for bit.
@@ -216,7 +216,7 @@ GENERATORS = {
     "python": ("Python's generator", "random.seed(0)"),
     "numpy": ("NumPy's generator", "numpy.random.seed(0)"),
 }
-"""How each generator is called, and the call that seeds it."""
+"""The name of each generator in sentences, and the call that seeds it."""
 
 ALONE = "run with threads=1 and call torch.use_deterministic_algorithms(True)"
 FIRST_TANH = (
@@ -227,7 +227,8 @@ FIRST_TANH = (
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """Whether a run gave the same bits again; else the first difference, what was said of it, and what helps.
+    """The comparison of a run with its repetition: equal bits, or else the first difference, a sentence about it, and
+    what helps.
 
     `what` is initial, generator, batch, loss, gradient, value or steps. A generator that differs without any
     other difference does not count.
@@ -242,37 +243,39 @@ class Repetition:
 
 
 def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
-    """Hold a run against its repetition: everything that both journals hold."""
-    found = next((one for one in differences(first, again) if one.what != "generator"), None)
-    if found is None:
+    """Compare a run with its repetition: everything that both journals hold."""
+    difference = next((candidate for candidate in differences(first, again) if candidate.what != "generator"), None)
+    if difference is None:
         return Repetition(True, text=f"{first.manifest.label} repeats bit for bit")
     before = [
-        one for one in generator_differences(first, again, own_steps(again)) if one.used and one.step <= found.step
+        change
+        for change in generator_differences(first, again, own_steps(again))
+        if change.used and change.step <= difference.step
     ]
-    if before and found.what != "steps":
-        found = RecordedDifference(before[0].step, "generator", before[0].generator)
-    what, name, step = found.what, found.name, found.step
-    said, remedy = f"the {what} of `{name}` differs in step {step}", ALONE + (FIRST_TANH if step == 0 else "")
+    if before and difference.what != "steps":
+        difference = RecordedDifference(before[0].step, "generator", before[0].generator)
+    what, name, step = difference.what, difference.name, difference.step
+    sentence, remedy = f"the {what} of `{name}` differs in step {step}", ALONE + (FIRST_TANH if step == 0 else "")
     if what == "steps":
-        said = f"{name} were recorded"
+        sentence = f"{name} were recorded"
         remedy = "let the script end after a fixed number of steps, not after a time"
     elif what == "initial":
-        said = f"`{name}` starts from other values"
+        sentence = f"`{name}` starts from other values"
         remedy = (
             "seed the generators before the model is made (torch.manual_seed(0)), and let no run read what another has "
             "written (a checkpoint to resume from)"
         )
     elif what == "generator":
         called, seed = GENERATORS.get(name, (f"the generator of {name}", f"torch.{name}.manual_seed(0)"))
-        said = f"{called} is at another state before step {step}"
+        sentence = f"{called} is at another state before step {step}"
         remedy = f"call {seed} at the beginning of the script, and draw the same count in every run"
     elif what == "batch":
-        said = f"the batch of step {step} differs ({name})"
+        sentence = f"the batch of step {step} differs ({name})"
         remedy = (
             "give the data a fixed order: a generator of its own for the DataLoader "
             "(generator=torch.Generator().manual_seed(0)), sorted file lists, no time or process number in it"
         )
     elif what == "loss":
-        said = f"{name} of step {step} differs"
-    text = f"{first.manifest.label} does not repeat: {said}"
+        sentence = f"{name} of step {step} differs"
+    text = f"{first.manifest.label} does not repeat: {sentence}"
     return Repetition(False, step=step, tensor=name, what=what, text=text, remedy=remedy)

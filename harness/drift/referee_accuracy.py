@@ -1,10 +1,10 @@
-"""Which of two modes is nearer to the exact result: both against the same step computed in double.
+"""The accuracy of two modes: which of them is nearer to the exact result, the same step computed in double.
 
     err_x = ||X - E||_2        E: the value in double, X: that of mode A or B
     r = log2(max(err_b, f) / max(err_a, f))        f = u * ||E||_2 / 2
 
-f is about the error of a correctly rounded result (half a unit roundoff u of the coarser dtype): who is below it
-cannot be better. r is taken of every floating value that differs between A and B, of all steps with a referee.
+f is about the error of a correctly rounded result (half a unit roundoff u of the coarser dtype): a side below it cannot
+be better. r is computed for every floating value that differs between A and B, in all steps with a referee.
 
 One side is called closer when one of these rules holds, else they are equal:
 
@@ -15,7 +15,7 @@ One side is called closer when one of these rules holds, else they are equal:
    one side with a median of at least 0.5 in size, and it is the same side in all steps.
 
 The values of one step share their causes, so the sign test alone would call chance significant, and a median alone
-would rest on two or three values. Two orders of summation in a chain of 12 small layers were told apart, wrongly, by
+would rest on two or three values. Two orders of summation in a chain of 12 small layers were distinguished, wrongly, by
 rule 1 in less than 1 of 100 cases with one step, and by rule 2 in none of 200 cases with three steps. Rule 2 sees what
 a single inaccurate kernel does: it worsens some values of every step, and leaves the others as they were.
 """
@@ -43,7 +43,7 @@ ONE_SIDED = 0.9
 """Share of a step's materially different values that must be on one side."""
 
 SIGNIFICANCE = 0.01
-"""Of the sign test; 8 values of one sign are needed for it."""
+"""The largest p of the sign test; it takes 8 values of one sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +73,16 @@ class StepErrors:
     @property
     def median(self) -> float | None:
         """The median r; None without values."""
-        return _median([one.ratio for one in self.tensors])
+        return _median([tensor.ratio for tensor in self.tensors])
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Who is closer to the exact result: `a`, `b` or `equal`.
+    """The side that is closer to the exact result: `a`, `b` or `equal`.
 
-    `median` is that of r over all steps (by the second rule of the values that tell), positive where A is
-    closer; `values` counts them, `significance` is the p of the sign test over all. `reference_worse` says
-    that A, the reference, is the less accurate side by 2 times or more.
+    `median` is that of r over all steps (by the second rule, of the values that tell), positive where A is closer.
+    `values` counts them, and `significance` is the p of the sign test over all. `reference_worse` says that A, the
+    reference, is the less accurate side by 2 times or more.
     """
 
     closer: str
@@ -97,27 +97,27 @@ def step_errors(a: TensorFile, b: TensorFile, exact: TensorFile, noise: Noise) -
     """Measure both modes of one step against the step in double."""
     errors = []
     for name, own in a.tensors.items():
-        found = [file.tensors.get(name) for file in (a, b, exact)]
-        if all(one is not None and is_floating(one) and one.shape == own.shape for one in found):
+        versions = [file.tensors.get(name) for file in (a, b, exact)]
+        if all(version is not None and is_floating(version) and version.shape == own.shape for version in versions):
             errors.append(_errors(name, a, b, exact, noise))
-    return StepErrors(noise.step, tuple(one for one in errors if one is not None))
+    return StepErrors(noise.step, tuple(error for error in errors if error is not None))
 
 
 def accuracy(steps: Sequence[StepErrors], a: str = "the reference", b: str = "the other mode") -> Accuracy | None:
-    """Say who is closer over all steps, `a` and `b` being their names; None without a value that differs."""
-    ratios = [one.ratio for step in steps for one in step.tensors if math.isfinite(one.ratio)]
+    """Say which side is closer over all steps, `a` and `b` being their names; None without a value that differs."""
+    ratios = [tensor.ratio for step in steps for tensor in step.tensors if math.isfinite(tensor.ratio)]
     middle = _median(ratios)
     if middle is None:
         return None
-    significance = sign_test(sum(one > 0 for one in ratios), sum(one < 0 for one in ratios))
+    significance = sign_test(sum(ratio > 0 for ratio in ratios), sum(ratio < 0 for ratio in ratios))
     sided = _side_of_every_step(steps)
-    # one step that says the opposite makes chance of what the values of the others share
+    # one step that says the opposite makes chance of what the values of the other steps share
     opposed = any(math.copysign(1, middle) * (step.median or 0.0) <= -MEDIAN for step in steps)
     clear = abs(middle) >= MEDIAN and significance < SIGNIFICANCE and not opposed
     closer = ("a" if middle > 0 else "b") if clear else "equal"
     telling = ratios
     if closer == "equal" and sided:
-        closer, telling = sided, [one for one in ratios if abs(one) >= MATERIAL]
+        closer, telling = sided, [ratio for ratio in ratios if abs(ratio) >= MATERIAL]
         middle = statistics.median(telling)
     worse = closer == "b" and middle <= -MEDIAN
     text = _text(closer, middle, (len(telling), len(ratios)), a, b)
@@ -125,13 +125,13 @@ def accuracy(steps: Sequence[StepErrors], a: str = "the reference", b: str = "th
 
 
 def _side_of_every_step(steps: Sequence[StepErrors]) -> str:
-    """The side that is closer in each of several steps, as the second rule has it; empty without one."""
+    """The side that is closer in each of several steps, by the second rule; empty without one."""
     sides = set()
     for step in steps:
-        telling = [one.ratio for one in step.tensors if math.isfinite(one.ratio) and abs(one.ratio) >= MATERIAL]
+        telling = [err.ratio for err in step.tensors if math.isfinite(err.ratio) and abs(err.ratio) >= MATERIAL]
         if len(telling) < LEAST_MATERIAL or abs(statistics.median(telling)) < MEDIAN / 2:
             return ""
-        closer_a = sum(one > 0 for one in telling)
+        closer_a = sum(ratio > 0 for ratio in telling)
         if max(closer_a, len(telling) - closer_a) < ONE_SIDED * len(telling):
             return ""
         sides.add("a" if 2 * closer_a > len(telling) else "b")
@@ -165,26 +165,26 @@ def _text(closer: str, middle: float, values: tuple[int, int], a: str, b: str) -
 
 
 def _errors(name: str, a: TensorFile, b: TensorFile, exact: TensorFile, noise: Noise) -> TensorErrors | None:
-    """None for a value that is the same on both sides."""
+    """Measure the errors of a value; None for one that is the same on both sides."""
     left, right, true = (file.tensors[name] for file in (a, b, exact))
     if not difference(left, right).differing:
         return None
-    ours, theirs = difference(true, left), difference(true, right)
-    known = noise.tensors.get(name)
-    rms = known.rms if known and known.rms and math.isfinite(known.rms) else None
-    finite = ours.same_places and theirs.same_places
-    # half a unit roundoff, which a correctly rounded result errs by: who is below it cannot be better
+    difference_a, difference_b = difference(true, left), difference(true, right)
+    value_noise = noise.tensors.get(name)
+    rms = value_noise.rms if value_noise and value_noise.rms and math.isfinite(value_noise.rms) else None
+    finite = difference_a.same_places and difference_b.same_places
+    # half a unit roundoff, by which a correctly rounded result errs: a side below it cannot be better
     floor = unit_roundoff(name, a, b) / 2
-    error_a, error_b = (one.distance.value if one.same_places else math.inf for one in (ours, theirs))
+    error_a, error_b = (side.distance.value if side.same_places else math.inf for side in (difference_a, difference_b))
     return TensorErrors(
         name=name,
         error_a=error_a,
         error_b=error_b,
-        relative_a=_relative(error_a, ours.norm),
-        relative_b=_relative(error_b, ours.norm),
+        relative_a=_relative(error_a, difference_a.norm),
+        relative_b=_relative(error_b, difference_a.norm),
         noise_a=None if rms is None else error_a / rms,
         noise_b=None if rms is None else error_b / rms,
-        ratio=_ratio(ours.distance, theirs.distance, ours.norm, floor) if finite else math.nan,
+        ratio=_ratio(difference_a.distance, difference_b.distance, difference_a.norm, floor) if finite else math.nan,
     )
 
 
@@ -205,5 +205,5 @@ def _log2(norm: Norm) -> float:
 
 
 def _median(ratios: Sequence[float]) -> float | None:
-    finite = [one for one in ratios if math.isfinite(one)]
+    finite = [ratio for ratio in ratios if math.isfinite(ratio)]
     return statistics.median(finite) if finite else None

@@ -1,6 +1,6 @@
-"""Two recorded runs held against each other: losses at every step, parameters at the last one.
+"""Two recorded runs compared with each other: losses at every step, parameters at the last one.
 
-What is given are distances. Whether they exceed rounding is not said here.
+The results are distances. Whether they exceed rounding is not decided here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class TensorDifference:
-    """The first recorded tensor of which the bits differ: `what` is value or gradient."""
+    """The first recorded tensor whose bits differ: `what` is value or gradient."""
 
     step: int
     tensor: str
@@ -31,12 +31,12 @@ class TensorDifference:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """Run b against run a, the reference.
+    """The comparison of run b with run a, the reference.
 
-    `first_tensor` is the first differing tensor by digests; `parameters_step` is the last step of which both
-    runs kept their values, and `parameters` the distances there; None where a run did not record them. With
-    `whole_batch` several ranks were held against one process, whose bits are not to be compared. `cut_short` is the run
-    that has fewer steps because its seconds were over.
+    `first_tensor` is the first differing tensor by digests. `parameters_step` is the last step of which both runs kept
+    their values, and `parameters` the distances there; None where a run did not record them. With `whole_batch` several
+    ranks were compared with one process, whose bits are not to be compared. `cut_short` is the run that has fewer steps
+    because its seconds were over.
     """
 
     a: str
@@ -56,19 +56,19 @@ class RunComparison:
 
     @property
     def common_steps(self) -> int:
-        """How many steps both runs have."""
+        """The number of steps that both runs have."""
         return min(self.steps_a, self.steps_b)
 
     @property
     def first_differing_step(self) -> int | None:
-        """The first step of which a loss, a gradient or a value differs."""
-        found = [self.losses.first_differing_step, self.first_tensor.step if self.first_tensor else None]
-        return min((step for step in found if step is not None), default=None)
+        """The first step in which a loss, a gradient or a value differs."""
+        first_steps = [self.losses.first_differing_step, self.first_tensor.step if self.first_tensor else None]
+        return min((step for step in first_steps if step is not None), default=None)
 
     @property
     def identical(self) -> bool:
-        """Whether nothing differs that both runs recorded, and they recorded the same steps; of a run that was cut
-        short, those that both have."""
+        """Check whether nothing differs that both runs recorded, and they recorded the same steps; for a run that was
+        cut short, those that both have."""
         return (
             not self.whole_batch
             and (self.steps_a == self.steps_b or bool(self.cut_short))
@@ -78,10 +78,10 @@ class RunComparison:
         )
 
     def to_json(self) -> dict[str, object]:
-        """What it says, as plain values."""
+        """The comparison as plain values."""
         content = asdict(self) | {"identical": self.identical}
         seldom = ("whole_batch", "cut_short")
-        return {key: one for key, one in content.items() if one or key not in seldom}
+        return {key: value for key, value in content.items() if value or key not in seldom}
 
 
 def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
@@ -134,20 +134,20 @@ def _why_empty(run: RecordedRun) -> str:
 
 
 def _losses(run: RecordedRun) -> tuple[list[int], list[float | None]]:
-    return [one.step for one in run.journal.steps], [one.loss for one in run.journal.steps]
+    return [record.step for record in run.journal.steps], [record.loss for record in run.journal.steps]
 
 
 def _first_tensor(a: RecordedRun, b: RecordedRun) -> tuple[TensorDifference | None, int]:
-    """The first differing tensor, and how many steps both have digests of."""
-    others = dict(b.journal.digests())
+    """The first differing tensor, and the number of steps of which both have digests."""
+    steps_of_b = dict(b.journal.digests())
     first, compared = None, 0
-    for step, ours in a.journal.digests():
-        theirs = others.get(step)
-        if theirs is None:
+    for step, digests_a in a.journal.digests():
+        digests_b = steps_of_b.get(step)
+        if digests_b is None:
             continue
         compared += 1
         # A gradient is computed before the value that it changes.
-        groups = (("gradient", ours.gradients, theirs.gradients), ("value", ours.values, theirs.values))
+        groups = (("gradient", digests_a.gradients, digests_b.gradients), ("value", digests_a.values, digests_b.values))
         for what, left, right in groups if first is None else ():
             names = (name for name in left if name in right and bits(left[name]) != bits(right[name]))
             name = next(names, None)

@@ -1,4 +1,4 @@
-"""What two runs were given differently during their steps: random numbers, batches, hyper-parameters."""
+"""Differences in what two runs were given during their steps: random numbers, batches, hyper-parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..runs.recorded_run import RecordedRun
 from .recorded_drift import GENERATORS, common_steps, generator_differences
 
 KINDS = ("script", "arguments", "autocast", "initial", "hyper-parameter", "generator", "batch", "steps")
-"""In the order in which, at one step, a cause comes before its consequence."""
+"""The order in which, at one step, a cause comes before its consequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class SetupDifference:
 
     @property
     def counts(self) -> bool:
-        """Whether it alone makes the runs incomparable."""
+        """Check whether it alone makes the runs incomparable."""
         return not self.follows and not self.harmless
 
 
-# What the steps of two runs were given: random numbers and batches.
+# The inputs of the steps of two runs: random numbers and batches.
 #
 # Only the first call of a root module in a step brings data from outside: a later one may be fed with what an
 # earlier one computed. And an argument of the first call may come from the model as well, as a hidden state
@@ -51,51 +51,53 @@ FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
     """The first difference of each random generator."""
-    found = []
-    for one in generator_differences(a, b):
-        called = GENERATORS.get(one.generator, (f"the generator of {one.generator}", ""))[0]
-        text = f"{called} is at another state before step {one.step}"
-        if one.drawn is not None:
-            text = f"the modes draw different random numbers in step {one.drawn} ({text})"
-        harmless = "" if one.used else "unused"
-        found.append(SetupDifference("generator", one.step, one.generator, text, harmless=harmless))
-    return found
+    setup = []
+    for difference in generator_differences(a, b):
+        called = GENERATORS.get(difference.generator, (f"the generator of {difference.generator}", ""))[0]
+        text = f"{called} is at another state before step {difference.step}"
+        if difference.drawn is not None:
+            text = f"the modes draw different random numbers in step {difference.drawn} ({text})"
+        harmless = "" if difference.used else "unused"
+        setup.append(SetupDifference("generator", difference.step, difference.generator, text, harmless=harmless))
+    return setup
 
 
 def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[int]:
     """The arguments of the models that the training makes itself (a memory, a prediction), by their places.
 
-    They are told by an intervention: where a training was begun in another state, what comes from outside is what it
-    was, and what descends from the training is not.
+    An intervention shows them: where a training was begun in another state, what comes from outside is what it was, and
+    what descends from the training is not.
     """
-    found = set[int]()
+    places = set[int]()
     if forced is None:
-        return found
+        return places
     records = {record.step: record for record in free.journal.steps}
-    given = {
+    hashes = {
         (int(event["step"]), int(place)): str(hash_)
         for event in forced.journal.events("given")
         for place, hash_ in event["arguments"]
     }
-    replaced = {step for step, _ in given}
+    replaced = {step for step, _ in hashes}
     for record in forced.journal.steps:
         if record.step not in replaced and record.step in records:
-            given |= {(record.step, place): one[2] for place, one in enumerate(next(iter(record.batches or ()), ()))}
-    for (step, place), hash_ in given.items():
+            hashes |= {
+                (record.step, place): argument[2] for place, argument in enumerate(next(iter(record.batches or ()), ()))
+            }
+    for (step, place), hash_ in hashes.items():
         own = next(iter(records[step].batches or ()), ()) if step in records else ()
         if place < len(own) and hash_ and own[place][2] and hash_ != own[place][2]:
-            found.add(place)
-    return found
+            places.add(place)
+    return places
 
 
 ROUNDED = 64.0
-"""So many roundings of its dtype, by its norm, may a batch that a mode computes itself be from the reference's: it is
-the same after some ops, and computed by other kernels."""
+"""The number of roundings of its dtype, by its norm, by which a batch that a mode computes itself may differ from the
+reference's: it is the same after some ops, and computed by other kernels."""
 
 
 def rounded_arguments(forced: RecordedRun | None) -> set[int]:
-    """The arguments of the models that a mode computes within its step, where it comes from the reference's state, as
-    the reference has them but for rounding, by their places: noise that is mixed into a batch on the device."""
+    """The places of the models' arguments that a mode computes within a step begun in the reference's state, and that
+    equal the reference's but for rounding: noise that is mixed into a batch on the device."""
     largest: dict[int, float] = {}
     for event in () if forced is None else forced.journal.events("own-batch"):
         for place, apart in event["arguments"]:
@@ -110,38 +112,39 @@ def batch_setup(
     from_the_model: Collection[int] = (),
     rounded: Collection[int] = (),
 ) -> list[SetupDifference]:
-    """The first batch that differs, and the first that differs though it does not come from the model, and by more than
-    rounding.
+    """Return the first batch that differs, and the first that differs though it does not come from the model, and by
+    more than rounding.
 
-    `drifting_from` is the first step that computed something else, `rounded` are arguments that do so by no more.
+    `drifting_from` is the first step that computed something else, `rounded` are arguments that differ by rounding
+    only.
     """
     equal_after_drift: set[int] = set()
     follows = by_rounding = None
-    for ours, theirs in common_steps(a.journal, b.journal):
+    for record_a, record_b in common_steps(a.journal, b.journal):
         # after the training has come apart an argument may come from the model: equal once more, it is data
-        late = drifting_from is not None and ours.step > drifting_from
-        compared = list(compared_arguments(ours, theirs))
+        late = drifting_from is not None and record_a.step > drifting_from
+        compared = list(compared_arguments(record_a, record_b))
         if any(place < 0 for place, *_ in compared):
-            counts = f"{len(ours.batches[0])} against {len(theirs.batches[0])} tensors"
-            text = f"the batch of step {ours.step} differs: {counts}"
-            shapes = SetupDifference("batch", ours.step, "arguments", text)
+            counts = f"{len(record_a.batches[0])} against {len(record_b.batches[0])} tensors"
+            text = f"the batch of step {record_a.step} differs: {counts}"
+            shapes = SetupDifference("batch", record_a.step, "arguments", text)
             return [*([follows] if follows else []), shapes]
         for place, left, equal in compared:
             if equal and late:
                 equal_after_drift.add(place)
             elif not equal and place in rounded:
-                by_rounding = by_rounding or replace(_differing(ours.step, place, left), harmless="rounding")
+                by_rounding = by_rounding or replace(_differing(record_a.step, place, left), harmless="rounding")
             elif not equal and place not in from_the_model and (not late or place in equal_after_drift):
-                return [*([follows] if follows else []), _differing(ours.step, place, left)]
+                return [*([follows] if follows else []), _differing(record_a.step, place, left)]
             elif not equal and follows is None:
-                follows = _differing(ours.step, place, left, follows=True)
-    return [one for one in (follows, by_rounding) if one is not None]
+                follows = _differing(record_a.step, place, left, follows=True)
+    return [difference for difference in (follows, by_rounding) if difference is not None]
 
 
 def compared_arguments(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:
-    """Each argument of the first call by its place, and whether both sides' are equal; place -1 for other counts.
+    """Yield each argument of the first call by its place, and whether both sides' are equal; place -1 for other counts.
 
-    What was not read on one side is left out, and numbers that the modes keep in different precisions.
+    Arguments that one side did not read are left out, and so are numbers that the modes keep in different precisions.
     """
     if not a.batches or not b.batches:
         return
@@ -181,23 +184,23 @@ def hyper_differences(a: RecordedRun, b: RecordedRun, drifting_from: int | None)
     left, right = a.journal.hyper(), b.journal.hyper()
     if not left or not right:
         return []
-    found: dict[str, SetupDifference] = {}
+    first_by_name: dict[str, SetupDifference] = {}
     # What a schedule does after one of the runs has ended is no difference.
-    reached = min(max((one.step for one in run.journal.steps), default=0) for run in (a, b))
+    reached = min(max((record.step for record in run.journal.steps), default=0) for run in (a, b))
     for step in sorted({step for step, _ in (*left, *right) if step <= reached}):
-        ours, theirs = _at(left, step), _at(right, step)
-        if ours is None or theirs is None:
+        optimizers_a, optimizers_b = _at(left, step), _at(right, step)
+        if optimizers_a is None or optimizers_b is None:
             continue
         late = drifting_from is not None and step > drifting_from
-        for one in _differences(step, ours, theirs, late):
-            found.setdefault(one.name, one)
-    return list(found.values())
+        for difference in _differences(step, optimizers_a, optimizers_b, late):
+            first_by_name.setdefault(difference.name, difference)
+    return list(first_by_name.values())
 
 
 def _at(changes: Sequence[tuple[int, Any]], step: int) -> Optimizers | None:
-    """What was in force in a step; None before the first optimizer stepped."""
-    known: list[Optimizers] = [optimizers for since, optimizers in changes if since <= step]
-    return known[-1] if known else None
+    """The optimizers in force in a step; None before the first optimizer stepped."""
+    in_force: list[Optimizers] = [optimizers for since, optimizers in changes if since <= step]
+    return in_force[-1] if in_force else None
 
 
 def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterator[SetupDifference]:
@@ -211,26 +214,27 @@ def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterato
         if len(left["groups"]) != len(right["groups"]):
             counts = f"{len(left['groups'])} against {len(right['groups'])} groups"
             yield _said(step, "groups", f"{counts} ({left['class']}, from step {step})")
-        for number, (ours, theirs) in enumerate(zip(left["groups"], right["groups"], strict=False)):
+        for number, (group_a, group_b) in enumerate(zip(left["groups"], right["groups"], strict=False)):
             place = f"({left['class']}, group {number}, from step {step})"
             # A key that one side lacks says nothing: other versions of torch know other keys.
-            for key in ours:
-                if key in IMPLEMENTATION or key not in theirs or _same(ours[key], theirs[key]):
+            for key in group_a:
+                if key in IMPLEMENTATION or key not in group_b or _same(group_a[key], group_b[key]):
                     continue
                 if key == "params":
-                    yield _said(step, key, f"other parameters: {_other_parameters(ours[key], theirs[key])} {place}")
+                    yield _said(step, key, f"other parameters: {_other_parameters(group_a[key], group_b[key])} {place}")
                     continue
-                size = _relative(ours[key], theirs[key])
-                text = f"{key} {_shown(ours[key])} against {_shown(theirs[key])} {place}"
+                size = _relative(group_a[key], group_b[key])
+                text = f"{key} {_shown(group_a[key])} against {_shown(group_b[key])} {place}"
                 follows = late and size is not None and size < DRIFTING
                 yield SetupDifference("hyper-parameter", step, key, text, size, follows=follows)
 
 
 def _other_parameters(a: Sequence[str], b: Sequence[str]) -> str:
-    """Where the counts are equal, the first names that only one side has."""
+    """Describe the difference of two lists of names; where the counts are equal, by the first names that only one side
+    has."""
     if len(a) != len(b):
         return f"{len(a)} against {len(b)}"
-    only = [[name for name in here if name not in there] for here, there in ((a, b), (b, a))]
+    only = [[name for name in side if name not in opposite] for side, opposite in ((a, b), (b, a))]
     if not (only[0] and only[1]):
         return f"the same {len(a)} in another order"
     shown = [", ".join(f"`{name}`" for name in names[:2]) + (", ..." if len(names) > 2 else "") for names in only]
@@ -250,7 +254,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def _relative(a: Any, b: Any) -> float | None:
     """|a - b| / max(|a|, |b|); None for what is no number."""
-    if any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in (a, b)):
+    if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in (a, b)):
         return None
     x, y = float(a), float(b)
     if x == y or (math.isnan(x) and math.isnan(y)):

@@ -1,5 +1,5 @@
-"""All that two runs were given differently, initial values first: why they need not agree however well both
-compute."""
+"""All differences in what two runs were given, initial values first: the reasons why they need not agree however well
+both compute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDING_ULP = 4
 """Initial values that are at most so many ULP apart are the same up to rounding."""
 
 ROUNDING_RELATIVE = 1e-6
-"""So are tensors whose relative L2 distance is no more than this: 17 units of float32 rounding."""
+"""Tensors whose relative L2 distance is at most this are the same up to rounding: 17 units of float32 rounding."""
 
 MOST_NAMED = 3
 """Tensors that are named one by one; more are one difference."""
@@ -44,26 +44,26 @@ class _Other:
 def initial_differences(
     a: RecordedRun, b: RecordedRun, state_a: TensorFile | None, state_b: TensorFile | None
 ) -> list[SetupDifference]:
-    """What differs before step 0; distances come from the states of step 0 where both are given."""
+    """Return the differences before step 0; distances come from the states of step 0 where both are given."""
     left, right = a.journal.initial(), b.journal.initial()
     if not left or not right:
         return []
-    found = []
-    for here, there, side in ((left, right, b), (right, left, a)):
-        lacking = [name for name in here if name not in there]
+    setup = []
+    for tensors, counterparts, side in ((left, right, b), (right, left, a)):
+        lacking = [name for name in tensors if name not in counterparts]
         if lacking:
             quoted = [f"`{name}`" for name in lacking[:MOST_NAMED]]
             more = len(lacking) - len(quoted)
             listed = ", ".join(quoted) + (f" and {more} more tensor{'s' if more > 1 else ''}" if more else "")
             text = f"{listed} {'is' if len(lacking) == 1 else 'are'} missing in {side.manifest.label}"
-            found.append(SetupDifference("initial", 0, lacking[0], text))
+            setup.append(SetupDifference("initial", 0, lacking[0], text))
     states = (state_a, state_b) if _of_the_beginning(state_a) and _of_the_beginning(state_b) else (None, None)
     others = [
-        other for name in left if name in right and (other := _other(left[name], right[name], *states)) is not None
+        unlike for name in left if name in right and (unlike := _other(left[name], right[name], *states)) is not None
     ]
-    found += _grouped([one for one in others if not one.rounding], "")
-    found += _grouped([one for one in others if one.rounding], "rounding")
-    return found
+    setup += _grouped([tensor for tensor in others if not tensor.rounding], "")
+    setup += _grouped([tensor for tensor in others if tensor.rounding], "rounding")
+    return setup
 
 
 def _of_the_beginning(state: TensorFile | None) -> bool:
@@ -71,7 +71,7 @@ def _of_the_beginning(state: TensorFile | None) -> bool:
 
 
 def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state_b: TensorFile | None) -> _Other | None:
-    """How two tensors of one name differ; None when they do not, or when nobody can tell."""
+    """Say how two tensors of one name differ; None when they do not, or when that is unknown."""
     if a.shape != b.shape:
         return _Other(a.name, f"is of shape {list(a.shape)} against {list(b.shape)}", None, False)
     if not a.digest.readable or not b.digest.readable:
@@ -81,12 +81,12 @@ def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state
     key = f"{a.kind} {a.name}"
     left = state_a.tensors.get(key) if state_a else None
     right = state_b.tensors.get(key) if state_b else None
-    tolerance = max(ROUNDING_RELATIVE, 4 * max(UNIT_ROUNDOFF.get(one.dtype, 0.0) for one in (a, b)))
+    tolerance = max(ROUNDING_RELATIVE, 4 * max(UNIT_ROUNDOFF.get(tensor.dtype, 0.0) for tensor in (a, b)))
     if left is None or right is None or left.shape != right.shape:
         # By statistics: all of them within rounding are rounding, though a permutation would look the same
         if a.dtype != b.dtype and _close(a.digest, b.digest, 0.0):
             return None
-        floating = all(one.dtype.startswith(("float", "bfloat", "complex")) for one in (a, b))
+        floating = all(tensor.dtype.startswith(("float", "bfloat", "complex")) for tensor in (a, b))
         text = f"starts from other values (norm {a.digest.l2:.4g} against {b.digest.l2:.4g})"
         return _Other(a.name, text, None, floating and _close(a.digest, b.digest, tolerance))
     if not (is_floating(left) and is_floating(right)):
@@ -114,10 +114,10 @@ def _close(a: Digest, b: Digest, tolerance: float) -> bool:
 def _grouped(others: Sequence[_Other], harmless: str) -> list[SetupDifference]:
     if len(others) <= MOST_NAMED:
         return [
-            SetupDifference("initial", 0, one.name, f"`{one.name}` {one.text}", one.size, harmless=harmless)
-            for one in others
+            SetupDifference("initial", 0, item.name, f"`{item.name}` {item.text}", item.size, harmless=harmless)
+            for item in others
         ]
-    worst = max(others, key=lambda one: -1.0 if one.size is None else one.size)
+    worst = max(others, key=lambda item: -1.0 if item.size is None else item.size)
     more = f"`{worst.name}` {worst.text}, and so do {len(others) - 1} more tensors"
     return [SetupDifference("initial", 0, worst.name, more, worst.size, harmless=harmless)]
 
@@ -126,7 +126,8 @@ WITHOUT_NUMBERS = frozenset({"DEVICE", "TORCHINDUCTOR_CACHE_DIR"})
 """Variables that are numdrift's own, by the mode, and that torch sets itself where it compiles."""
 
 OF_PROCESS = ("TORCHELASTIC_", "LTC_SAVE_TENSORS")
-"""How variables begin that say how ranks were started, or where lazy graphs are written, which changes no number."""
+"""The beginnings of variables that say how ranks were started, or where lazy graphs are written, which changes no
+number."""
 
 
 def setup_differences(
@@ -139,58 +140,58 @@ def setup_differences(
 ) -> list[SetupDifference]:
     """Compare what went into two runs, the first occurrence of each kind and name, a cause before its consequence.
 
-    `state_a` and `state_b` are the states that step 0 began with; without them distances between initial
-    values are told by their digests. The arguments `from_the_model` are known to be made by the training itself, those
-    `rounded` to be computed by the mode as the reference has them but for rounding.
+    `state_a` and `state_b` are the states that step 0 began with; without them the digests give the distances between
+    initial values. The arguments `from_the_model` are known to be made by the training itself, and the mode computes
+    those `rounded` as the reference has them but for rounding.
     """
     drifting_from = first_computed_difference(a, b)
-    found, left, right = [], a.manifest, b.manifest
+    setup, left, right = [], a.manifest, b.manifest
     if left.script_sha256 != right.script_sha256:
         text = f"the runs are of different scripts: {left.reproducer} and {right.reproducer}"
-        found.append(SetupDifference("script", 0, "script", text))
+        setup.append(SetupDifference("script", 0, "script", text))
     if list(left.arguments) != list(right.arguments):
-        given = [" ".join(one.arguments) or "(none)" for one in (left, right)]
-        text = f"the script's arguments are {given[0]} against {given[1]}"
-        found.append(SetupDifference("arguments", 0, "arguments", text))
+        arguments = [" ".join(manifest.arguments) or "(none)" for manifest in (left, right)]
+        text = f"the script's arguments are {arguments[0]} against {arguments[1]}"
+        setup.append(SetupDifference("arguments", 0, "arguments", text))
     # A mode without autocast computes in another precision than one that has it
     without = [
-        any(doubt["text"].startswith(NO_AUTOCAST) for doubt in one.adopted.get("doubts", ())) for one in (left, right)
+        any(doubt["text"].startswith(NO_AUTOCAST) for doubt in side.adopted.get("doubts", ())) for side in (left, right)
     ]
     if without[0] != without[1]:
         lacking = left if without[0] else right
         text = f"autocast does nothing in {lacking.label}, which computes in its parameters' dtype"
-        found.append(SetupDifference("autocast", 0, "autocast", text))
-    found += initial_differences(a, b, state_a, state_b)
-    found += hyper_differences(a, b, drifting_from)
-    found += generator_setup(a, b)
-    found += batch_setup(a, b, drifting_from, from_the_model, rounded)
+        setup.append(SetupDifference("autocast", 0, "autocast", text))
+    setup += initial_differences(a, b, state_a, state_b)
+    setup += hyper_differences(a, b, drifting_from)
+    setup += generator_setup(a, b)
+    setup += batch_setup(a, b, drifting_from, from_the_model, rounded)
     counts = [len(run.journal.steps) for run in (a, b)]
     # A run that failed is shorter for that reason
-    failed = any(one.failed and one.status != "nonfinite" for one in (left, right))
+    failed = any(manifest.failed and manifest.status != "nonfinite" for manifest in (left, right))
     unlike = counts[0] != counts[1] and cut_short(a, b) is None
     if unlike and not (a.journal.damage or b.journal.damage or failed):
-        found.append(SetupDifference("steps", min(counts), "steps", f"{counts[0]} against {counts[1]} steps"))
+        setup.append(SetupDifference("steps", min(counts), "steps", f"{counts[0]} against {counts[1]} steps"))
     # What follows is marked: batches are drawn from generators, and the length comes of everything before.
     linked: list[SetupDifference] = []
-    for one in sorted(found, key=lambda one: (one.step, KINDS.index(one.kind))):
+    for entry in sorted(setup, key=lambda item: (item.step, KINDS.index(item.kind))):
         causes = {cause.kind for cause in linked if cause.counts}
-        follows = "generator" in causes if one.kind == "batch" else one.kind == "steps" and bool(causes)
-        linked.append(replace(one, follows=True) if follows else one)
+        follows = "generator" in causes if entry.kind == "batch" else entry.kind == "steps" and bool(causes)
+        linked.append(replace(entry, follows=True) if follows else entry)
     return linked
 
 
 def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
-    """Facts about the two processes that differ; a mode may state them, so they are no set-up."""
+    """Return the facts about the two processes that differ; a mode may state them, so they are no set-up."""
     left, right = a.manifest.environment, b.manifest.environment
-    found = differences(left, right)
-    variables = [one.get("environment") or {} for one in (left, right)]
+    facts = differences(left, right)
+    variables = [environment.get("environment") or {} for environment in (left, right)]
     for name in sorted((variables[0].keys() | variables[1].keys()) - WITHOUT_NUMBERS):
         if name.startswith(OF_PROCESS):
             continue
-        ours, theirs = (one.get(name) for one in variables)
-        if ours != theirs:
-            found.append(f"{name} {_shown(ours)} against {_shown(theirs)}")
-    return found
+        value_a, value_b = (side.get(name) for side in variables)
+        if value_a != value_b:
+            facts.append(f"{name} {_shown(value_a)} against {_shown(value_b)}")
+    return facts
 
 
 def _shown(value: object) -> str:

@@ -1,17 +1,17 @@
-"""How far rounding alone moves the values of one training step: the unit in which drift is measured.
+"""The rounding noise of a training step: how far rounding alone moves its values, the unit in which drift is measured.
 
 A step is repeated N times on its tape with random rounding after every op (Monte Carlo arithmetic), or by N
 runs that start from a state which is one ULP off. For each value x of the step
 
     rms = sqrt(mean_i ||x_i - x||_2**2)        over the elements that are finite on both sides
 
-and for a tensor of integers, in how many repetitions it differed at all (flips).
+and for a tensor of integers, the number of repetitions in which it differed at all (flips).
 
-A network of ReLUs or maxima jumps where an input passes a kink. Another kernel may pass one that 8
-repetitions do not: its error is some times their noise. So suspicious steps are repeated again with rounding
-16 times as strong (reach, the largest distance); where a value then moves more than three times as far as in
-proportion, the jump is what drift is held against. Measured on a residual network of 16 ReLUs under Inductor:
-4 of 30 steps had such a kink, with drifts of 250 to 2,600 times rms, and the other 26 of 1.3 to 5.5.
+A network of ReLUs or maxima jumps where an input passes a kink. Another kernel may pass one that 8 repetitions do not:
+its error is some times their noise. So suspicious steps are repeated again with rounding 16 times as strong (reach, the
+largest distance). Where a value then moves more than three times as far as in proportion, drift is compared with the
+jump. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with drifts of 250 to
+2,600 times rms, and the other 26 of 1.3 to 5.5.
 
 Sources: D. S. Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997; C. Denis, P. de Oliveira Castro and E.
 Petit, Verificarlo, ARITH 2016 (arXiv 1509.01347).
@@ -36,11 +36,12 @@ from ..runs.step_outcomes import noise_path, read_noise_record
 from .norms import Array, Norm, as_float, difference, is_floating, norm, root_mean_square
 
 JUMP_SHARE = 4.0
-"""Of a jump this part is the yardstick: with the usual threshold of 16 a drift may be 4 jumps, as several may
+"""The share of a jump that is the yardstick: with the usual threshold of 16 a drift may be 4 jumps, as several may
 coincide."""
 
 JUMP = 3.0
-"""So many times farther than in proportion is a jump. Of 16 smooth replays the farthest is 0.7 to 2 times as far."""
+"""The multiple of the proportional distance that makes a jump. Of 16 smooth replays the farthest is 0.7 to 2 times as
+far."""
 
 
 SECOND_MOMENT = re.compile(r"state (?P<parameter>.+)\.[^.]+")
@@ -63,12 +64,13 @@ class TensorNoise:
 
     @property
     def jumps(self) -> bool:
-        """Whether stronger rounding moves the value much farther than in proportion: a discrete choice turns."""
+        """Check whether stronger rounding moves the value much farther than in proportion: a discrete choice turns."""
         return self.reach > JUMP * self.strength * self.rms
 
     @property
     def size(self) -> float:
-        """What a drift is held against: rms, or a part of the jump where a discrete choice hangs on rounding."""
+        """The size with which a drift is compared: rms, or a part of the jump where a discrete choice depends on
+        rounding."""
         return self.reach / JUMP_SHARE if self.jumps else self.rms
 
     @property
@@ -102,15 +104,15 @@ class Noise:
     def at(self, step: int, outcome: TensorFile) -> Noise:
         """The noise of another step that gave `outcome`, if each value's relative noise were the one of this step.
 
-        Of a value that is zero here the noise is taken as it is.
+        Where a value is zero here, its noise is taken as it is.
         """
         moved = {}
         for name, noise in self.tensors.items():
             if name in outcome.tensors and is_floating(outcome.tensors[name]):
-                there = norm(outcome.tensors[name])
+                scale = norm(outcome.tensors[name])
                 # in proportion: a value twice as large is rounded by twice as much
-                rms = noise.rms if noise.relative is None else _times(noise.relative, there)
-                moved[name] = TensorNoise(rms, there.value, noise.flips)
+                rms = noise.rms if noise.relative is None else _times(noise.relative, scale)
+                moved[name] = TensorNoise(rms, scale.value, noise.flips)
             elif name in outcome.tensors:
                 moved[name] = noise
         return replace(self, step=step, tensors=moved, taped=False, edge_replays=0)
@@ -124,15 +126,16 @@ class Noise:
         if name in self.tensors:
             return self.tensors[name]
         kind = name.split(" ", 1)[0]
-        known = [
+        relatives = [
             noise.relative
-            for other, noise in self.tensors.items()
-            if other.split(" ", 1)[0] == kind and noise.relative is not None
+            for measured_name, noise in self.tensors.items()
+            if measured_name.split(" ", 1)[0] == kind and noise.relative is not None
         ]
-        return TensorNoise(statistics.median(known), 1.0) if known else None
+        return TensorNoise(statistics.median(relatives), 1.0) if relatives else None
 
     def of_gradient(self, state: str, z: float) -> float:
-        """How much coarser a gradient is rounded, where its square in an optimizer's second moment is z noises away.
+        """Return how much coarser a gradient is rounded, where its square in an optimizer's second moment is z noises
+        away.
 
         A gradient g with the noise n that is moved by k n moves its square by 2 g k n + (k n)**2, and rounding alone
         moves that by 2 g n + n**2. With r = g / n
@@ -145,12 +148,12 @@ class Noise:
         `state` is the name of a value that is nowhere negative, as `state net.weight.exp_avg_sq`; of one that is no
         state, and of a gradient whose noise is not known, z itself.
         """
-        found = SECOND_MOMENT.fullmatch(state)
-        of = f" {found['parameter']}" if found else ""
+        state_name = SECOND_MOMENT.fullmatch(state)
+        of = f" {state_name['parameter']}" if state_name else ""
         gradients = [
-            one for name, one in self.tensors.items() if of and name.startswith("gradient ") and name.endswith(of)
+            noise for name, noise in self.tensors.items() if of and name.startswith("gradient ") and name.endswith(of)
         ]
-        ratios = [one.norm / one.rms for one in gradients if one.rms]
+        ratios = [noise.norm / noise.rms for noise in gradients if noise.rms]
         if not ratios or len(ratios) < len(gradients) or not 1 < z < math.inf:
             return z
         r = max(ratios)
@@ -159,12 +162,12 @@ class Noise:
 
     @classmethod
     def from_runs(cls, step: int, reference: TensorFile, perturbed: Sequence[TensorFile]) -> Noise:
-        """The noise that repetitions of the reference's step show, which began one ULP off.
+        """Measure the noise by repetitions of the reference's step that began one ULP off.
 
         Without repetitions nothing is measured: a score then knows the rounding of the values themselves only.
         """
         tensors = {
-            name: _measured(value, [one.tensors[name] for one in perturbed if name in one.tensors])
+            name: _measured(value, [file.tensors[name] for file in perturbed if name in file.tensors])
             for name, value in reference.tensors.items()
         }
         return cls(step, len(perturbed), tensors if perturbed else {}, taped=False)
@@ -180,9 +183,9 @@ def read_noise(run: Path, step: int) -> Noise | None:
         strength = _size((record.get("edge") or {}).get("strength", 16.0))
         tensors = {
             str(name): TensorNoise(
-                _size(one["rms"]), _size(one["norm"]), int(one["flips"]), _size(one.get("reach", 0.0)), strength
+                _size(row["rms"]), _size(row["norm"]), int(row["flips"]), _size(row.get("reach", 0.0)), strength
             )
-            for name, one in record["tensors"].items()
+            for name, row in record["tensors"].items()
         }
         equal, reason = record["equal"], record.get("reason")
         if not isinstance(equal, bool):
@@ -212,8 +215,8 @@ def _times(factor: float, by: Norm) -> float:
 
 
 def _measured(value: Array, others: Sequence[Array]) -> TensorNoise:
-    others = [other for other in others if other.shape == value.shape]
+    others = [repetition for repetition in others if repetition.shape == value.shape]
     if not is_floating(value):  # integers have no size of an error, only whether they differ at all
-        return TensorNoise(0.0, 0.0, sum(not np.array_equal(value, other) for other in others))
-    moved = root_mean_square(difference(value, other).distance for other in others)
+        return TensorNoise(0.0, 0.0, sum(not np.array_equal(value, repetition) for repetition in others))
+    moved = root_mean_square(difference(value, repetition).distance for repetition in others)
     return TensorNoise(moved.value, norm(value).value)

@@ -34,7 +34,7 @@ from .norms import Array, Norm, as_float, difference, is_floating
 from .step_noise import Noise
 
 TINY = 1e-43
-"""Below the smallest normal float32 by five digits, so that zero over zero has a value."""
+"""A number five digits below the smallest normal float32, so that zero over zero has a value."""
 
 UNIT_ROUNDOFF = {
     "float64": 2.0**-53, "complex128": 2.0**-53,
@@ -49,7 +49,7 @@ UNIT_ROUNDOFF = {
 EDGE = "a discrete choice hangs on rounding"
 
 KINDS = ("loss", "gradient", "parameter", "buffer", "state")
-"""Of equally bad values the one that comes first in a step is named first."""
+"""The order in which equally bad values are named: the one that comes first in a step is named first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +74,20 @@ class StepScore:
 
     @property
     def on_edge(self) -> bool:
-        """Whether a value that differs is one that stronger rounding makes jump."""
-        return any(one.why == EDGE and one.score for one in self.tensors)
+        """Check whether a value that differs is one that stronger rounding makes jump."""
+        return any(tensor.why == EDGE and tensor.score for tensor in self.tensors)
 
     @property
     def why(self) -> str:
-        """What explains the score of the worst value, when it is no distance."""
-        return next((one.why for one in self.tensors if one.name == self.tensor), "")
+        """The explanation of the score of the worst value, when it is no distance."""
+        return next((tensor.why for tensor in self.tensors if tensor.name == self.tensor), "")
 
 
 def score_step(a: TensorFile, b: TensorFile, noise: Noise) -> StepScore:
-    """Score what mode B made of a step against what the reference A made of it."""
+    """Score the results of a step in mode B against those of the reference A."""
     names = [*a.tensors, *(name for name in b.tensors if name not in a.tensors)]
     scores = sorted((_score(name, a, b, noise) for name in names), key=_rank)
-    floating = [one for one in scores if not one.discrete]
+    floating = [tensor for tensor in scores if not tensor.discrete]
     worst = floating[0] if floating and floating[0].score > 0 else None
     return StepScore(
         step=noise.step,
@@ -95,7 +95,7 @@ def score_step(a: TensorFile, b: TensorFile, noise: Noise) -> StepScore:
         tensor=worst.name if worst else "",
         taped=noise.taped and noise.measured,
         tensors=tuple(scores),
-        discrete=tuple(one.name for one in scores if one.discrete and one.score > 0),
+        discrete=tuple(tensor.name for tensor in scores if tensor.discrete and tensor.score > 0),
         replays=noise.replays if noise.measured else 0,
         looked_closer=noise.edge_replays > 0,
     )
@@ -107,13 +107,13 @@ def unit_roundoff(name: str, a: TensorFile, b: TensorFile) -> float:
 
 
 def _unit(name: str, file: TensorFile) -> float:
-    known = UNIT_ROUNDOFF.get(file.dtypes.get(name, ""))
-    return float(np.finfo(file.tensors[name].dtype).eps) / 2 if known is None else known
+    unit = UNIT_ROUNDOFF.get(file.dtypes.get(name, ""))
+    return float(np.finfo(file.tensors[name].dtype).eps) / 2 if unit is None else unit
 
 
-def _rank(one: TensorScore) -> tuple[bool, float, int]:
-    kind = one.name.split(" ", 1)[0]
-    return one.discrete, -one.score, KINDS.index(kind) if kind in KINDS else len(KINDS)
+def _rank(tensor: TensorScore) -> tuple[bool, float, int]:
+    kind = tensor.name.split(" ", 1)[0]
+    return tensor.discrete, -tensor.score, KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
 def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore:
@@ -127,9 +127,9 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
         return _apart(name, f"shape {list(left.shape)} against {list(right.shape)}")
     if is_floating(left) != is_floating(right):
         return _apart(name, f"{left.dtype} against {right.dtype}")
-    known = noise.of(name)
+    its_noise = noise.of(name)
     if not is_floating(left):
-        flips = known.flips if known else 0
+        flips = its_noise.flips if its_noise else 0
         differing = int(np.count_nonzero(left != right))
         if not differing:
             return TensorScore(name, 0.0, 0.0, float(left.size), float(flips), discrete=True)
@@ -142,7 +142,7 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
     unit = unit_roundoff(name, a, b)
     # The noise of a value that was not measured is that of a value of norm 1, so it grows with the norm.
     own = name in noise.tensors
-    rms = 0.0 if known is None else known.size if own else as_float(Fraction(known.rms) * apart.norm.exact)
+    rms = 0.0 if its_noise is None else its_noise.size if own else as_float(Fraction(its_noise.rms) * apart.norm.exact)
     if not apart.same_places:
         why = "not finite at other places"
         return TensorScore(name, math.inf, math.inf, apart.norm.value, rms, why)
@@ -150,7 +150,7 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
     if score > 1 and own and name.startswith("state ") and _is_nowhere_negative(left) and _is_nowhere_negative(right):
         score = noise.of_gradient(name, score)
     why = "" if own else "its own noise is not known"
-    if own and known is not None and known.jumps:
+    if own and its_noise is not None and its_noise.jumps:
         why = EDGE
     return TensorScore(name, score, apart.distance.value, apart.norm.value, rms, why)
 

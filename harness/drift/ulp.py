@@ -61,7 +61,7 @@ def max_ulp(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) -> int:
 def paired_chunks(a: NDArray[Any], b: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Yield both arrays in one order as flat native-endian pieces of at most `CHUNK` elements.
 
-    A piece is valid only until the next one is asked for.
+    A piece is valid only until the next one is requested.
     """
     if a.shape != b.shape:
         raise ValueError(f"shapes differ: {a.shape} and {b.shape}")

@@ -1,10 +1,10 @@
 """The one word for a pair of runs, and the sentence that explains it.
 
-What makes a comparison void comes before what it says:
+A verdict that makes a comparison void comes before those about its result:
 
     failed > nondeterministic > different-setup > nonfinite > identical > beyond-rounding > rounding
 
-A pair that differs and of which no step was scored is undecided: then there is no word, but a reason and a remedy.
+A pair that differs and has no scored step is undecided: then there is no word, but a reason and a remedy.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ REMEDY = "which starts steps of both modes from one state"
 
 @dataclass(frozen=True, slots=True)
 class VerdictEvidence:
-    """What is known of one pair; `a` is the reference's name, `b` that of the other run.
+    """The evidence about one pair; `a` is the reference's name, `b` that of the other run.
 
     `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical` and
     `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from one state;
     `unscored` says why there are none, and `command` makes them; `stateless` says why nothing can make them.
-    `common_steps` is how many steps both have of runs of which one was cut short, else None. `drawing` is what makes
-    the two draw the same random numbers.
+    `common_steps` is the number of steps that both have where one run was cut short, else None. `drawing` says what
+    makes the two draw the same random numbers.
     """
 
     a: str
@@ -70,20 +70,20 @@ def decide(evidence: VerdictEvidence) -> Verdict:
 
 def worst_of(steps: Sequence[StepScore] | Sequence[StepFindings]) -> float:
     """The largest score of some steps, infinite where integers differ that rounding leaves alone; 0 of no step."""
-    return max((math.inf if one.discrete else one.score for one in steps), default=0.0)
+    return max((math.inf if step.discrete else step.score for step in steps), default=0.0)
 
 
 def _void(evidence: VerdictEvidence) -> Verdict | None:
-    """The verdicts that no score takes part in: what comes before makes void what comes after."""
+    """Return a verdict in which no score takes part: one that comes before makes void what comes after."""
     if evidence.failed:
         return Verdict("failed", f"failed: {'; '.join(evidence.failed)}")
-    broken = [one for one in evidence.repetitions if not one.repeatable]
+    broken = [repetition for repetition in evidence.repetitions if not repetition.repeatable]
     if broken:
-        said = "; ".join(f"{one.text} ({one.remedy})" for one in broken)
-        return Verdict("nondeterministic", f"nondeterministic: {said}", step=broken[0].step)
-    causes = [one for one in evidence.setup if one.counts]
+        reasons = "; ".join(f"{repetition.text} ({repetition.remedy})" for repetition in broken)
+        return Verdict("nondeterministic", f"nondeterministic: {reasons}", step=broken[0].step)
+    causes = [difference for difference in evidence.setup if difference.counts]
     if evidence.identical:
-        causes = [one for one in causes if one.kind not in WITHOUT_EFFECT]
+        causes = [difference for difference in causes if difference.kind not in WITHOUT_EFFECT]
     if causes:
         others = len(causes) - 1
         more = f"; and {others} more difference{'s' if others > 1 else ''}" if others else ""
@@ -92,10 +92,10 @@ def _void(evidence: VerdictEvidence) -> Verdict | None:
             text += f"; {evidence.drawing}"
         return Verdict("different-setup", text, step=causes[0].step)
     # A value of one run alone, or the loss of both: what comes after it is no training. A mask of infinities is.
-    found = evidence.nonfinite
-    value = None if found is None else found.only or found.loss
-    if found is not None and value is not None:
-        return Verdict("nonfinite", f"nonfinite: {found.text}", step=value.step)
+    nonfinite = evidence.nonfinite
+    value = None if nonfinite is None else nonfinite.only or nonfinite.loss
+    if nonfinite is not None and value is not None:
+        return Verdict("nonfinite", f"nonfinite: {nonfinite.text}", step=value.step)
     if evidence.identical:
         of = "" if evidence.common_steps is None else f" of their {evidence.common_steps:,} common steps"
         text = f"identical: all that {evidence.a} and {evidence.b} recorded{of} has the same bits"
@@ -130,8 +130,8 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
         if evidence.stateless:
             return _no_word(f"the runs differ{since}, and {evidence.stateless}", first)
         return _no_word(f"the runs differ{since}, and {reason}: run `{evidence.command}`, {REMEDY}", first)
-    # Without measured noise z is an upper bound: below the threshold it clears a step, above it says nothing.
-    doubtful = _worst([one for one in evidence.steps if not one.replays and not one.ill_conditioned])
+    # Without measured noise z is an upper bound: below the threshold it clears a step, above it decides nothing.
+    doubtful = _worst([step for step in evidence.steps if not step.replays and not step.ill_conditioned])
     if doubtful is not None and doubtful.score > evidence.threshold.fault:
         reason = (
             f"step {doubtful.step} drifts by {doubtful.score:.3g} times the rounding of its "
@@ -139,8 +139,10 @@ def _undecided(evidence: VerdictEvidence) -> Verdict | None:
             f"and the rounding noise of {evidence.a} was not measured"
         )
         return _no_word(f"{reason}: run `{evidence.command}`, {REMEDY} and measures the noise", doubtful.step)
-    if worst_of(evidence.steps) == 0.0 and not any(one.kind == "initial" and one.harmless for one in evidence.setup):
-        looked = {one.step for one in evidence.steps}
+    if worst_of(evidence.steps) == 0.0 and not any(
+        difference.kind == "initial" and difference.harmless for difference in evidence.setup
+    ):
+        looked = {step.step for step in evidence.steps}
         remedy = (
             f"look at that step (--steps {first})"
             if first is not None and first not in looked
@@ -177,20 +179,20 @@ def _rounding(evidence: VerdictEvidence) -> Verdict:
 
 
 def _significant(evidence: VerdictEvidence) -> list[StepScore]:
-    """The steps beyond the threshold. Without measured noise only what no rounding explains is, and what comes of
-    ill-conditioned ops is not."""
+    """Return the steps beyond the threshold. Without measured noise only a step that no rounding explains is beyond it,
+    and a step of ill-conditioned ops is not."""
     return [
-        one
-        for one in sorted(evidence.steps, key=lambda one: one.step)
-        if (one.score > evidence.threshold.fault or one.discrete)
-        and (one.replays or math.isinf(one.score))
-        and not one.ill_conditioned
+        step
+        for step in sorted(evidence.steps, key=lambda step: step.step)
+        if (step.score > evidence.threshold.fault or step.discrete)
+        and (step.replays or math.isinf(step.score))
+        and not step.ill_conditioned
     ]
 
 
 def _worst(steps: Sequence[StepScore]) -> StepScore | None:
     """The step with the largest score, the first of equal ones."""
-    return max(sorted(steps, key=lambda one: one.step), key=lambda one: one.score, default=None)
+    return max(sorted(steps, key=lambda step: step.step), key=lambda step: step.score, default=None)
 
 
 def _largest(steps: Sequence[StepScore], worst: StepScore) -> str:
@@ -201,15 +203,17 @@ def _largest(steps: Sequence[StepScore], worst: StepScore) -> str:
 
 
 def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:
-    """What else somebody should know who reads the word."""
-    causes = [] if verdict.word == "different-setup" else [one for one in evidence.setup if one.counts]
-    notes = [one.text for one in causes]
-    notes += [f"{one.text} (rounding)" for one in evidence.setup if one.harmless == "rounding"]
-    notes += [f"{one.text}; nothing is drawn from it afterwards" for one in evidence.setup if one.harmless == "unused"]
+    """Return what else a reader of the word should know."""
+    causes = [] if verdict.word == "different-setup" else [item for item in evidence.setup if item.counts]
+    notes = [item.text for item in causes]
+    notes += [f"{item.text} (rounding)" for item in evidence.setup if item.harmless == "rounding"]
+    notes += [
+        f"{item.text}; nothing is drawn from it afterwards" for item in evidence.setup if item.harmless == "unused"
+    ]
     if evidence.nonfinite is not None and verdict.word != "nonfinite":
         notes.append(evidence.nonfinite.text)
     significant = _significant(evidence)
-    if significant and not any(one.taped for one in significant):
+    if significant and not any(step.taped for step in significant):
         notes.append("the noise of the steps beyond the threshold was not measured on tapes of theirs")
     decided = verdict.word in ("rounding", "beyond-rounding", None)
     if decided and evidence.steps and not evidence.threshold.calibrated:

@@ -1,7 +1,7 @@
-"""What the ranks of a run recorded of a step, added up to the tensors that they are parts of.
+"""The tensors of a step, added up from the parts that the ranks of a run recorded.
 
-Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. Of copies
-one counts. No hash is made of several: equal bits can be told of parts only.
+Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. Of several copies one
+counts. No hash is made of several parts: only parts can be said to have equal bits.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ What = Literal["gradient", "value"]
 
 @dataclass(frozen=True, slots=True)
 class WholeDigest:
-    """A tensor as its parts tell of it: statistics of the finite elements, None where they do not add up (a
-    sum that is spread over ranks), and its sketch, None where none was recorded."""
+    """A tensor as its parts describe it: statistics of the finite elements, None where they do not add up (a sum that
+    is spread over ranks), and its sketch, None where none was recorded."""
 
     numel: int
     nan: int | None
@@ -40,47 +40,47 @@ WholeStep = Mapping[tuple[What, str], WholeDigest]
 
 
 def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]:
-    """The tensors of each step of which every rank has digests, gradients first."""
+    """Yield the tensors of each step of which every rank has digests, gradients first."""
     entries = [entries_of(run) for run in ranks]
-    # The gradients that are placed otherwise than their parameters
+    # The gradients that are placed in another way than their parameters
     spread = [{event["tensor"] for event in run.journal.events("gradient-shard")} for run in ranks]
     digests = [dict(run.journal.digests()) for run in ranks]
     sketches = [dict(sketches_of(run)) for run in ranks]
-    for step in sorted(set.intersection(*(set(one) for one in digests))):
-        found: dict[tuple[What, str], WholeDigest] = {}
-        of_step = [one[step] for one in digests]
-        beside = [one.get(step) for one in sketches]
+    for step in sorted(set.intersection(*(set(of_rank) for of_rank in digests))):
+        wholes: dict[tuple[What, str], WholeDigest] = {}
+        of_step = [of_rank[step] for of_rank in digests]
+        beside = [of_rank.get(step) for of_rank in sketches]
         for what in ("gradient", "value"):
             for name in _group(of_step[0], what):
-                parts = [_group(one, what).get(name) for one in of_step]
+                parts = [_group(rank_digests, what).get(name) for rank_digests in of_step]
                 shards = [_shard(entries[rank], spread[rank], what, name) for rank in range(len(ranks))]
-                readable = [one for one in parts if one is not None and one.readable]
+                readable = [part for part in parts if part is not None and part.readable]
                 if len(readable) < len(parts):
                     continue
                 whole = _whole(readable, shards, _sketch(beside, what, name, shards))
                 if whole is not None:
-                    found[what, name] = whole
-        yield step, found
+                    wholes[what, name] = whole
+        yield step, wholes
 
 
 def whole_values(ranks: Sequence[RecordedRun], step: int) -> tuple[dict[str, Array], dict[str, list[Shard | None]]]:
-    """The kept values of a step put together from the ranks' parts, and where each rank's part lies.
+    """Put the kept values of a step together from the ranks' parts; return them and the place of each rank's part.
 
-    Left out is what cannot be put together. Raises KeyError where a rank has not kept the step.
+    Values that cannot be put together are left out. Raises KeyError where a rank has not kept the step.
     """
     values = [run.journal.values(step) for run in ranks]
     entries = [entries_of(run) for run in ranks]
     wholes, places = {}, {}
     for name, first in values[0].items():
-        shards = [one[name].shard if name in one else None for one in entries]
-        if any(name not in one for one in values) or not all(_is_block(shard) for shard in shards):
+        shards = [of_rank[name].shard if name in of_rank else None for of_rank in entries]
+        if any(name not in of_rank for of_rank in values) or not all(_is_block(shard) for shard in shards):
             continue
         places[name] = shards
         if shards[0] is None:
             wholes[name] = first
             continue
         whole = np.zeros(shards[0].whole, first.dtype)
-        for part, shard in zip((one[name] for one in values), shards, strict=True):
+        for part, shard in zip((of_rank[name] for of_rank in values), shards, strict=True):
             if shard is not None:
                 whole[block_of(shard, part.shape)] = part
         wholes[name] = whole
@@ -88,7 +88,7 @@ def whole_values(ranks: Sequence[RecordedRun], step: int) -> tuple[dict[str, Arr
 
 
 def block_of(shard: Shard, shape: Sequence[int]) -> tuple[slice, ...]:
-    """Where a part of this shape lies in the whole."""
+    """The place of a part of this shape in the whole."""
     assert shard.offset is not None
     return tuple(slice(first, first + size) for first, size in zip(shard.offset, shape, strict=True))
 
@@ -100,8 +100,9 @@ def _is_block(shard: Shard | None) -> bool:
 
 
 def entries_of(run: RecordedRun) -> dict[str, TensorEntry]:
-    """What is recorded of each tensor; a table is written anew when the script adds or drops some, the last counts."""
-    return {one.name: one for table in run.journal.tables.values() for one in table}
+    """The record of each tensor. A table is written anew when the script adds or drops some, and the last one
+    counts."""
+    return {entry.name: entry for table in run.journal.tables.values() for entry in table}
 
 
 def _group(step: StepDigests, what: str) -> Mapping[str, Digest | None]:
@@ -119,7 +120,7 @@ def _shard(
 def _sketch(
     steps: Sequence[StepSketches | None], what: str, name: str, shards: Sequence[Shard | str | None]
 ) -> Sketch | None:
-    found: list[Sketch] = []
+    sketches: list[Sketch] = []
     for rank, step in enumerate(steps):
         if shards[rank] is None and rank:
             continue  # a copy; of a sharded tensor every rank wrote what it adds
@@ -127,8 +128,8 @@ def _sketch(
         sketch = None if group is None else group.get(name)
         if sketch is None:
             return None
-        found.append(sketch)
-    return added(found)
+        sketches.append(sketch)
+    return added(sketches)
 
 
 def _whole(parts: Sequence[Digest], shards: Sequence[Shard | str | None], sketch: Sketch | None) -> WholeDigest | None:
@@ -140,17 +141,17 @@ def _whole(parts: Sequence[Digest], shards: Sequence[Shard | str | None], sketch
         if (rank == 0 if shard is None else isinstance(shard, Shard) and shard.adds)
     ]
     if spread or not counting:
-        shard = next((one for one in shards if isinstance(one, Shard)), None)
+        shard = next((candidate for candidate in shards if isinstance(candidate, Shard)), None)
         numel = math.prod(shard.whole) if shard is not None else parts[0].numel
         return WholeDigest(numel, None, None, None, None, None, sketch)
-    there = [parts[rank] for rank in counting]
-    finite = [one for one in there if not math.isnan(one.minimum)]
+    counted = [parts[rank] for rank in counting]
+    finite = [part for part in counted if not math.isnan(part.minimum)]
     return WholeDigest(
-        sum(one.numel for one in there),
-        sum(one.nan for one in there),
-        sum(one.inf for one in there),
-        min((one.minimum for one in finite), default=None),
-        max((one.maximum for one in finite), default=None),
-        math.hypot(*(one.l2 for one in there)),
+        sum(part.numel for part in counted),
+        sum(part.nan for part in counted),
+        sum(part.inf for part in counted),
+        min((part.minimum for part in finite), default=None),
+        max((part.maximum for part in finite), default=None),
+        math.hypot(*(part.l2 for part in counted)),
         sketch,
     )

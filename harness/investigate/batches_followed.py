@@ -1,5 +1,5 @@
-"""The step in which a batch that differs can be followed to what makes it differ: one that the other mode has begun in
-the reference's state, and of which both have, or can be had, a tape."""
+"""The step in which a differing batch is followed to its origin: the other mode has begun it in the reference's state,
+and both modes have a tape of it or can record one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from .evidence import PairEvidence
 def batch_step(evidence: PairEvidence) -> int | None:
     """The step to look into, None where no batch differs in a step that began in one state.
 
-    The tape of step 0 begins when the first model is called: what was made before lies on none, so another step is
-    better. One that both have a tape of takes no further training.
+    The tape of step 0 begins when the first model is called, so it lacks what was made before: another step is better.
+    A step that both modes have a tape of needs no further training.
     """
     forced = evidence.forced
     if forced is None:
         return None
-    ours = {record.step: record for record in evidence.a.journal.steps}
-    # Where the reference's batch was put in place, this is what the script would have given
+    reference_records = {record.step: record for record in evidence.a.journal.steps}
+    # Where the reference's batch was put in place, this is what the script would have supplied
     differing = {int(event["step"]) for event in forced.journal.events("given")}
     for record in forced.journal.steps:
-        own = ours.get(record.step)
-        if own is not None and any(not equal for _, _, equal in compared_arguments(own, record)):
+        reference_record = reference_records.get(record.step)
+        if reference_record is not None and any(
+            not equal for _, _, equal in compared_arguments(reference_record, record)
+        ):
             differing.add(record.step)
     begun = {int(event["step"]) for event in forced.journal.events("resynced")}
     kept = {step for run in (evidence.a, *evidence.kept) for step in state_steps(run.path)}
@@ -37,16 +39,21 @@ def batch_step(evidence: PairEvidence) -> int | None:
 
 
 def step_with_its_data(pair: PairFindings, evidence: PairEvidence) -> int | None:
-    """Where all that is found is that step 0 starts from other data, another step beyond rounding, on whose tape is
-    what makes them; None where there is none. Where optimizers take turns, it is one of the same."""
-    found, forced = [one for one in pair.culprits if one.is_proven], evidence.forced
-    data_only = all(one.kind == SETUP and one.op is None and one.step == 0 for one in found)
-    if forced is None or not found or not data_only or pair.threshold is None:
+    """Return another step beyond rounding whose tape shows what makes the data, where the only thing found is that step
+    0 starts from other data; None where there is none. Where optimizers take turns, the step belongs to the same
+    optimizer."""
+    proven_culprits, forced = [culprit for culprit in pair.culprits if culprit.is_proven], evidence.forced
+    data_only = all(culprit.kind == SETUP and culprit.op is None and culprit.step == 0 for culprit in proven_culprits)
+    if forced is None or not proven_culprits or not data_only or pair.threshold is None:
         return None
-    ended_by = {one.step: one.optimizer for one in evidence.a.journal.steps}
-    beyond = [one.step for one in pair.steps if worst_of([one]) > pair.threshold and not one.explained]
+    ended_by = {record.step: record.optimizer for record in evidence.a.journal.steps}
+    beyond = [
+        step_findings.step
+        for step_findings in pair.steps
+        if worst_of([step_findings]) > pair.threshold and not step_findings.explained
+    ]
     others = [step for step in beyond if step and ended_by.get(step) == ended_by.get(0)]
-    # one that both have a tape of takes no further training
+    # A step that both have a tape of takes no further training
     return min(others, key=lambda step: (not tape_path(forced.path, step).exists(), step), default=None)
 
 

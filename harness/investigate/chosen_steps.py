@@ -1,8 +1,8 @@
-"""Which steps of a training are looked at: those that the other mode starts from the reference's state, and of which
-tapes are recorded.
+"""The choice of a training's steps to look at: those that the other mode starts from the reference's state, and those
+of which tapes are recorded.
 
-What decides is how far the free runs come: where a pair first differs, where it comes apart most suddenly, and of
-which steps states were kept.
+The choice depends on the free runs: where a pair first differs, where it comes apart most suddenly, and of which steps
+states were kept.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ STATE_SHARE = 9
 (parameters and Adam's two moments), once for the gradients left over, five times for the outcome."""
 
 SUDDEN = 8.0
-"""A drift so many times as large as it was in any of the BEFORE steps has come apart there."""
+"""The factor by which a drift exceeds that of each of the BEFORE steps where a pair comes apart suddenly."""
 
 BEFORE = 8
 
 
 def most_forced(bytes_a_step: int, budget: int) -> int:
-    """How many steps a budget in bytes allows to start from the reference's state; two in any case."""
+    """Return how many steps a budget in bytes allows to start from the reference's state; at least two."""
     return max(2, min(MOST_FORCED, budget // max(1, bytes_a_step)))
 
 
@@ -52,18 +52,18 @@ def forced_steps(
 ) -> tuple[int, ...]:
     """The steps of a training of `count` steps to start from the reference's state.
 
-    The first ones, where pairs first differed, the last, and the rest evenly spaced, as many as
-    MOST_FORCED and the `budget` in bytes allow; at least two. Of pairs that have fewer steps in common, the `shorter`
-    counts, the last, and as many evenly spaced ones.
+    The first steps, those where pairs first differed, the last, and the rest evenly spaced, as many as MOST_FORCED and
+    the `budget` in bytes allow; at least two. Pairs that have fewer steps in common add the last step of each of the
+    `shorter` counts, and evenly spaced steps before it.
     """
     counts = sorted({*shorter, count})
     most = most_forced(bytes_a_step, budget)
     if count <= most:
         return tuple(range(count))
     # In the order in which they matter, since a small budget cuts the list off
-    wanted = [0, *sorted(set(first_differing)), 1, *(one - 1 for one in reversed(counts))]
+    wanted = [0, *sorted(set(first_differing)), 1, *(length - 1 for length in reversed(counts))]
     chosen = list(dict.fromkeys(step for step in wanted if 0 <= step < count))[:most]
-    shares = (step for one in counts for step in evenly(one, most // len(counts)))
+    shares = (step for length in counts for step in evenly(length, most // len(counts)))
     others = [step for step in dict.fromkeys(shares) if step not in chosen]
     return tuple(sorted([*chosen, *others[: most - len(chosen)]]))
 
@@ -75,20 +75,21 @@ def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[
 
 
 def bytes_of_state(run: RecordedRun) -> int:
-    """What a state's parameters and buffers take."""
-    # float32 and whatever is not listed take 4
+    """The bytes of a state's parameters and buffers."""
+    # float32 and any dtype that is not listed take 4
     sizes = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bfloat16": 2, "float16": 2, "bool": 1}
     return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries_of(run).values())
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenSteps:
-    """The steps of one investigation: `forced` start from the reference's state, of `taped` the noise is measured. Of
-    those in `recorded` the reference has a tape at hand, of those in `held` the other modes have one, too.
+    """The steps of one investigation. `forced` steps start from the reference's state, and the noise of `taped` steps
+    is measured. The reference has a tape of each of the `recorded` steps, and the other modes have one of each of the
+    `held` steps.
 
-    `of` has, by the path of a run, the steps that one further training of it may begin in the reference's state and
-    still be its control in all others; a run that is not in it takes all `forced` in one training and is repeated in
-    another.
+    `of` maps the path of a run to the steps that one further training of it may begin in the reference's state while it
+    remains its control in all others. A run that is missing there takes all `forced` steps in one training and is
+    repeated in another.
     """
 
     forced: tuple[int, ...]
@@ -105,10 +106,15 @@ def choose(
     plan: InvestigationPlan,
     progress: Progress,
 ) -> ChosenSteps:
-    """Choose the steps, and say what their states take on the disk."""
-    counts = {one.common_steps if one.cut_short else len(reference.journal.steps) for one in compared}
+    """Choose the steps, and report the disk space that their states take."""
+    counts = {
+        pair_comparison.common_steps if pair_comparison.cut_short else len(reference.journal.steps)
+        for pair_comparison in compared
+    }
     count = max(counts)
-    firsts = sorted({first for one in compared if (first := one.first_differing_step) is not None})
+    firsts = sorted(
+        {first for pair_comparison in compared if (first := pair_comparison.first_differing_step) is not None}
+    )
     size = bytes_of_state(reference) * STATE_SHARE
     free = shutil.disk_usage(reference.path).free
     budget = min(plan.state_budget, free // 4)
@@ -121,12 +127,14 @@ def choose(
     sudden = {run.path: sudden_step(reference, run) for run in others}
     of: dict[Path, tuple[int, ...]] = {}
     if plan.steps is None:
-        for run, one in zip(others, compared, strict=True):
-            first, most = one.first_differing_step, most_forced(size, budget)
+        for run, comparison in zip(others, compared, strict=True):
+            first, most = comparison.first_differing_step, most_forced(size, budget)
             within = within_control(reference, run, first, sudden[run.path], most)
             if within:
                 of[run.path] = within
-    if of and all(run.path in of or one.identical for run, one in zip(others, compared, strict=True)):
+    if of and all(
+        run.path in of or pair_comparison.identical for run, pair_comparison in zip(others, compared, strict=True)
+    ):
         steps = tuple(sorted({step for within in of.values() for step in within}))
     progress.say(
         f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
@@ -135,10 +143,11 @@ def choose(
     apart = [step for step in sudden.values() if step is not None]
     eager = spec_of(reference).base not in ("compile", *WITHOUT_VALUES)
     taped = taped_steps(steps, [*firsts, *apart])
-    # A tape takes about half of what its state and outcome take. Of a mode that compiles reading its values takes long,
-    # lazy tensors have none.
+    # A tape takes about half as much as its state and outcome. Reading the values of a mode that compiles takes long,
+    # and lazy tensors have none.
     recorded = steps if eager and 2 * len(steps) * size <= budget else taped
-    # Looked into is the first significant step, mostly one of these, or the last one where all drift is rounding.
+    # The step looked into is the first significant one: mostly one of these, or the last one where all drift is
+    # rounding.
     held = tuple(step for step in taped if step in (steps[0], *firsts, *apart, steps[-1]))
     return ChosenSteps(steps, taped, recorded, held, of)
 
@@ -146,61 +155,63 @@ def choose(
 def within_control(
     reference: RecordedRun, run: RecordedRun, first: int | None, sudden: int | None, most: int
 ) -> tuple[int, ...]:
-    """The steps that a repetition of the run may begin in the reference's state, and still be one in the others: none
-    where that cannot be had. The pair differs from step `first` on, and comes apart in step `sudden`.
+    """Return the steps that a repetition of the run may begin in the reference's state while it still repeats the run
+    in the others; none where that is not possible. The pair differs from step `first` on, and comes apart in step
+    `sudden`.
 
-    Both runs have kept the state of each, and the run that of the step after it, in which it goes on as its own; no
-    two of them are neighbours, but where the pair comes apart. In the first step that differs both are in one state
-    anyway. None at all where a batch comes apart late: what a training is fed with that it has made itself (a
-    memory, a prediction) is in no state.
+    Both runs have kept the state of each of these steps. The run has also kept its state of the next step, in which it
+    continues as itself. No two of them are neighbours, except where the pair comes apart. In the first step that
+    differs both runs are in one state anyway. There are no such steps where a batch comes apart late: input that a
+    training makes itself (a memory, a prediction) is in no state.
     """
     if first is None or late_arguments(reference, run):
         return ()
-    count = min(len(one.journal.steps) for one in (reference, run))
+    count = min(len(compared_run.journal.steps) for compared_run in (reference, run))
     begun, own = set(state_steps(reference.path)), set(state_steps(run.path))
     able = [step for step in range(first + 1, count) if step in begun and (step + 1 in own or step == count - 1)]
     if first not in begun and not able:
         return ()
-    # Of runs of other lengths the last common step tells whether the length depends on what is computed.
+    # Where the runs differ in length, the last common step shows whether the length depends on what is computed.
     last = count - 1 if len(reference.journal.steps) != len(run.journal.steps) else None
     wanted = {step for step in (sudden, None if sudden is None else sudden - 1, last) if step in able}
-    found = {first, *wanted}
-    # Where optimizers take turns, each has a step of its own: on its tape is what it alone is given.
-    ended_by = {one.step: one.optimizer for one in reference.journal.steps}
+    chosen = {first, *wanted}
+    # Where optimizers take turns, each has a step of its own: its tape has the inputs that this optimizer alone
+    # receives.
+    ended_by = {record.step: record.optimizer for record in reference.journal.steps}
     for name in dict.fromkeys(ended_by.values()) if len(set(ended_by.values())) > 1 else ():
-        of_name = (step for step in able if ended_by[step] == name and not found & {step - 1, step, step + 1})
+        of_name = (step for step in able if ended_by[step] == name and not chosen & {step - 1, step, step + 1})
         turn = next(of_name, None)
         if turn is not None:
             wanted.add(turn)
-            found.add(turn)
+            chosen.add(turn)
     for step in able:
-        if not found & {step - 1, step, step + 1}:
-            found.add(step)
-    rest = sorted(found - {first, *wanted})
+        if not chosen & {step - 1, step, step + 1}:
+            chosen.add(step)
+    rest = sorted(chosen - {first, *wanted})
     kept = [rest[place] for place in evenly(len(rest), min(len(rest), max(0, most - 1 - len(wanted))))]
     return tuple(sorted({first, *wanted, *kept}))
 
 
 def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
-    """Whether what the models are called with comes apart after the trainings have."""
+    """Check whether the arguments of the models come apart after the trainings have."""
     since = first_computed_difference(a, b)
     if since is None:
         return False
     return any(
         not equal
-        for ours, theirs in common_steps(a.journal, b.journal)
-        if ours.step > since
-        for _, _, equal in compared_arguments(ours, theirs)
+        for reference_record, record in common_steps(a.journal, b.journal)
+        if reference_record.step > since
+        for _, _, equal in compared_arguments(reference_record, record)
     )
 
 
 def sudden_step(a: RecordedRun, b: RecordedRun) -> int | None:
     """The first step in which the gradients of two runs come apart suddenly, None where they do so steadily."""
     drifts: list[tuple[int, float]] = []
-    for step, ours, theirs in common_digests(a.journal, b.journal):
+    for step, reference_digest, digest in common_digests(a.journal, b.journal):
         apart = 0.0
-        for name, left in ours.gradients.items():
-            right = theirs.gradients.get(name)
+        for name, left in reference_digest.gradients.items():
+            right = digest.gradients.get(name)
             if left is not None and right is not None and left.l2 and math.isfinite(left.l2 + right.l2):
                 apart = max(apart, abs(left.l2 - right.l2) / left.l2)
         drifts.append((step, apart))

@@ -1,15 +1,15 @@
-"""Which stage or setting of torch.compile, or setting of a device, the drift comes with: one step, executed with
+"""The stage or setting of torch.compile, or the setting of a device, that a drift comes with: one step executed under
 others of them.
 
-The process that holds the step compiles what dynamo captured there anew, calls it on what the step gave it, and
-executes everything else as it was recorded; compiled as it was it has to give the step's own bits first. Only where
-that cannot be had is the script trained once more, up to the step, for each of them.
+The process that holds the step compiles the graph that dynamo captured there anew, calls it with the step's own inputs,
+and executes everything else as it was recorded. Compiled without a change, it must first reproduce the step's bits.
+Only where that is not possible is the script trained once more, up to the step, for each of them.
 
-The stages are torch's own ladder (capture, autograd capture, decompositions, code generation); where the score rises
-from one to the next, that stage makes the drift. Where the mode differs from the reference in more than that it
-compiles (a variable, a kernel), the ladder begins with the mode without torch.compile: what differs there is not the
-compiler's. The settings are those of Inductor's code generation that change its rounding, for the CPU or for a device,
-and on a device those that choose kernels (`setting_axes`). An eager mode of a device has these alone.
+The stages are torch's own ladder (capture, autograd capture, decompositions, code generation). Where the score rises
+from one stage to the next, that stage makes the drift. Where the mode differs from the reference in more than that it
+compiles (a variable, a kernel), the ladder begins with the mode without torch.compile: the compiler does not cause what
+differs there. The settings are those of Inductor's code generation that change its rounding, for the CPU or for a
+device, and on a device those that choose kernels (`setting_axes`). An eager mode of a device has these alone.
 
     cpu 0, eager 0, aot_eager 0, aot_eager_decomp_partition 2, inductor 400      code generation makes the drift
     contract=fast 400, inductor.cpp.simdlen=1 3                                  without vectors it is gone
@@ -39,7 +39,7 @@ from .question import Inquiry, QuestionAnswer, mode_culprit, proven
 from .setting_axes import UNCOMPILED, folder_name, is_inductor, is_possible, variants_of
 
 NO_OPTION = "has no such option"
-"""What a process says of an option that its own torch lacks."""
+"""The part of an answer in which a process reports an option that its own torch lacks."""
 
 STAGES = {
     "eager": "capture by dynamo",
@@ -50,10 +50,11 @@ STAGES = {
 
 
 class CompilerSettings:
-    """The step with every other stage and setting: on request, and where no op could be named that makes the drift."""
+    """Execute the step with every other stage and setting: on request, and where no op is named that makes the
+    drift."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        """Not of a mode on the CPU that Inductor does not compile: it has no settings."""
+        """Return False for a mode on the CPU that Inductor does not compile: it has no settings."""
         pair = inquiry.pair
         unexplained = pair.verdict == "beyond-rounding" and not proven(pair.verdict, pair.culprits)
         specs = (spec_of(run) for run in (inquiry.evidence.b, inquiry.evidence.a))
@@ -62,16 +63,18 @@ class CompilerSettings:
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         for inquiry in inquiries:
             b, step = inquiry.evidence.b, inquiry.step
-            known_to_torch = (one for one in variants_of(spec_of(b), spec_of(inquiry.evidence.a)) if is_possible(*one))
+            known_to_torch = (
+                variant for variant in variants_of(spec_of(b), spec_of(inquiry.evidence.a)) if is_possible(*variant)
+            )
             variants = dict(known_to_torch)
             uncompiled = variants.pop(f"backend={UNCOMPILED}", None)
             compiled = is_inductor(spec_of(b))
             trained = _not_recompiled(laboratory, inquiry, variants) if compiled else variants
             if uncompiled is not None:
-                # Without torch.compile there is nothing of it to execute. Where dynamo's graph, executed by eager
-                # kernels, is within rounding, so is the mode without it.
-                known = settings_of(inquiry.evidence)
-                if known is None or known.stages.get("eager", math.inf) > inquiry.threshold:
+                # Without torch.compile there is no graph to execute. Where dynamo's graph, executed by eager kernels,
+                # is within rounding, so is the mode without it.
+                scores = settings_of(inquiry.evidence)
+                if scores is None or scores.stages.get("eager", math.inf) > inquiry.threshold:
                     trained = {f"backend={UNCOMPILED}": uncompiled, **trained}
             plans = [
                 begun_in(inquiry.states, b, inquiry.experiment("set", folder_name(text)), [step], spec=spec)
@@ -82,18 +85,18 @@ class CompilerSettings:
                 laboratory.make(Round(f"{what} in step {step} of {b.manifest.label}", plans))
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        found = settings_of(evidence)
+        scores = settings_of(evidence)
         labels = evidence.a.manifest.label, evidence.b.manifest.label
         alike = f"backend={UNCOMPILED}" not in dict(variants_of(spec_of(evidence.b), spec_of(evidence.a)))
         return QuestionAnswer(
-            instead=setting_culprits(found, labels, threshold, alike=alike),
-            sentences=setting_sentences(found, threshold),
-            facts=found,
+            instead=setting_culprits(scores, labels, threshold, alike=alike),
+            sentences=setting_sentences(scores, threshold),
+            facts=scores,
         )
 
 
 def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[str, ModeSpec]) -> dict[str, ModeSpec]:
-    """Have the step's own process execute it with each of these; gives those of which it could not."""
+    """Have the step's own process execute it with each of these variants; return those that it could not execute."""
     step, b, say = inquiry.step, inquiry.evidence.b, laboratory.progress.say
     lacking = {
         text: spec
@@ -131,7 +134,8 @@ def _recompiled(evidence: PairEvidence, text: str) -> list[tuple[RecordedRun, Pa
 
 
 def settings_of(evidence: PairEvidence) -> CompilerScores | None:
-    """The scores of the first step that was taken so; None where none was, or none can be read."""
+    """Return the scores of the first step that was executed with other stages and settings; None where there is none,
+    or none can be read."""
 
     def score(run: RecordedRun, step: int, folder: Path | None = None) -> float | None:
         try:
@@ -143,84 +147,89 @@ def settings_of(evidence: PairEvidence) -> CompilerScores | None:
     made = evidence.experiments("b", "set")
     texts = [text for text, _ in variants_of(spec_of(evidence.b), spec_of(evidence.a))]
     recompiled = {text: _recompiled(evidence, text) for text in texts}
-    steps = {one.step for one in made if one.step is not None}
-    steps |= {step for found in recompiled.values() for _, folder in found for step in outcome_steps(folder)}
+    steps = {experiment.step for experiment in made if experiment.step is not None}
+    steps |= {step for attempts in recompiled.values() for _, folder in attempts for step in outcome_steps(folder)}
     for step in sorted(steps):
-        whole = next((found for run in evidence.started if (found := score(run, step)) is not None), None)
+        whole = next((step_score for run in evidence.started if (step_score := score(run, step)) is not None), None)
         if whole is None:
             continue
         scores: dict[str, float] = {}
         for text in texts:
             ways: list[tuple[RecordedRun, Path | None]] = [*recompiled[text]]
-            ways += [(run, None) for one, run in made.items() if (one.step, one.detail) == (step, folder_name(text))]
+            ways += [
+                (run, None)
+                for experiment, run in made.items()
+                if (experiment.step, experiment.detail) == (step, folder_name(text))
+            ]
             for run, folder in ways:
-                found = score(run, step, folder)
-                if found is not None:
-                    scores.setdefault(text, found)
+                step_score = score(run, step, folder)
+                if step_score is not None:
+                    scores.setdefault(text, step_score)
         return CompilerScores(
             step,
             whole,
-            {text.removeprefix("backend="): one for text, one in scores.items() if text.startswith("backend=")},
-            {text: one for text, one in scores.items() if not text.startswith("backend=")},
+            {text.removeprefix("backend="): value for text, value in scores.items() if text.startswith("backend=")},
+            {text: value for text, value in scores.items() if not text.startswith("backend=")},
         )
     return None
 
 
-def setting_sentences(found: CompilerScores | None, threshold: float) -> list[str]:
+def setting_sentences(scores: CompilerScores | None, threshold: float) -> list[str]:
     """The scores in words."""
-    if found is None:
+    if scores is None:
         return []
-    said, step = [], found.step
-    if found.stages:
-        stages = {**found.stages, "inductor": found.score}
+    sentences, step = [], scores.step
+    if scores.stages:
+        stages = {**scores.stages, "inductor": scores.score}
         listed = ", ".join(
             f"{'not compiled' if stage == UNCOMPILED else stage} {score:.3g}" for stage, score in stages.items()
         )
-        said.append(f"step {step} by the compiler's stages: z {listed}")
+        sentences.append(f"step {step} by the compiler's stages: z {listed}")
         if stages.get(UNCOMPILED, 0.0) > threshold:
-            said.append("the mode drifts without torch.compile as well: the compiler's stages are not the cause")
-    if found.settings:
-        listed = ", ".join(f"{text} {score:.3g}" for text, score in found.settings.items())
-        gone = [text for text, score in found.settings.items() if score <= threshold < found.score]
+            sentences.append("the mode drifts without torch.compile as well: the compiler's stages are not the cause")
+    if scores.settings:
+        listed = ", ".join(f"{text} {score:.3g}" for text, score in scores.settings.items())
+        gone = [text for text, score in scores.settings.items() if score <= threshold < scores.score]
         ending = f"; {' or '.join(gone)} takes the drift away" if gone else ""
-        whose = "settings of the device" if all(map(_of_kernels, found.settings)) else "the compiler's settings"
-        said.append(f"step {step} by {whose}: z {listed}{ending}")
-    return said
+        whose = "settings of the device" if all(map(_of_kernels, scores.settings)) else "the compiler's settings"
+        sentences.append(f"step {step} by {whose}: z {listed}{ending}")
+    return sentences
 
 
 def _of_kernels(text: str) -> bool:
-    """Whether `KEY=VALUE` is a setting of kernels, whichever mode calls them."""
+    """Check whether `KEY=VALUE` is a setting of kernels, whichever mode calls them."""
     return text.partition("=")[0] in SETTING_KEYS
 
 
 def setting_culprits(
-    found: CompilerScores | None, labels: Sequence[str], threshold: float, *, alike: bool = True
+    scores: CompilerScores | None, labels: Sequence[str], threshold: float, *, alike: bool = True
 ) -> list[Culprit]:
-    """The setting that takes a drift beyond rounding away, else the stage that makes it, for where no op could be
-    named. The mode differs from the reference in nothing but the compiler where the two are `alike`."""
-    if found is None or found.score <= threshold:
+    """Return the setting that takes a drift beyond rounding away, else the stage that makes it; used where no op is
+    named. Where the two modes are `alike`, they differ in nothing but the compiler."""
+    if scores is None or scores.score <= threshold:
         return []
-    text, score = min(found.settings.items(), key=lambda one: one[1], default=("", math.inf))
-    stages = {labels[0]: 0.0, **found.stages, "inductor": found.score}
+    text, score = min(scores.settings.items(), key=lambda item: item[1], default=("", math.inf))
+    stages = {labels[0]: 0.0, **scores.stages, "inductor": scores.score}
     beyond = next(stage for stage, score in stages.items() if score > threshold)
     before = list(stages)[list(stages).index(beyond) - 1]  # the reference is the first, at 0, so there is one
-    # What drifts without the compiler is none of its stages; and what dynamo captured may drift for the same reason.
+    # A drift without the compiler comes from none of its stages, and the graph that dynamo captured may drift for the
+    # same reason.
     own = beyond == UNCOMPILED or (before == labels[0] and not alike)
-    said = "the mode without torch.compile" if before == UNCOMPILED else before
-    stage = f"{STAGES[beyond]} makes the drift: {said} is within rounding" if found.stages and not own else ""
+    named_before = "the mode without torch.compile" if before == UNCOMPILED else before
+    stage = f"{STAGES[beyond]} makes the drift: {named_before} is within rounding" if scores.stages and not own else ""
     if score <= threshold:
-        # Not the stage besides: to swap a stage out swaps out all that comes after it.
+        # The stage is not named as well: swapping a stage out swaps out all that comes after it.
         kernels = _of_kernels(text)
         return [
             mode_culprit(
                 kind=SETTING if kernels else COMPILER_SETTING,
-                step=found.step,
+                step=scores.step,
                 name=f"the setting {text.partition('=')[0]}" if kernels else "torch.compile's code generation",
                 reasons=[f"{text} takes the drift away", *([stage] if stage else [])],
-                before=found.score,
+                before=scores.score,
                 after=score,
                 threshold=threshold,
-                why=f"z {found.score:.3g} as it is, {score:.3g} with {text}",
+                why=f"z {scores.score:.3g} as it is, {score:.3g} with {text}",
                 swapped=text,
             )
         ]
@@ -229,13 +238,13 @@ def setting_culprits(
     return [
         mode_culprit(
             kind=COMPILER_STAGE,
-            step=found.step,
+            step=scores.step,
             name=f"torch.compile's stage {beyond}",
             reasons=[stage],
             before=stages[beyond],
             after=stages[before],
             threshold=threshold,
-            why=f"z {stages[before]:.3g} with {said}, {stages[beyond]:.3g} with {beyond}",
+            why=f"z {stages[before]:.3g} with {named_before}, {stages[beyond]:.3g} with {beyond}",
             swapped=f"backend={before}" if before in STAGES else None,
         )
     ]

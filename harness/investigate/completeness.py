@@ -1,5 +1,5 @@
-"""How much of a pair's drift its proven causes account for, and what is said of the rest: no pair that differs ends
-silent.
+"""The share of a pair's drift that its proven causes account for, and a sentence about the rest: no pair that differs
+ends without one.
 
     0.998, ""                                          swapped out together, all of it goes
     0.83,  "the causes explain 83 % of the drift of step 3; what is left (z 1.2) ..."
@@ -20,10 +20,10 @@ from .pair_scores import Scores
 from .question import proven
 
 ACCOUNTED = ("rounding", "beyond-rounding", "nonfinite", None)
-"""Verdicts that say of a drift that there is one, or that nothing decides what it is."""
+"""Verdicts that report a drift, or that leave open what a drift is."""
 
 ALL = 0.995
-"""The share from which on nothing is worth a word: 100 % as it is printed."""
+"""The share from which on the rest is not worth a word: it prints as 100 %."""
 
 MOST_NAMED = 4
 
@@ -35,61 +35,75 @@ def accounted(
     localized: Sequence[Localization],
     culprits: Sequence[Culprit],
 ) -> tuple[float | None, str]:
-    """The share of the drift that goes with all proven causes, None where nobody knows; and what is left and what was
-    excluded, empty where all of it goes or there is none. Only of pairs that differ."""
+    """Return the share of the drift that goes with all proven causes, None where it is unknown, and a sentence about
+    what is left and what was excluded. The sentence is empty where all of the drift goes or there is none. Only pairs
+    that differ have either."""
     if verdict.word not in ACCOUNTED:
         return None, ""
-    found = proven(verdict.word, culprits)
-    taken_apart = [one for one in localized if not one.reason]
-    if found and all(one.is_way for one in found):
-        return _of_a_way(found[0], localized)
+    proven_culprits = proven(verdict.word, culprits)
+    taken_apart = [localization for localization in localized if not localization.reason]
+    if proven_culprits and all(culprit.is_way for culprit in proven_culprits):
+        return _of_a_way(proven_culprits[0], localized)
     if not taken_apart:
         return None, _not_looked(evidence, verdict, scores, localized)
-    # Of several steps that whose causes come first, else that which the verdict is about.
-    steps = [next((one.step for one in culprits if one.is_proven), None), verdict.step, taken_apart[-1].step]
-    chosen = next(one for step in steps for one in taken_apart if one.step == step)
+    # Of several steps, the one whose causes come first, else the one that the verdict is about.
+    steps = [
+        next((culprit.step for culprit in culprits if culprit.is_proven), None),
+        verdict.step,
+        taken_apart[-1].step,
+    ]
+    chosen = next(localization for step in steps for localization in taken_apart if localization.step == step)
     return chosen.left.explained, _what_is_left(chosen, verdict, scores, evidence.b.manifest.label)
 
 
-def _what_is_left(one: Localization, verdict: Verdict, scores: Scores, b: str) -> str:
-    left, threshold, found = one.left, scores.threshold.fault, [each for each in one.culprits if each.is_proven]
-    others = len(one.op_by_op_differs)
+def _what_is_left(localization: Localization, verdict: Verdict, scores: Scores, b: str) -> str:
+    left, threshold, proven_culprits = (
+        localization.left,
+        scores.threshold.fault,
+        [culprit for culprit in localization.culprits if culprit.is_proven],
+    )
+    others = len(localization.op_by_op_differs)
     values = "1 value" if others == 1 else f"{others} values"
     lazily = f"{values} of the step in {b} {'is' if others == 1 else 'are'} other than what its ops give one by one"
     if left.explained is None and not left.why:
-        alike = f"step {one.step}: executed one by one, the ops of both modes give the same bits"
+        alike = f"step {localization.step}: executed one by one, the ops of both modes give the same bits"
         return f"{alike}; {lazily}, and that is not explained" if others else f"{alike}: what differs is no op's"
-    own, taped = next((each.score for each in scores.steps if each.step == one.step), None), one.content.get("score")
+    own, taped = (
+        next((step_score.score for step_score in scores.steps if step_score.step == localization.step), None),
+        localization.content.get("score"),
+    )
     both = "" if own is None or taped is None else f" (z {own:.3g} in the step itself, {float(taped):.3g} op by op)"
-    unlike = (one.content.get("controls") or {}).get("b") is False
+    unlike = (localization.content.get("controls") or {}).get("b") is False
     unlike_itself = f"the tape of {b} does not give its own bits again{both}" if unlike else ""
     lazily += "" if unlike else both
-    doubts = [said for said in (unlike_itself, lazily if others else "") if said]
+    doubts = [doubt for doubt in (unlike_itself, lazily if others else "") if doubt]
     if left.explained is not None and left.explained >= ALL:
-        said = f"nothing is left of what the ops of step {one.step} do one by one, but {'; '.join(doubts)}"
-        return said if doubts else ""
+        sentence = f"nothing is left of what the ops of step {localization.step} do one by one, but {'; '.join(doubts)}"
+        return sentence if doubts else ""
     rest = "" if left.score is None else f"z {left.score:.3g}"
     if left.discrete:
         rest += f"{' and ' if rest else ''}{left.discrete} of integers"
     where = [f"it may lie in {left.blocks} blocks that could not be swapped ({_named(left)})"] if left.blocks else []
     where += doubts
-    flipped = one.choices.get("flipped")
-    if one.is_explained(threshold) and flipped:
-        where.insert(0, f"{flipped} elements of {', '.join(one.choices['ops'])} chose otherwise next to their edges")
-    elif verdict.word == "beyond-rounding" and found and left.score is not None and not left.discrete:
+    flipped = localization.choices.get("flipped")
+    if localization.is_explained(threshold) and flipped:
+        where.insert(
+            0, f"{flipped} elements of {', '.join(localization.choices['ops'])} chose otherwise next to their edges"
+        )
+    elif verdict.word == "beyond-rounding" and proven_culprits and left.score is not None and not left.discrete:
         where += ["it is within rounding"] if left.score <= threshold else []
     if left.why:
-        start = f"the causes of step {one.step} could not be swapped out together ({left.why})"
+        start = f"the causes of step {localization.step} could not be swapped out together ({left.why})"
         return "; ".join([start, *where])
-    suspects = [each for each in one.culprits if each.proof is not None and not each.is_proven]
+    suspects = [culprit for culprit in localization.culprits if culprit.proof is not None and not culprit.is_proven]
     if not where:
         unproven = "a suspect has" if len(suspects) == 1 else f"{len(suspects)} suspects have"
         where = [f"{unproven} no proof" if suspects else "no op was found that makes it"]
-    if not found:
-        return f"no cause of the drift of step {one.step} ({rest}) is proven; {'; '.join(where)}"
+    if not proven_culprits:
+        return f"no cause of the drift of step {localization.step} ({rest}) is proven; {'; '.join(where)}"
     share = 100 * (left.explained or 0.0)
-    said = f"the causes explain {share:.3g} % of the drift of step {one.step}; what is left ({rest})"
-    return f"{said}: {'; '.join(where)}"
+    sentence = f"the causes explain {share:.3g} % of the drift of step {localization.step}; what is left ({rest})"
+    return f"{sentence}: {'; '.join(where)}"
 
 
 def _named(left: LeftOver) -> str:
@@ -98,7 +112,8 @@ def _named(left: LeftOver) -> str:
 
 
 def _of_a_way(way: Culprit, localized: Sequence[Localization]) -> tuple[float | None, str]:
-    """Where no op is the cause, but a way in which the mode executes: a stage, a setting, a cut, a part."""
+    """Return the share and the rest where the cause is not an op, but a way in which the mode executes: a stage, a
+    setting, a cut, a part."""
     assert way.proof is not None
     before, after = way.proof.swap_out.score_before, way.proof.swap_out.score_without_all
     share = None
@@ -107,13 +122,13 @@ def _of_a_way(way: Culprit, localized: Sequence[Localization]) -> tuple[float | 
     left = "" if share is None or share >= ALL else f"what is left without it is z {after:.3g}"
     if way.kind == MARK_STEP and way.places:  # its ops are named: they draw again what was not kept
         return share, left
-    reason = next((one.reason for one in localized if one.reason), "")
+    reason = next((localization.reason for localization in localized if localization.reason), "")
     why = f"step {way.step} could not be taken apart: {reason}" if reason else "no op is proven to make it"
     return share, f"what makes the drift is known, its ops are not ({why}){left and f'; {left}'}"
 
 
 def _not_looked(evidence: PairEvidence, verdict: Verdict, scores: Scores, localized: Sequence[Localization]) -> str:
-    """Why no step was taken apart."""
+    """Say why no step was taken apart."""
     a, b = evidence.a, evidence.b
     start = "no cause was looked for"
     if verdict.word is None:
@@ -126,7 +141,7 @@ def _not_looked(evidence: PairEvidence, verdict: Verdict, scores: Scores, locali
         return f"{start} in rank {a.manifest.rank}: of several processes only rank 0 is taken apart"
     if not scores.steps:
         return f"{start}: {scores.why or f'no step of {b.manifest.label} was begun in the state of the reference'}"
-    if all(not one.score and not one.discrete for one in scores.steps):
+    if all(not step_score.score and not step_score.discrete for step_score in scores.steps):
         return "nothing is left to look for: from one state both modes compute the same bits"
     if scores.unreplayed:
         return f"{start}: {scores.unreplayed[0]}"

@@ -29,13 +29,13 @@ MOST_NAMED = 3
 
 OR_MODE = "may differ by version or by mode"
 DIFFERS = {VERSION: "differs by version", MODE: "differs by mode, not by version"}
-"""What a culprit in two versions of torch does, by what is to blame."""
+"""The phrase for a culprit in two versions of torch, by what is to blame."""
 
 LOCAL_FAULT = 16.0
 """rho from which on an error is worth a word, as in `localize.judged_alone`."""
 
 MANY = 1e12
-"""From which on a multiple of a bound is one of next to nothing."""
+"""The multiple of a bound from which on the bound is next to nothing."""
 PHASES = {
     "data": "the data",
     "forward": "the forward",
@@ -46,9 +46,10 @@ PHASES = {
 
 
 def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
-    """What it is and where, how large its own error is, what its proof says, and what shows it: a line each.
+    """Return a line each for what the culprit is and where, how large its own error is, what its proof says, and what
+    shows it.
 
-    A difference in the set-up, which has no proof, has its own words.
+    A difference in the set-up has no proof, and is described by its own text.
     """
     if culprit.proof is None:
         return [culprit.text or ""]
@@ -74,16 +75,16 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
 
 
 def told_of(verdict: str | None, culprits: Sequence[Culprit], *, suspects: bool = False) -> tuple[list[Culprit], int]:
-    """Those that are named, and how many are only counted, unless all `suspects` are asked for. A difference in the
-    set-up is told by the verdict. A suspect is named where an experiment speaks for it: half of its proof holds, and
-    the drift is more than rounding."""
+    """Return the culprits that are named, and the count of the others; all `suspects` are named on request. The verdict
+    reports a difference in the set-up. A suspect is named where an experiment speaks for it: half of its proof holds,
+    and the drift is more than rounding."""
     named, counted = list[Culprit](), 0
-    for one in culprits:
-        if one.proof is None:
+    for culprit in culprits:
+        if culprit.proof is None:
             continue
-        speaks = verdict != "rounding" and (one.proof.swap_in.holds or one.proof.swap_out.holds)
-        if suspects or one.is_proven or speaks:
-            named.append(one)
+        speaks = verdict != "rounding" and (culprit.proof.swap_in.holds or culprit.proof.swap_out.holds)
+        if suspects or culprit.is_proven or speaks:
+            named.append(culprit)
         else:
             counted += 1
     return named, counted
@@ -96,25 +97,25 @@ def named_places(culprit: Culprit) -> str:
 
 
 def name_of(culprit: Culprit) -> str:
-    """What it is: an op, a setting as a mode states it, a way in which a mode executes."""
+    """The name of a culprit: an op, a setting as a mode states it, or a way in which a mode executes."""
     if culprit.setting is not None:
         return f"{culprit.setting.name}={culprit.setting.values.get('b', '')}"
     return culprit.op or culprit.name or "the inputs of the step"
 
 
 def title_of(culprit: Culprit) -> str:
-    """What it is and where."""
+    """The name of a culprit, and where it is."""
     op = name_of(culprit)
     where = f" of {named_places(culprit)}" if culprit.places else ""
     source = f", {_called_from(culprit)}" if culprit.source else ""
     phases = culprit.phases or (culprit.phase or "",)
-    return f"{op} in {' and '.join(PHASES.get(one, one) for one in phases)}{where}{source}"
+    return f"{op} in {' and '.join(PHASES.get(phase, phase) for phase in phases)}{where}{source}"
 
 
 def _called_from(culprit: Culprit) -> str:
-    """The line; where it lies beside the script, with its function and the script's line, as `model.py:28
-    (Block.forward) <- train.py:300`."""
-    lines = [line_of(one) for one in culprit.frames]
+    """The line of the call. Where that is not in the script itself, its function and the script's line are added, as in
+    `model.py:28 (Block.forward) <- train.py:300`."""
+    lines = [line_of(frame) for frame in culprit.frames]
     files = [line.rpartition(":")[0] for line in lines]
     if not lines or files[0] == files[-1]:
         return from_here(culprit.source or "")
@@ -124,7 +125,7 @@ def _called_from(culprit: Culprit) -> str:
 
 def frames_of(culprit: Culprit) -> str:
     """All of the user's frames, the innermost first."""
-    return " <- ".join(_frame(one) for one in culprit.frames)
+    return " <- ".join(_frame(frame) for frame in culprit.frames)
 
 
 def _frame(frame: str) -> str:
@@ -133,16 +134,16 @@ def _frame(frame: str) -> str:
 
 
 def in_words(names: Sequence[str]) -> str:
-    """What differs where a step begins, or is given to its model."""
-    given = [name for name in names if name.startswith("argument ")]
-    others = [name.partition(" ")[2] for name in names if name not in given]
+    """Name what differs where a step begins, or among the arguments of its model."""
+    arguments = [name for name in names if name.startswith("argument ")]
+    others = [name.partition(" ")[2] for name in names if name not in arguments]
     more = f"{', '.join(others[:MOST_PLACES])} and {len(others) - MOST_PLACES} more"
-    known = [f"{' and '.join(given)} of the model's call"] if given else []
-    return " and ".join([*known, *([more] if len(others) > MOST_PLACES else others)])
+    described = [f"{' and '.join(arguments)} of the model's call"] if arguments else []
+    return " and ".join([*described, *([more] if len(others) > MOST_PLACES else others)])
 
 
 def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
-    """The rule by which a cause is no rounding, whatever the step around it does, with its numbers."""
+    """Describe the rule by which a cause is no rounding, independent of the rest of its step, with its numbers."""
     sides = {"a": a, "b": b}
     worse = max(culprit.rho, key=lambda side: culprit.rho[side], default="b")
     match culprit.local_rule:
@@ -160,10 +161,10 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
         case "error":
             return f"errs in {sides[worse]} by {culprit.rho[worse]:.3g} times what rounding of its inputs causes"
         case "bound":
-            side = max(culprit.bound, key=lambda one: culprit.bound[one] or 0.0)
+            side = max(culprit.bound, key=lambda key: culprit.bound[key] or 0.0)
             return f"errs in {sides[side]} by {_times(culprit.bound[side])} what a correct kernel of its precision can"
         case "once":
-            side = max(culprit.error_ulp, key=lambda one: culprit.error_ulp[one])
+            side = max(culprit.error_ulp, key=lambda key: culprit.error_ulp[key])
             units = f"{culprit.error_ulp[side]:.3g} units in the last place"
             return f"errs in {sides[side]} by up to {units}, where each element is computed in float32 and rounded once"
         case "bias":
@@ -173,10 +174,10 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
 
 
 def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
-    """What a step does whose whole drift is that of ops that err as rounding of their inputs makes any kernel err."""
-    names = " and ".join(title_of(one) for one in causes[:2])
+    """Describe a step whose whole drift comes from ops that err as any kernel errs when its inputs are rounded."""
+    names = " and ".join(title_of(cause) for cause in causes[:2])
     more = f" and {len(causes) - 2} others" if len(causes) > 2 else ""
-    rho = max(value for one in causes for value in one.rho.values())
+    rho = max(value for cause in causes for value in cause.rho.values())
     return (
         f"ill-conditioned here: all of the drift comes from {names}{more}, which errs by {rho:.2g} times what rounding "
         f"of its inputs causes, whatever kernel computes it; of that the step makes {score:.3g} times its noise"
@@ -184,27 +185,27 @@ def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
 
 
 def _compiled(culprit: Culprit) -> list[str]:
-    """The part of the compiler that made the kernel another one."""
+    """Name the part of the compiler that made the kernel another one."""
     made = (culprit.kernel or {}).get("b")
     return ["by torch.compile's code generation"] if made == INDUCTOR else []
 
 
 def _errors(culprit: Culprit, a: str, b: str) -> str:
     ulp, rho = culprit.error_ulp, culprit.rho
-    # Only a kernel has the same inputs on both sides, of which its error can be told.
+    # Only a kernel has the same inputs on both sides, so only its error can be stated.
     if not culprit.is_of_kernel or not {"a", "b"} <= ulp.keys():
         return ""
-    said = "as rounding of its inputs"
+    explanation = "as rounding of its inputs"
     if culprit.local_significance == "beyond-rounding":
-        said = "more than rounding of its inputs explains"
+        explanation = "more than rounding of its inputs explains"
     elif culprit.kind == LAYOUT and max(rho.values()) > LOCAL_FAULT:
-        said = "as sums do whose terms are added one by one"
+        explanation = "as sums do whose terms are added one by one"
     errors = f"{ulp['a']:.3g} ULP from double in {a}, {ulp['b']:.3g} in {b}"
-    return f"{errors} (rho {rho['a']:.2g} and {rho['b']:.2g}: {said})"
+    return f"{errors} (rho {rho['a']:.2g} and {rho['b']:.2g}: {explanation})"
 
 
 def _bound(culprit: Culprit, a: str, b: str) -> str:
-    """Which side errs by more than a correct kernel of its precision can; nothing where neither does."""
+    """Name the sides that err by more than a correct kernel of its precision can; nothing where neither does."""
     ratios = [(label, culprit.bound.get(side)) for side, label in (("a", a), ("b", b))]
     beyond = [f"in {label} {_times(ratio)}" for label, ratio in ratios if ratio is not None and ratio > 1]
     if not culprit.is_of_kernel or not beyond:
@@ -215,7 +216,8 @@ def _bound(culprit: Culprit, a: str, b: str) -> str:
 
 
 def versions_of(culprit: Culprit) -> str:
-    """Both versions of torch whose op it is, and whether the version alone may be to blame; "" where there is one."""
+    """Name the op in both versions of torch, and say whether the version alone may be to blame; "" where there is one
+    version."""
     if not culprit.torch:
         return ""
     names = {side: f"{_named_op(culprit, side)} of torch {version}" for side, version in culprit.torch.items()}
@@ -224,13 +226,13 @@ def versions_of(culprit: Culprit) -> str:
 
 
 def versions_of_all(culprit: Culprit, a: str, b: str) -> str:
-    """The same of all culprits of a pair, which one of them stands for."""
+    """The same sentence for all culprits of a pair, which one of them represents."""
     by = f"they {DIFFERS.get(culprit.blame, OR_MODE).replace('differs', 'differ')}"
     return f"all are ops of torch {culprit.torch['a']} in {a} and of torch {culprit.torch['b']} in {b}: {by}"
 
 
 def _named_op(culprit: Culprit, side: str) -> str:
-    """The ops of a side as they are called there, with the namespace of the culprit's."""
+    """The ops of a side as they are called there, in the namespace of the culprit's op."""
     namespace = (culprit.op or "aten.").partition(".")[0]
     ops = [f"{namespace}.{name}" for name in culprit.ops.get(side, ())[:MOST_NAMED]]
     more = len(culprit.ops.get(side, ())) - len(ops)
@@ -239,7 +241,7 @@ def _named_op(culprit: Culprit, side: str) -> str:
 
 
 def _times(ratio: float | None) -> str:
-    """Where a correct kernel is exact, any error is a multiple that says nothing."""
+    """Format a ratio. Where a correct kernel is exact, any error is a multiple that says nothing."""
     return f"{ratio:.3g} times" if ratio is not None and ratio < MANY else "many times"
 
 
@@ -248,36 +250,37 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
         return proof.why
     came, went = proof.swap_in, proof.swap_out
     if culprit.kind == MARK_STEP:  # what helps is a policy of mark_step, another key, or in words: the stand-in
-        other = str(culprit.policy["swapped"])
-        swapped = other if " " in other else f"mark_step={other}"
-        swapped = f"each op executed by itself ({other})" if "=" in other else swapped
+        policy = str(culprit.policy["swapped"])
+        swapped = policy if " " in policy else f"mark_step={policy}"
+        swapped = f"each op executed by itself ({policy})" if "=" in policy else swapped
         before, after = _z(came.score_after), _z(went.score_after)
         own = culprit.policy[b]
         return f"against the same ops one by one: z {before} with mark_step={own}, {after} with {swapped}"
-    said = []
+    sentences = []
     if came.score_after is not None:
         comes = "comes" if came.holds else "does not come"
-        said.append(f"swapped into {a} the drift {comes} (z {_z(came.score_after)})")
+        sentences.append(f"swapped into {a} the drift {comes} (z {_z(came.score_after)})")
     first, alone, without = went.score_before, went.score_after, went.score_without_all
     if alone is not None and first is not None and without is not None and alone >= first > without:
-        # where several make a drift it is not their sum: one alone may take nothing away, or what undoes another
-        said.append(
+        # Where several culprits make a drift, it is not their sum: swapping one alone may take nothing away, or take
+        # away what undoes another
+        sentences.append(
             f"swapped out of {b} alone it stays (z {_z(first)} to {_z(alone)}), "
             f"where the causes go together it goes to {_z(without)}"
         )
     elif alone is not None:
-        said.append(f"swapped out of {b} it goes from z {_z(first)} to {_z(alone)}")
+        sentences.append(f"swapped out of {b} it goes from z {_z(first)} to {_z(alone)}")
     if proof.together_with:
-        said.append(f"it acts only together with {proof.together_with} of the others")
+        sentences.append(f"it acts only together with {proof.together_with} of the others")
     if proof.why:
-        said.append(proof.why)
-    return ", ".join(said)
+        sentences.append(proof.why)
+    return ", ".join(sentences)
 
 
 def from_here(path: str) -> str:
-    """A path as it is from the current folder, if it lies there."""
-    full, here = Path(path).absolute(), Path.cwd()
-    return str(full.relative_to(here) if full.is_relative_to(here) else path)
+    """The path relative to the current folder, if it lies there."""
+    full, folder = Path(path).absolute(), Path.cwd()
+    return str(full.relative_to(folder) if full.is_relative_to(folder) else path)
 
 
 def _z(score: float | None) -> str:

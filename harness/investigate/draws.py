@@ -1,9 +1,9 @@
-"""Where two modes draw other random numbers: the draw that one of them makes alone, and its line.
+"""The first draw of random numbers that one of two modes makes alone, and its line.
 
-Journals hold the states of the generators before each step. The step in which they come apart is recorded once more in
-both modes, call by call and line by line, with the states before and after each draw. Of a mode that compiles, or whose
-graphs are lazy, the same is also recorded of the script without that: where the modes come apart then, too, it is the
-script that draws otherwise, and its line is known.
+Journals hold the states of the generators before each step. The step in which these come apart is recorded once more in
+both modes, call by call and line by line, with the states before and after each draw. For a mode that compiles, or
+whose graphs are lazy, the script is also recorded without either: where the modes come apart then, too, the script
+itself draws differently, and its line is known.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .stand_in import stand_in
 
 SCHEMA = 1
 ALONE = "-op-by-op"
-"""In the names of the experiments with what stands for a mode."""
+"""The ending of an experiment's name where a stand-in replaces the mode."""
 
 
 class Draws:
@@ -43,32 +43,38 @@ class Draws:
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         if inquiry.pair.verdict != "different-setup":
             return False
-        return any(not _found_in(inquiry.evidence, one).exists() for one in _apart(inquiry))
+        return any(not _found_in(inquiry.evidence, difference).exists() for difference in _apart(inquiry))
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         plans = {}
         for inquiry in inquiries:
-            for one in _apart(inquiry):
+            for difference in _apart(inquiry):
                 for run in (inquiry.evidence.a, inquiry.evidence.b):
-                    spec, step = spec_of(run), one.drawn or 0
-                    for mode, made in ((spec, _experiment(run, one)), (stand_in(spec), _experiment(run, one, ALONE))):
+                    spec, step = spec_of(run), difference.drawn or 0
+                    for mode, made in (
+                        (spec, _experiment(run, difference)),
+                        (stand_in(spec), _experiment(run, difference, ALONE)),
+                    ):
                         if mode is not None and mode.base not in WITHOUT_VALUES:
                             plans[made] = repeating(run, made, spec=mode, calls=StepSelection.of([step]), until=step)
         laboratory.make(Round("which draw is one mode's alone", list(plans.values())))
         for inquiry in inquiries:
-            for one in _apart(inquiry):
-                path, (draw, by_stand_in) = _found_in(inquiry.evidence, one), _compared(inquiry.evidence, one)
+            for difference in _apart(inquiry):
+                path, (draw, by_stand_in) = (
+                    _found_in(inquiry.evidence, difference),
+                    _compared(inquiry.evidence, difference),
+                )
                 content = {"schema": SCHEMA, "draw": plain(draw), "stand_in": by_stand_in}
                 path.write_text(json_text(content, indent=1), encoding="utf-8")
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         culprits = []
         a, b = evidence.a.manifest.label, evidence.b.manifest.label
-        for one in generator_differences(evidence.a, evidence.b):
-            found, by_stand_in = _read(_found_in(evidence, one))
-            if found is not None:
-                call = found.call
-                text = draw_sentence(found, one.generator, a, b)
+        for difference in generator_differences(evidence.a, evidence.b):
+            draw, by_stand_in = _read(_found_in(evidence, difference))
+            if draw is not None:
+                call = draw.call
+                text = draw_sentence(draw, difference.generator, a, b)
                 if by_stand_in:
                     text += shown_by_stand_in(b if stand_in(spec_of(evidence.b)) else a)
                 culprits.append(
@@ -78,70 +84,70 @@ class Draws:
                         module=call.module,
                         op=call.name or None,
                         source=call.line or None,
-                        step=found.step,
+                        step=draw.step,
                         what="generator",
-                        name=one.generator,
+                        name=difference.generator,
                         text=text,
                         significance="beyond-rounding",
                     )
                 )
-        return QuestionAnswer(culprits, sentences=[str(one.text) for one in culprits])
+        return QuestionAnswer(culprits, sentences=[str(culprit.text) for culprit in culprits])
 
 
 def _apart(inquiry: Inquiry) -> Iterator[GeneratorDifference]:
-    """The generators of which the modes draw other numbers that can matter: later on, or in a batch that differs."""
+    """The generators from which the modes draw other numbers that can matter: later on, or in a batch that differs."""
     a, b = inquiry.evidence.a, inquiry.evidence.b
     if not (a.manifest.is_one_process and b.manifest.is_one_process):
         return
-    batches = {one.step for one in inquiry.pair.culprits if one.kind == SETUP and one.what == "batch"}
-    for one in generator_differences(a, b):
-        if one.used or (one.drawn is not None and one.drawn in batches):
-            yield one
+    batches = {culprit.step for culprit in inquiry.pair.culprits if culprit.kind == SETUP and culprit.what == "batch"}
+    for difference in generator_differences(a, b):
+        if difference.used or (difference.drawn is not None and difference.drawn in batches):
+            yield difference
 
 
-def _experiment(run: RecordedRun, one: GeneratorDifference, how: str = "") -> Experiment:
-    step = "setup" if one.drawn is None else str(one.drawn)
+def _experiment(run: RecordedRun, difference: GeneratorDifference, how: str = "") -> Experiment:
+    step = "setup" if difference.drawn is None else str(difference.drawn)
     return Experiment("calls", run.path.name, detail=f"step-{step}{how}")
 
 
-def _found_in(evidence: PairEvidence, one: GeneratorDifference) -> Path:
+def _found_in(evidence: PairEvidence, difference: GeneratorDifference) -> Path:
     # a file beside the runs
-    name = f"{_experiment(evidence.b, one).name}-{one.generator}-{evidence.a.path.name}.json"
+    name = f"{_experiment(evidence.b, difference).name}-{difference.generator}-{evidence.a.path.name}.json"
     return EvidenceFolder.of(evidence.a).path / name
 
 
-def _compared(evidence: PairEvidence, one: GeneratorDifference) -> tuple[DrawDifference | None, bool]:
-    """The draw, and whether it was seen in what stands for a mode."""
+def _compared(evidence: PairEvidence, difference: GeneratorDifference) -> tuple[DrawDifference | None, bool]:
+    """The draw, and whether it was seen in the stand-in of a mode."""
     folder = EvidenceFolder.of(evidence.a)
-    own = [folder.find(_experiment(run, one)) for run in (evidence.a, evidence.b)]
-    alone = [folder.find(_experiment(run, one, ALONE)) for run in (evidence.a, evidence.b)]
+    own = [folder.find(_experiment(run, difference)) for run in (evidence.a, evidence.b)]
+    alone = [folder.find(_experiment(run, difference, ALONE)) for run in (evidence.a, evidence.b)]
     standing = [instead or itself for instead, itself in zip(alone, own, strict=True)]
     for runs in (standing, own) if any(alone) else (own,):
         try:
-            ours, theirs = ([] if run is None else _calls_of(run, one) for run in runs)
+            reference_calls, mode_calls = ([] if run is None else _calls_of(run, difference) for run in runs)
         except NumdriftError:
             continue
-        found = extra_draw(ours, theirs, one.generator) if ours and theirs else None
-        if found is not None:
-            return found, runs is standing and any(alone)
+        draw = extra_draw(reference_calls, mode_calls, difference.generator) if reference_calls and mode_calls else None
+        if draw is not None:
+            return draw, runs is standing and any(alone)
     return None, False
 
 
-def _calls_of(run: RecordedRun, one: GeneratorDifference) -> list[CallRecord]:
+def _calls_of(run: RecordedRun, difference: GeneratorDifference) -> list[CallRecord]:
     """The calls of the step in which the generator was drawn from, or those before the first step."""
-    is_setup = one.drawn is None
+    is_setup = difference.drawn is None
     return [
         call
         for step, calls in read_calls(run)
         for call in calls
-        if (call.phase == SETUP_PHASE) == is_setup and (is_setup or step == one.drawn)
+        if (call.phase == SETUP_PHASE) == is_setup and (is_setup or step == difference.drawn)
     ]
 
 
 def _read(path: Path) -> tuple[DrawDifference | None, bool]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        known = content["schema"] == SCHEMA and content["draw"] is not None
-        return (read_fields(DrawDifference, content["draw"]), bool(content["stand_in"])) if known else (None, False)
+        is_usable = content["schema"] == SCHEMA and content["draw"] is not None
+        return (read_fields(DrawDifference, content["draw"]), bool(content["stand_in"])) if is_usable else (None, False)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None, False

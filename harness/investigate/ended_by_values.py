@@ -4,7 +4,7 @@
     compile            its loss is over it by a rounding: it ends after step 25
     compile-from-cpu   step 24 begun in cpu's state: it ends there, as cpu does
 
-A length that follows the reference's state is no other set-up, as one that an option gives would be.
+A length that follows the reference's state is no other set-up; a length that an option sets would be one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ..runs.recorded_run import RecordedRun
 
 
 def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRun | None) -> bool:
-    """Whether the run has another length than the reference, and the reference's where its last common step begins in
-    the reference's state."""
-    counts = [len(one.journal.steps) for one in (reference, run)]
+    """Check whether the run has another length than the reference, but the reference's length where its last common
+    step begins in the reference's state."""
+    counts = [len(compared_run.journal.steps) for compared_run in (reference, run)]
     if forced is None or counts[0] == counts[1] or forced.manifest.status != "complete":
         return False
     begun = {int(event["step"]) for event in forced.journal.events("resynced")}
@@ -25,13 +25,13 @@ def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRu
 
 
 def length_in_words(reference: RecordedRun, run: RecordedRun) -> str:
-    """The two lengths, and by what the script has decided, as far as its losses tell."""
-    ours, theirs = (len(one.journal.steps) for one in (reference, run))
-    a, b, last = reference.manifest.label, run.manifest.label, min(ours, theirs) - 1
-    losses = [one.journal.steps[last].loss for one in (reference, run)]
+    """Describe the two lengths, and the values by which the script has decided, as far as its losses show them."""
+    reference_steps, steps = (len(compared_run.journal.steps) for compared_run in (reference, run))
+    a, b, last = reference.manifest.label, run.manifest.label, min(reference_steps, steps) - 1
+    losses = [compared_run.journal.steps[last].loss for compared_run in (reference, run)]
     values = "" if None in losses else f" (the loss of step {last:,} is {losses[0]:.9g} against {losses[1]:.9g})"
     return (
-        f"the script ends by what it computes, after {ours:,} steps in {a} and {theirs:,} in {b}{values}: where {b} "
-        f"begins step {last:,} in the state of {a}, it ends with {a}, so the set-up is the same; their {last + 1:,} "
-        "common steps are compared"
+        f"the script ends by what it computes, after {reference_steps:,} steps in {a} and {steps:,} in {b}{values}: "
+        f"where {b} begins step {last:,} in the state of {a}, it ends with {a}, so the set-up is the same; "
+        f"their {last + 1:,} common steps are compared"
     )

@@ -1,4 +1,5 @@
-"""What the experiments of an investigation have left beside its runs, and what of it is there for a pair of them."""
+"""The evidence that the experiments of an investigation have left beside its runs, and the part that concerns a
+pair."""
 
 from __future__ import annotations
 
@@ -29,18 +30,18 @@ class EvidenceFolder:
         return _ended(self.path / experiment.name)
 
     def of_pair(self, a: str, b: str) -> dict[Experiment, RecordedRun]:
-        """Every experiment of a pair that has ended, by the names of its runs. Where its manifest does not
-        tell what it is (those of before did not), its folder's name does."""
-        found = {}
-        # sorted, for the order of files differs from disk to disk, and later ones replace earlier ones
+        """Return every experiment of a pair that has ended, given the names of its runs. Where a manifest does not name
+        its experiment (older ones do not), the folder's name does."""
+        experiments = {}
+        # sorted, as the order of files differs from disk to disk, and later ones replace earlier ones
         for manifest in sorted(self.path.glob(f"*/{MANIFEST}")):
             run = _ended(manifest.parent)
             if run is None:
                 continue
             experiment = run.manifest.experiment or experiment_named(run.path.name, a, b)
             if experiment is not None and experiment.concerns(a, b):
-                found[experiment] = run
-        return found
+                experiments[experiment] = run
+        return experiments
 
     def belonging_to(self, run: RecordedRun) -> list[Path]:
         """The folders, results and pickles of the experiments with this run."""
@@ -64,8 +65,9 @@ Made = Mapping[Experiment, RecordedRun]
 
 @dataclass(frozen=True, slots=True)
 class PairEvidence:
-    """All that is there for one pair; `a` is the reference. `made` has the experiments with either of them,
-    `localized` the folders of localizations, `bisected` the files that say which parts of the model carry a drift."""
+    """The evidence for one pair; `a` is the reference. `made` has the experiments with each of the two runs,
+    `localized` the folders of localizations, `bisected` the files that name the parts of the model that carry a
+    drift."""
 
     a: RecordedRun
     b: RecordedRun
@@ -74,9 +76,12 @@ class PairEvidence:
     bisected: tuple[Path, ...] = ()
 
     def experiments(self, side: Literal["a", "b"], kind: str) -> Made:
-        """The experiments of a kind with one of the two, in their order."""
-        found = [one for one in self.made[side] if one.kind == kind]
-        return {one: self.made[side][one] for one in sorted(found, key=lambda one: one.order)}
+        """The experiments of a kind with one of the two runs, in their order."""
+        matching = [experiment for experiment in self.made[side] if experiment.kind == kind]
+        return {
+            experiment: self.made[side][experiment]
+            for experiment in sorted(matching, key=lambda experiment: experiment.order)
+        }
 
     def several(self, side: Literal["a", "b"], kind: str) -> tuple[RecordedRun, ...]:
         return tuple(self.experiments(side, kind).values())
@@ -90,8 +95,8 @@ class PairEvidence:
 
     @property
     def b_again(self) -> RecordedRun | None:
-        """The other mode's control: a repetition of its own, else the run that takes chosen steps from the reference's
-        state and all others from its own."""
+        """The other mode's control: its own repetition, else the run that takes chosen steps from the reference's state
+        and all others from its own."""
         again, forced = self.only("b", "again"), self.forced
         if again is None and forced is not None and forced.journal.events("rejoined"):
             return forced
@@ -108,18 +113,22 @@ class PairEvidence:
 
     @property
     def measured(self) -> tuple[RecordedRun, ...]:
-        """The runs with tapes whose noise is the reference's: of lazy tensors those of the same ops on the CPU, and of
-        what was executed."""
+        """The runs with tapes whose noise is the reference's. For lazy tensors these include tapes of the same ops on
+        the CPU, and of the executed graphs."""
         is_lazy = parse_mode(self.a.manifest.spec).base == "lazy"
         kinds = ("taped-at", "executed-at") if is_lazy else ()
         return (*self.taped, *(run for kind in kinds for run in self.several("a", kind)))
 
     @property
     def seeds(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
-        """Trainings of both with the same other seed."""
-        theirs = {one.detail: run for one, run in self.experiments("b", "seed").items()}
-        ours = self.experiments("a", "seed")
-        return tuple((run, theirs[one.detail]) for one, run in ours.items() if one.detail in theirs)
+        """Trainings of both modes with the same other seed."""
+        runs_of_b = {experiment.detail: run for experiment, run in self.experiments("b", "seed").items()}
+        runs_of_a = self.experiments("a", "seed")
+        return tuple(
+            (run, runs_of_b[experiment.detail])
+            for experiment, run in runs_of_a.items()
+            if experiment.detail in runs_of_b
+        )
 
     @property
     def onsets(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
@@ -130,28 +139,28 @@ class PairEvidence:
     @property
     def started(self) -> list[RecordedRun]:
         """The other mode's runs whose steps start from the reference's state."""
-        return [run for run in (self.forced, *(theirs for _, theirs in self.onsets)) if run is not None]
+        return [run for run in (self.forced, *(mode_run for _, mode_run in self.onsets)) if run is not None]
 
     @property
     def kept(self) -> list[RecordedRun]:
         """The reference's runs that keep states and outcomes."""
-        return [*self.taped, *(ours for ours, _ in self.onsets)]
+        return [*self.taped, *(reference_run for reference_run, _ in self.onsets)]
 
     @property
     def one_against_several(self) -> bool:
-        """Whether the reference is one process and the other run has several."""
+        """Check whether the reference is one process and the other run has several."""
         return self.a.manifest.world_size == 1 and self.b.manifest.world_size > 1
 
     @property
     def runs(self) -> int:
-        """How many trainings there are for the pair. What is made of both counts where both are there, an
-        inquiry as one."""
-        # An interrupted round has left seeds and onsets of one side only: half an experiment explains nothing.
+        """The number of trainings made for the pair. An experiment with both modes counts where both runs exist, and an
+        inquiry counts as one."""
+        # An interrupted round leaves seeds and onsets of one side only: half an experiment explains nothing.
         alone = [
             run
             for made in self.made.values()
-            for one, run in made.items()
-            if not KINDS[one.kind].inquiry and one.kind not in ("seed", "onset")
+            for experiment, run in made.items()
+            if not KINDS[experiment.kind].inquiry and experiment.kind not in ("seed", "onset")
         ]
         both = [run for pair in (*self.seeds, *self.onsets) for run in pair]
         return len({run.path for run in (self.a, self.b, *alone, *both)}) + len(self.localized)
@@ -159,28 +168,33 @@ class PairEvidence:
     def of_rank(self, rank: int) -> PairEvidence:
         """The evidence of one rank. Raises RunNotFound or JournalError where a run does not have it.
 
-        What was localized stays rank 0's: only it is taken apart.
+        Localizations stay with rank 0: only its steps are taken apart.
         """
         if not rank:
             return self
         a, b = rank_of(self.a, rank), rank_of(self.b, rank)
-        # an inquiry was made of rank 0 alone, so the other ranks have nothing of it
+        # An inquiry concerns rank 0 alone, so the other ranks have no part in it
         made = {
-            side: {one: rank_of(run, rank) for one, run in found.items() if not KINDS[one.kind].inquiry}
-            for side, found in self.made.items()
+            side: {
+                experiment: rank_of(run, rank)
+                for experiment, run in experiments.items()
+                if not KINDS[experiment.kind].inquiry
+            }
+            for side, experiments in self.made.items()
         }
         return PairEvidence(a, b, made)
 
 
 def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
-    """Look for the experiments of a pair. They lie beside the reference; those of a run from elsewhere are
-    not known."""
+    """Find the experiments of a pair. They lie beside the reference; those of a run from elsewhere are not found."""
     folder = EvidenceFolder.of(a)
-    found = folder.of_pair(a.path.name, b.path.name)
-    ours = {one: run for one, run in found.items() if one.run == a.path.name}
+    experiments = folder.of_pair(a.path.name, b.path.name)
+    of_a = {experiment: run for experiment, run in experiments.items() if experiment.run == a.path.name}
     if a.path.parent != b.path.parent:
-        return PairEvidence(a, b, {"a": {one: run for one, run in ours.items() if not one.reference}, "b": {}})
-    theirs = {one: run for one, run in found.items() if one.run == b.path.name}
+        return PairEvidence(
+            a, b, {"a": {experiment: run for experiment, run in of_a.items() if not experiment.reference}, "b": {}}
+        )
+    of_b = {experiment: run for experiment, run in experiments.items() if experiment.run == b.path.name}
     localized = folder.path.glob(f"{b.path.name}-localized-{a.path.name}-*")
     bisected = folder.path.glob(f"{b.path.name}-parts-{a.path.name}-*.json")
-    return PairEvidence(a, b, {"a": ours, "b": theirs}, tuple(sorted(localized)), tuple(sorted(bisected)))
+    return PairEvidence(a, b, {"a": of_a, "b": of_b}, tuple(sorted(localized)), tuple(sorted(bisected)))

@@ -1,4 +1,4 @@
-"""What an investigation is asked to do, and of which runs that are recorded already."""
+"""The plan of an investigation, and the recorded runs that it starts from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
 OWN_DRAWS = {"compile": "a compiled mode", "xla": "an xla mode"}
-"""Modes that have a generator of their own, and what they are called in sentences."""
+"""Modes that have a generator of their own, with their names in sentences."""
 
 DEFAULT_STATE_BUDGET = 1 << 30
 """Bytes of states and outcomes that the reference keeps, and again each mode that is started from them."""
@@ -23,29 +23,29 @@ DEFAULT_STATE_BUDGET = 1 << 30
 def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[ModeSpec]:
     """The modes of an investigation, which draw eager's random numbers unless they say otherwise.
 
-    Raises UsageError for one mode alone, unless it is to be held against itself in another number of processes.
+    Raises UsageError for one mode alone, unless it is to be compared with itself in another number of processes.
     """
     if len(specs) < 2 and not alone:
         raise UsageError(f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone")
-    # The generators of Inductor and of torch_xla draw other numbers than eager's, which would be a difference of the
-    # set-up. So do those of two devices.
+    # The generators of Inductor and of torch_xla draw other numbers than eager's, and so do those of two devices. That
+    # would be a difference of the set-up.
     apart = on_two_devices(specs)
-    found = []
+    modes = []
     for spec in specs:
         if apart and spec.accelerator is not None and spec.draws is None:
             spec = replace(spec, draws="cpu")
         own = spec.base in OWN_DRAWS and spec.fallback_random is None and spec.draws != "cpu"
-        found.append(replace(spec, fallback_random="on") if own else spec)
-    return found
+        modes.append(replace(spec, fallback_random="on") if own else spec)
+    return modes
 
 
 def on_two_devices(specs: Sequence[ModeSpec]) -> bool:
-    """Whether these modes do not all run on the same kind of device."""
+    """Check whether these modes do not all run on the same kind of device."""
     return len({(spec.accelerator or "cpu").partition(":")[0] for spec in specs}) > 1
 
 
 def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
-    """What makes modes draw the same random numbers that do not."""
+    """Say what makes modes that draw different random numbers draw the same ones."""
     others = [spec for spec in specs if spec.accelerator is not None and spec.draws != "cpu"]
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
@@ -66,15 +66,16 @@ def said_of_draws(specs: Sequence[ModeSpec]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InvestigationPlan:
-    """What is asked of some runs, the first of which is the reference; a `BatchPlan` makes those that are not recorded.
+    """The choices of an investigation of some runs, the first of which is the reference; a `BatchPlan` makes those that
+    are not recorded.
 
     With `against_single` the reference is the batch's first mode in one process, which takes the whole batch at each
-    step. `steps` are the steps to start from the reference's state (None: chosen), `envelope` counts perturbed
-    trainings of the reference, `seeds` trainings of every mode with other seeds, `state_budget` is in bytes.
-    `localize` says of which pairs the causes are looked for, in `step` (None: chosen), `scripts` whether standalone
-    scripts show them, `knobs` whether compiled modes are also tried with other stages and settings of the compiler
-    where the ops explain the drift, `partition_bisect` whether ever smaller parts of the model are put on the mode's
-    backend, the rest on the CPU, `confirm` whether a mode is trained once more to the end without its culprits.
+    step. `steps` are the steps to start from the reference's state (None: chosen). `envelope` counts perturbed
+    trainings of the reference, `seeds` trainings of every mode with other seeds. `state_budget` is in bytes. `localize`
+    selects the pairs whose causes are looked for, in `step` (None: chosen); with `scripts`, standalone scripts show
+    them. With `knobs`, compiled modes are also tried with other stages and settings of the compiler where the ops
+    explain the drift. With `partition_bisect`, ever smaller parts of the model are put on the mode's backend, the rest
+    on the CPU. With `confirm`, a mode is trained once more to the end without its culprits.
     """
 
     steps: StepSelection | None = None
@@ -108,7 +109,7 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
 
 
 def require_parameters(run: RecordedRun) -> None:
-    """Raises UsageError for a run without what a verdict needs, and for one that cannot be repeated."""
+    """Raise UsageError for a run without what a verdict needs, and for one that cannot be repeated."""
     if run.manifest.in_process:
         raise UsageError(
             f"{run.path} was recorded within a running process, which cannot be repeated: put the training into a "
@@ -122,7 +123,7 @@ def require_parameters(run: RecordedRun) -> None:
 
 
 def pair_to_localize(a: RecordedRun, b: RecordedRun) -> list[RecordedRun]:
-    """The two runs, which have to be of one investigation. Raises UsageError."""
+    """Return the two runs, which have to belong to one investigation. Raises UsageError."""
     if a.path.parent != b.path.parent or a.path == b.path:
         raise UsageError(
             f"{a.path} and {b.path} are not two runs of one investigation: the experiments lie beside them"

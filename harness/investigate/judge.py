@@ -1,5 +1,5 @@
-"""From what was recorded to what is known of each pair: its verdict, the sentences about it, and its culprits. Nothing
-is run here."""
+"""The judge: from the recorded runs of each pair to its verdict, the sentences about it, and its culprits. Nothing is
+run here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from .whole_trainings import Curves, curves_of, trained_without
 Kind = TypeVar("Kind")
 
 OF_ONE_RANK = ("initial", "generator", "batch")
-"""Kinds of set-up differences that tell nothing of a rank against a process that has the whole."""
+"""Kinds of set-up differences that mean nothing between a rank and a process that has the whole."""
 
 ENDED = {
     "crashed": "crashed",
@@ -58,7 +58,7 @@ ENDED = {
 def judge(runs: Sequence[RecordedRun], step: int | None = None) -> Findings:
     """Judge every run against the first, the reference, from the evidence that lies beside it.
 
-    What was localized in `step` is told before what was localized in others.
+    Localizations of `step` are reported before those of other steps.
     """
     return judge_pairs([(runs[0], run) for run in runs[1:]], step)
 
@@ -76,8 +76,10 @@ def judge_pairs(pairs: Sequence[tuple[RecordedRun, RecordedRun]], step: int | No
 
 
 def _ending(run: RecordedRun) -> RunEnding:
-    known = run.manifest
-    return RunEnding(known.status, len(run.journal.steps), known.seconds, known.message, known.spec, run.path.name)
+    manifest = run.manifest
+    return RunEnding(
+        manifest.status, len(run.journal.steps), manifest.seconds, manifest.message, manifest.spec, run.path.name
+    )
 
 
 def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = None) -> PairFindings:
@@ -86,7 +88,7 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = 
 
 
 def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -> PairFindings:
-    """Judge one process against another. What cannot be read is said in the notes, and the rest is used."""
+    """Judge one process against another. The notes name what cannot be read, and the rest is used."""
     a, b = evidence.a.manifest.label, evidence.b.manifest.label
     failed, interpreters = _failed(evidence), interpreters_of(evidence.a, evidence.b)
     if failed and not (evidence.a.journal.steps and evidence.b.journal.steps):
@@ -108,29 +110,31 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     without = trained_without(evidence, verdict.word, culprits)
     interpreters = told_by_training(interpreters, without)
     culprits = with_versions(culprits, interpreters)
-    causes = [one for one in weighed.setup if one.counts] if verdict.word == "different-setup" else []
+    causes = (
+        [difference for difference in weighed.setup if difference.counts] if verdict.word == "different-setup" else []
+    )
     verdict = with_place(verdict, causes, culprits)
 
     around = [] if interpreters is None else [interpreters.sentence(a, b)]
-    said_there = () if interpreters is None else interpreters.differences
-    around += [one for one in environment_differences(evidence.a, evidence.b) if one not in said_there]
-    told = (verdict.notes, compared.notes, around, scores.notes)
-    notes = [*chain(*told), *scores.unreplayed, *weighed.unreadable]
+    listed = () if interpreters is None else interpreters.differences
+    around += [difference for difference in environment_differences(evidence.a, evidence.b) if difference not in listed]
+    note_groups = (verdict.notes, compared.notes, around, scores.notes)
+    notes = [*chain(*note_groups), *scores.unreplayed, *weighed.unreadable]
     notes += [note for answer in answers.values() for note in answer.notes]
     if verdict.word == "failed":  # "compile is crashed: REASON" says nothing more than the verdict
         failed = [f": {run.manifest.message}" for run in _runs(evidence).values() if run.manifest.message]
-        notes = [one for one in notes if not any(one.endswith(why) and why in verdict.text for why in failed)]
+        notes = [note for note in notes if not any(note.endswith(why) and why in verdict.text for why in failed)]
     explained, unexplained = None, ""
     if not compared.identical:
         explained, unexplained = accounted(evidence, verdict, scores, weighed.localized, culprits)
     referee = weighed.referee
-    said = [sentence for answer in answers.values() for sentence in answer.sentences]
+    sentences = [sentence for answer in answers.values() for sentence in answer.sentences]
     met = met_in_files({name: run.manifest for name, run in _runs(evidence).items()})
     return PairFindings(
         a=a,
         b=b,
         verdict=verdict.word,
-        text=[*_sentences(weighed, verdict, causes, curves), *met, *said],
+        text=[*_sentences(weighed, verdict, causes, curves), *met, *sentences],
         undecided=verdict.undecided,
         inspect=verdict.inspect,
         first_differing_step=compared.first_differing_step,
@@ -143,12 +147,12 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
         culprits=[*_not_located(map(_of_setup, causes), culprits), *culprits],
         explained=explained,
         unexplained=unexplained,
-        controls={label: asdict(one) for label, one in weighed.controls.items()},
+        controls={label: asdict(control) for label, control in weighed.controls.items()},
         noise=scores.noise,
         steps=[*map(_of_step, scores.steps)],
         losses=asdict(compared.losses),
         runs_used=evidence.runs,
-        tests=sum(int(one.content.get("tests", 0)) for one in weighed.localized),
+        tests=sum(int(localization.content.get("tests", 0)) for localization in weighed.localized),
         curve=curves.envelope.to_json() if curves.envelope else None,
         lag=asdict(curves.lag) if curves.lag else None,
         compiler=answers["compiler"].facts,
@@ -161,7 +165,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
 
 @dataclass(frozen=True, slots=True)
 class _Weighed:
-    """What the evidence of a pair says, measure by measure, and the verdict that its scores give."""
+    """The evidence of a pair, weighed measure by measure, and the verdict that follows from its scores."""
 
     compared: RunComparison
     setup: Sequence[SetupDifference]
@@ -183,13 +187,17 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     own, rounded = made_by_the_training(b, evidence.forced), rounded_arguments(evidence.forced)
     setup = setup_differences(a, b, *states, from_the_model=own, rounded=rounded)
     if several:
-        setup = [one for one in setup if one.kind not in OF_ONE_RANK]
+        setup = [difference for difference in setup if difference.kind not in OF_ONE_RANK]
     by_values = ended_by_values(a, b, evidence.forced)
     if by_values:
-        setup = [one for one in setup if one.kind != "steps"]
+        setup = [difference for difference in setup if difference.kind != "steps"]
     localized = localizations(evidence)
-    if any(one.is_drawn_again or any(culprit.kind == MARK_STEP for culprit in one.culprits) for one in localized):
-        setup = [one for one in setup if one.kind != "generator"]  # the mode drew again what it had drawn
+    if any(
+        localization.is_drawn_again or any(culprit.kind == MARK_STEP for culprit in localization.culprits)
+        for localization in localized
+    ):
+        # The mode drew again what it had drawn
+        setup = [difference for difference in setup if difference.kind != "generator"]
     empty = Scores((), threshold_of_pair(spec_of(a), spec_of(b)), "", (), "its experiments cannot be read")
     scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
     repeated = ((a, evidence.a_again), (b, evidence.b_again))
@@ -198,10 +206,10 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     if by_values and label in controls and controls[label].what == "steps":
         # it has the reference's length, as it began its last step in that state
         controls[label] = Repetition(True, text=f"{label} repeats bit for bit up to its last common step")
-    # Why no step can be started from a state, which the repetition was told when it tried to keep one
+    # The reason why no step can be started from a state, which the repetition reported when it tried to keep one
     lacking = f"{STATE} is not available: "
     notices = () if evidence.a_again is None else evidence.a_again.manifest.notices
-    why = next((one.partition(lacking)[2] for one in notices if lacking in one), "")
+    why = next((notice.partition(lacking)[2] for notice in notices if lacking in notice), "")
     verdict = decide(
         VerdictEvidence(
             a=a.manifest.label,
@@ -228,7 +236,7 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
 
 
 def _runs(evidence: PairEvidence) -> dict[str, RecordedRun]:
-    """The modes' own runs and the experiments that the verdict needs, by what each is called."""
+    """The modes' own runs and the experiments that the verdict needs, by their names in sentences."""
     a, b = evidence.a.manifest.label, evidence.b.manifest.label
     runs = {
         a: evidence.a,
@@ -241,14 +249,14 @@ def _runs(evidence: PairEvidence) -> dict[str, RecordedRun]:
 
 
 def _failed(evidence: PairEvidence) -> list[str]:
-    """What did not get through: a mode's own run, else an experiment that the verdict needs."""
-    said = [
+    """Say which run did not get through: a mode's own run, else an experiment that the verdict needs."""
+    failures = [
         f"{name} {ENDED.get(run.manifest.status, run.manifest.status)} after {len(run.journal.steps)} steps: "
         f"{run.manifest.message}"
         for name, run in _runs(evidence).items()
         if run.manifest.failed and run.manifest.status != "nonfinite"
     ]
-    return said[:1]
+    return failures[:1]
 
 
 def _first_state(*runs: RecordedRun | None) -> TensorFile | None:
@@ -269,12 +277,12 @@ def _readable(read: Callable[[], Kind], otherwise: Kind, unreadable: list[str]) 
 
 def _sentences(weighed: _Weighed, verdict: Verdict, causes: Sequence[SetupDifference], curves: Curves) -> list[str]:
     word, losses, referee = verdict.word, weighed.compared.losses, weighed.referee
-    said = [verdict.text, weighed.length, *(one.text for one in causes[1:])]
-    told = word != "nonfinite" and not weighed.compared.identical and losses.max_relative is not None
-    if told and losses.common_steps and losses.first_differing_step is None:
-        said.append("the losses are the same bits at every step")
-    elif told and losses.common_steps:
-        said.append(
+    sentences = [verdict.text, weighed.length, *(difference.text for difference in causes[1:])]
+    reports_losses = word != "nonfinite" and not weighed.compared.identical and losses.max_relative is not None
+    if reports_losses and losses.common_steps and losses.first_differing_step is None:
+        sentences.append("the losses are the same bits at every step")
+    elif reports_losses and losses.common_steps:
+        sentences.append(
             f"the losses differ from step {losses.first_differing_step} on, by at most {losses.max_relative:.2g} of "
             f"their value (step {losses.max_relative_step})"
             + ("; that alone says nothing, as training magnifies rounding" if word in ("rounding", None) else "")
@@ -282,38 +290,38 @@ def _sentences(weighed: _Weighed, verdict: Verdict, causes: Sequence[SetupDiffer
     # The referee computes the reference's own ops: it cannot speak for a mode that computes something else.
     if referee is not None and referee.text and word not in ("different-setup", "nonfinite", "nondeterministic"):
         doubt = "; where the modes compute different things, that does not say which of them is right"
-        said.append(referee.text + (doubt if word == "beyond-rounding" else ""))
-    return [sentence for sentence in (*said, *curves.sentences) if sentence]
+        sentences.append(referee.text + (doubt if word == "beyond-rounding" else ""))
+    return [sentence for sentence in (*sentences, *curves.sentences) if sentence]
 
 
-def _of_setup(one: SetupDifference) -> Culprit:
+def _of_setup(difference: SetupDifference) -> Culprit:
     return Culprit(
         kind=SETUP,
         phase="setup",
-        step=one.step,
-        what=one.kind,
-        name=one.name,
-        text=one.text,
+        step=difference.step,
+        what=difference.kind,
+        name=difference.name,
+        text=difference.text,
         significance="beyond-rounding",
     )
 
 
 def _not_located(causes: Iterable[Culprit], culprits: Sequence[Culprit]) -> list[Culprit]:
-    """The differences in the set-up of which no call is known: of the others it stands for them."""
-    located = {(one.kind, one.what, one.name) for one in culprits}
-    return [one for one in causes if (one.kind, one.what, one.name) not in located]
+    """The differences in the set-up whose call is unknown. A culprit with a known call replaces the others."""
+    located = {(culprit.kind, culprit.what, culprit.name) for culprit in culprits}
+    return [cause for cause in causes if (cause.kind, cause.what, cause.name) not in located]
 
 
-def _of_step(one: StepScore) -> StepFindings:
-    differing = [each for each in one.tensors if each.score]  # of thousands of values few differ
+def _of_step(step_score: StepScore) -> StepFindings:
+    differing = [tensor for tensor in step_score.tensors if tensor.score]  # of thousands of values few differ
     return StepFindings(
-        one.step,
-        one.score,
-        one.tensor,
-        one.taped,
-        one.on_edge,
-        one.discrete,
-        "ill-conditioned" if one.ill_conditioned else "",
-        len(one.tensors),
+        step_score.step,
+        step_score.score,
+        step_score.tensor,
+        step_score.taped,
+        step_score.on_edge,
+        step_score.discrete,
+        "ill-conditioned" if step_score.ill_conditioned else "",
+        len(step_score.tensors),
         differing,
     )

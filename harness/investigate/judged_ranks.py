@@ -1,4 +1,5 @@
-"""A pair of runs of several processes: each rank held against the same rank, the pair judged by the worst of them."""
+"""The judgement of a pair of runs of several processes: each rank is compared with the same rank, and the worst
+decides."""
 
 from __future__ import annotations
 
@@ -35,41 +36,43 @@ def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
     if any(run.manifest.failed and run.manifest.status != "nonfinite" for run in (a, b)):
         return _with_agreement(judge(evidence), a, b)
     try:
-        found = [judge(evidence.of_rank(rank)) for rank in range(count)]
+        rank_pairs = [judge(evidence.of_rank(rank)) for rank in range(count)]
     except NumdriftError as error:
         first = judge(evidence)
         return replace(first, notes=[*first.notes, f"only rank 0 was held against rank 0: {error}"])
     # of equally bad verdicts the larger score, and of equal ones the first rank
-    worst = min(range(count), key=lambda rank: (GRAVITY.index(found[rank].verdict), -(found[rank].score or 0.0)))
-    words = [one.verdict or "undecided" for one in found]
-    said = f"each of {count} ranks is held against the same rank: " + (
+    worst = min(
+        range(count), key=lambda rank: (GRAVITY.index(rank_pairs[rank].verdict), -(rank_pairs[rank].score or 0.0))
+    )
+    words = [rank_pair.verdict or "undecided" for rank_pair in rank_pairs]
+    sentence = f"each of {count} ranks is held against the same rank: " + (
         f"all are {words[0]}, and this is rank {worst}"
         if len(set(words)) == 1
         else ", ".join(f"rank {rank} is {word}" for rank, word in enumerate(words))
         + f"; this is rank {worst}, the worst"
     )
-    pair = found[worst]
+    pair = rank_pairs[worst]
     pair = replace(
         pair,
-        text=[*pair.text[:1], said, *pair.text[1:]],
+        text=[*pair.text[:1], sentence, *pair.text[1:]],
         ranks=[
             RankFindings(
                 rank,
-                one.verdict,
-                one.text[0] if one.text else "",
-                one.score,
-                one.first_differing_step,
-                one.first_significant_step,
+                rank_pair.verdict,
+                rank_pair.text[0] if rank_pair.text else "",
+                rank_pair.score,
+                rank_pair.first_differing_step,
+                rank_pair.first_significant_step,
             )
-            for rank, one in enumerate(found)
+            for rank, rank_pair in enumerate(rank_pairs)
         ],
-        notes=list(dict.fromkeys([*pair.notes, *(note for one in found for note in one.notes)])),
+        notes=list(dict.fromkeys([*pair.notes, *(note for rank_pair in rank_pairs for note in rank_pair.notes)])),
     )
     return _with_agreement(pair, a, b)
 
 
-def _with_agreement(found: PairFindings, a: RecordedRun, b: RecordedRun) -> PairFindings:
-    """Add whether the ranks of each run hold the same parameters."""
+def _with_agreement(pair: PairFindings, a: RecordedRun, b: RecordedRun) -> PairFindings:
+    """Add notes that say whether the ranks of each run hold the same parameters."""
     agreements = {run.manifest.label: run.manifest.agreement for run in (a, b) if run.manifest.agreement is not None}
-    notes = [f"{label}: {one['text']}" for label, one in agreements.items()]
-    return replace(found, agreement=agreements, notes=[*found.notes, *notes])
+    notes = [f"{label}: {agreement['text']}" for label, agreement in agreements.items()]
+    return replace(pair, agreement=agreements, notes=[*pair.notes, *notes])

@@ -1,4 +1,4 @@
-"""Making the runs that an investigation needs, and none that is there already."""
+"""The laboratory, which makes the runs that an investigation needs and reuses those that exist."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from .restored import variables_of
 
 
 class Interrupted(Exception):
-    """Ctrl-C ended a round of runs; what is complete is kept, and another call goes on from there."""
+    """Ctrl-C ended a round of runs; what is complete is kept, and another call continues from there."""
 
 
 class Progress(Protocol):
-    """Who is told how an investigation gets on."""
+    """A listener to the progress of an investigation."""
 
     def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
-        """A round of runs begins; the reporter is told of each."""
+        """Begin a round of runs; the reporter learns of each."""
 
     def say(self, text: str) -> None:
-        """Something that whoever waits should know."""
+        """Report something that a waiting user should know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class Round:
 
 @dataclass
 class Laboratory:
-    """Runs experiments beside the recorded runs, each as one of `processes`. `timeout` is in seconds a run. `made` and
-    `steps` count what it has run itself, `reused` what was there from an earlier call. The processes of some runs are
-    `held`. All of them end with its context."""
+    """A place that runs experiments beside the recorded runs, each as one of `processes`. `timeout` is in seconds a
+    run. `made` and `steps` count the runs and steps that it has executed itself, `reused` the runs that an earlier call
+    has left. The processes of some runs are `held`. All of them end with its context."""
 
     progress: Progress
     jobs: int
@@ -86,7 +86,7 @@ class Laboratory:
         return round(time.monotonic() - self.began, 3)
 
     def scripts(self, reference: ModeSpec, others: Sequence[ModeSpec]) -> Path:
-        """Where the interpreter listens that executes the scripts of culprits; it imports from the first call on."""
+        """The address of the interpreter that executes the scripts of culprits; it imports from the first call on."""
         if self._interpreter is None:
             compiles = any(spec.base == "compile" for spec in (reference, *others))
             imports = COMPILER if compiles else ("torch",)
@@ -99,8 +99,8 @@ class Laboratory:
         for spec in missing:
             folder = plan.investigation.run(spec.name, plan.suffix)
             if folder.manifest.exists() and not plan.force:
-                known = self._asked_alike(plan, spec, folder)
-                if known is not None and known.manifest.interrupted:
+                previous = self._asked_alike(plan, spec, folder)
+                if previous is not None and previous.manifest.interrupted:
                     self.progress.say(f"{folder.path} was interrupted: it is run again")
                     _remove(folder)
                     continue
@@ -120,7 +120,7 @@ class Laboratory:
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
         missing = [plan for plan in plans if anew or not self._is_there(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
-        for place, plan in enumerate(missing):  # half done by an earlier call, or asked for otherwise
+        for place, plan in enumerate(missing):  # half done by an earlier call, or made with another request
             folder = plan.investigation.run(plan.modes[0].name, "")
             self.held.let_go(folder.path)
             _remove(folder)
@@ -139,7 +139,7 @@ class Laboratory:
                 self._execute(experiments.title, [replace(plan, serve=self.held.address()) if plan.held else plan])
 
     def _lacked_memory(self, plan: BatchPlan) -> bool:
-        """Whether an experiment on an accelerator had no memory left."""
+        """Check whether an experiment on an accelerator ran out of memory."""
         folder = plan.investigation.run(plan.modes[0].name, plan.suffix)
         on_device = plan.modes[0].accelerator is not None
         return on_device and folder.manifest.exists() and load_run(folder.path).manifest.status == "out-of-memory"
@@ -166,59 +166,62 @@ class Laboratory:
             raise Interrupted
 
     def has_room(self, specs: Sequence[ModeSpec]) -> bool:
-        """Whether the accelerators have room for something of each of these modes at once: a quarter of a device for
-        twice what the largest training on it has needed, for what is done beside a training needs more than that."""
+        """Check whether the accelerators have room for something of each of these modes at once. A quarter of a device
+        must hold twice the peak of the largest training on it, as the work beside a training needs more than the
+        training."""
         devices = [device for spec in specs if (device := spec.accelerator) is not None]
-        known = [self._memory[device] for device in devices if device in self._memory]
-        needed = sum(2 * memory["reserved_peak"] for memory in known)
-        return len(known) == len(devices) and all(needed <= memory["total"] // 4 for memory in known)
+        peaks = [self._memory[device] for device in devices if device in self._memory]
+        needed = sum(2 * memory["reserved_peak"] for memory in peaks)
+        return len(peaks) == len(devices) and all(needed <= memory["total"] // 4 for memory in peaks)
 
     def _note_memory(self, run: FinishedRun, plans: Sequence[BatchPlan]) -> None:
-        """Note what a run has needed of its accelerator's memory."""
+        """Note how much of its accelerator's memory a run has needed."""
         specs = {spec.name: spec for plan in plans for spec in plan.modes}
         device, memory = specs[run.manifest.mode].accelerator, (run.journal.end or {}).get("device_memory", {})
         if device is not None and {"reserved_peak", "total"} <= memory.keys():
             before = self._memory.get(device, memory)
-            self._memory[device] = max(before, memory, key=lambda known: known["reserved_peak"])
+            self._memory[device] = max(before, memory, key=lambda usage: usage["reserved_peak"])
 
     def _is_there(self, plan: BatchPlan, name: str) -> bool:
-        """Whether a run of that name has ended well enough and was asked for the same."""
-        spec = next(one for one in plan.modes if one.name == name)
+        """Check whether a run of that name has ended well enough and was made with the same request."""
+        spec = next(candidate for candidate in plan.modes if candidate.name == name)
         folder = plan.investigation.run(name, plan.suffix)
         run = self._asked_alike(plan, spec, folder)
         return run is not None and run.manifest.status in ("complete", "nonfinite")
 
     def _asked_alike(self, plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RecordedRun | None:
-        """The run in the folder, None unless it was asked for the same, of the same script."""
+        """Return the run in the folder, None unless it was made with the same request, of the same script."""
         if not folder.manifest.exists():
             return None
         try:
             run = load_run(folder.path)
-            asked = RunConfig.load(folder.config)
+            recorded = RunConfig.load(folder.config)
         except (NumdriftError, OSError, ValueError, TypeError, KeyError):
             return None
         wanted = run_config(plan, spec, folder)
-        if asked.until is None:  # it went on to the end, and has all that an earlier end would leave
+        if recorded.until is None:  # it went on to the end, and has all that an earlier end would leave
             wanted = replace(wanted, until=None)
-        if not wanted.resync:  # nothing of the training depends on of how many steps more is kept
+        if not wanted.resync:  # the training does not depend on how many further steps are kept
             for name in ("states", "outcomes", "tapes"):
-                more, enough = getattr(asked, name), getattr(wanted, name)
+                more, enough = getattr(recorded, name), getattr(wanted, name)
                 if more is not None and (enough is None or more.covers(enough)):
                     wanted = replace(wanted, **{name: more})
-            wanted = replace(wanted, keep_inputs=wanted.keep_inputs or asked.keep_inputs)
-            if wanted.measured is not None and (asked.measured is None or asked.measured.covers(wanted.measured)):
-                wanted = replace(wanted, measured=asked.measured)
+            wanted = replace(wanted, keep_inputs=wanted.keep_inputs or recorded.keep_inputs)
+            if wanted.measured is not None and (recorded.measured is None or recorded.measured.covers(wanted.measured)):
+                wanted = replace(wanted, measured=recorded.measured)
         unchanged = run.manifest.script_sha256 == script_sha256(plan.script)
-        # Compared as JSON, where a tuple is a list; where the script lies and where it writes may be otherwise
+        # Compared as JSON, where a tuple is a list; the folders of the script and of what it writes may differ
         elsewhere = {"script": "", "invoked": "", "journal": "", "serve": "", "checkpoints": 0}
         elsewhere |= {"folder": "", "files": None, "keep_files": False}
-        # as does the folder of the whole investigation
+        # and so may the folder of the whole investigation
         elsewhere |= {name: "/".join(Path(getattr(wanted, name)).parts[-2:]) for name in ("resync", "rejoin")}
         for name in ("resync", "rejoin"):
-            if "/".join(Path(getattr(asked, name)).parts[-2:]) != elsewhere[name]:
+            if "/".join(Path(getattr(recorded, name)).parts[-2:]) != elsewhere[name]:
                 return None
-        one, other = (json.loads(json.dumps(config.to_json())) | elsewhere for config in (asked, wanted))
-        return run if unchanged and one == other else None
+        recorded_json, wanted_json = (
+            json.loads(json.dumps(config.to_json())) | elsewhere for config in (recorded, wanted)
+        )
+        return run if unchanged and recorded_json == wanted_json else None
 
 
 def _remove(folder: RunFolder) -> None:
@@ -228,13 +231,13 @@ def _remove(folder: RunFolder) -> None:
 
 
 def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> BatchPlan:
-    """A plan that runs the recorded run once more, among the experiments and with changes: of its mode
-    (`spec`) or of its recording."""
+    """Return a plan that runs the recorded run once more, among the experiments and with changes: to its mode (`spec`)
+    or to its recording."""
     config = RunConfig.load(run.path / "config.json")
     spec = changes.pop("spec", config.mode)
-    # Seconds end another training at another step: one that was ended by them is repeated for as many steps.
+    # A limit in seconds ends another training at another step: a run that it ended is repeated for as many steps.
     timed = "max_seconds" in run.journal.limits
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "script": Path(config.script),
         "module": config.module,
         "strict": config.strict,
@@ -250,7 +253,7 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
         "keep_params": KeepParams.parse("last"),  # what it is made for is in states and outcomes, not in the journal
         "nproc": config.world_size,
     }
-    return BatchPlan(**{**asked, **changes})
+    return BatchPlan(**{**options, **changes})
 
 
 def begun_in(states: Path, run: RecordedRun, experiment: Experiment, steps: Sequence[int], **changes: Any) -> BatchPlan:

@@ -9,9 +9,9 @@ from .pair_scores import spec_of
 
 
 def command_for(a: RecordedRun, b: RecordedRun) -> str:
-    """Runs of one investigation are taken up again, without running them once more. Runs of two, or an experiment and
-    a run, are two modes of their script; where it is not one script that two modes train, the script is left to fill
-    in."""
+    """Return a command that takes up the runs of one investigation again, without running them once more. Runs of two
+    investigations, or an experiment and a run, become two modes of their script. Where they do not train one script in
+    two modes, the script is left to fill in."""
     first, second = a.manifest, b.manifest
     if first.in_process or second.in_process:
         return "numdrift investigate SCRIPT"
@@ -20,7 +20,7 @@ def command_for(a: RecordedRun, b: RecordedRun) -> str:
         return f"numdrift investigate {a.path.parent}{suffix}"
     modes = [str(spec_of(run)) for run in (a, b)]
     alike = ("script_sha256", "module", "arguments", "world_size")
-    if first.mode == second.mode or any(getattr(first, one) != getattr(second, one) for one in alike):
+    if first.mode == second.mode or any(getattr(first, field) != getattr(second, field) for field in alike):
         return "numdrift investigate SCRIPT"
     words = ["numdrift", "investigate"]
     words += ["-m", first.module] if first.module else [first.reproducer]

@@ -47,13 +47,13 @@ from .tapes_beside import complete_noise, noise_beside, referee_beside, run_refe
 from .whole_trainings import MEMBERS, is_left_over, without_culprits
 
 SINGLE = "single"
-"""What the run of a single process is called beside those of several."""
+"""The name of the run of a single process beside those of several."""
 
 NEAR = 0.5
 """The share of the threshold from which on a step right before a significant one may be where the fault begins."""
 
 MOST_STEPS = 8
-"""Steps of a pair that are looked into at most."""
+"""The largest number of steps of a pair that are looked into."""
 
 
 def investigate(batch: BatchPlan, plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
@@ -97,7 +97,7 @@ def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laborato
 def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     if plan.partition_bisect:
         check_parts([spec_of(run) for run in runs], plan, nproc=max(run.manifest.world_size for run in runs))
-    for sentence in dict.fromkeys(said for run in runs for said in not_restored(run)):
+    for sentence in dict.fromkeys(text for run in runs for text in not_restored(run)):
         laboratory.progress.say(sentence)
     try:
         decide(runs, plan, laboratory)
@@ -120,9 +120,9 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
 
 
 def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> None:
-    """Make the experiments that a verdict needs: each mode once more, which is its control, takes chosen steps from one
-    state and holds its process; the noise of these steps and their values in double, and whole trainings where they are
-    asked for."""
+    """Make the experiments that a verdict needs. Each mode trains once more: this run is its control, takes chosen
+    steps from one state and holds its process. Measure the noise of these steps and their values in double, and make
+    whole trainings where they are requested."""
     reference = runs[0]
     able = [run for run in runs if run.journal.steps and run.manifest.status in ("complete", "nonfinite")]
     others = [run for run in able if run is not reference]
@@ -130,17 +130,17 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
         return
     compared = [compare_runs(reference, run) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)
-    differing = [run for run, one in zip(others, compared, strict=True) if not one.identical]
-    # Of runs that were there already the causes may be known, too.
+    differing = [run for run, comparison in zip(others, compared, strict=True) if not comparison.identical]
+    # The causes of runs that existed already may be known, too.
     asks_for_causes = bool(differing) and plan.localize != "none" and laboratory.made > 0
     if asks_for_causes and plan.scripts:
-        # What differs has a cause, which a script is to show: its interpreter imports meanwhile.
+        # A difference has a cause, which a script is to show: its interpreter imports meanwhile.
         laboratory.scripts(spec_of(reference), [spec_of(run) for run in differing])
     with ExitStack() as beside:
-        if differing:  # else nothing is held against the noise
+        if differing:  # else nothing is compared with the noise
             beside.enter_context(noise_beside(reference, control_of(reference), chosen, laboratory))
         laboratory.make(once_more(reference, others, chosen))
-    # Of a reference that does not repeat itself no step can be held against another mode's.
+    # Where the reference does not repeat itself, none of its steps can be compared with another mode's.
     if differing and is_repeatable(reference):
         if asks_for_causes and len(differing) == 1:
             expect_one(laboratory, reference, differing[0])
@@ -173,7 +173,7 @@ def explain(
 ) -> Findings:
     """Ask the questions of the step that each verdict is about, and judge again with their answers.
 
-    A step whose drift turns out to be that of a discrete choice is none to be significant: then the next one
+    Where the drift of a step turns out to be that of a discrete choice, the step is not significant: then the next one
     is looked into.
     """
     looked: dict[Path, list[Inquiry]] = {run.path: [] for run in runs[1:]}
@@ -206,18 +206,18 @@ def _asked(
     plan: InvestigationPlan,
     laboratory: Laboratory,
 ) -> Findings:
-    """The findings after these questions: each is asked with what the one before it has found out."""
+    """Return the findings after these questions. Each question is asked with what the one before it has found out."""
     for question in questions.values():
-        known = {run.path: pair for run, pair in zip(runs[1:], findings.pairs, strict=True)}
-        current = [replace(one, pair=known[one.evidence.b.path]) for one in inquiries]
-        asking = [one for one in current if question.asks(one, plan)]
+        pair_by_path = {run.path: pair for run, pair in zip(runs[1:], findings.pairs, strict=True)}
+        current = [replace(inquiry, pair=pair_by_path[inquiry.evidence.b.path]) for inquiry in inquiries]
+        asking = [inquiry for inquiry in current if question.asks(inquiry, plan)]
         if not asking:
             continue
         question.look(laboratory, asking, plan)
-        for one in asking:
-            b = one.evidence.b
-            known[b.path] = judge_pair(evidence_for(runs[0], b), comparisons=len(findings.pairs), step=plan.step)
-        findings = replace(findings, pairs=list(known.values()))
+        for open_inquiry in asking:
+            b = open_inquiry.evidence.b
+            pair_by_path[b.path] = judge_pair(evidence_for(runs[0], b), comparisons=len(findings.pairs), step=plan.step)
+        findings = replace(findings, pairs=list(pair_by_path.values()))
     return findings
 
 
@@ -235,62 +235,65 @@ def confirm(
 
 
 def _onset(pair: PairFindings) -> int | None:
-    """The first significant step, or of those right before it that come near to it the first: a fault may begin in a
-    step that is noisier. What is found there has to be wrong by itself, else the significant one is looked into."""
+    """Return the first significant step, or the first of those right before it that come near to it: a fault may begin
+    in a step that is noisier. A culprit there has to be wrong by itself, else the significant step is looked into."""
     step = pair.first_significant_step
-    for one in reversed(pair.steps):
-        if step is None or one.step >= step:
+    for step_findings in reversed(pair.steps):
+        if step is None or step_findings.step >= step:
             continue
-        if one.explained or worst_of([one]) < NEAR * (pair.threshold or math.inf):
+        if step_findings.explained or worst_of([step_findings]) < NEAR * (pair.threshold or math.inf):
             break
-        step = one.step
+        step = step_findings.step
     return step
 
 
 def _next(
     pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
 ) -> Inquiry | None:
-    """The step of a pair to look into after those before, None where there is none: the first significant one, else the
-    last that differs, of those with a tape first. Raises UsageError for a step that was asked for and cannot be had."""
-    magnified = [one for one in pair.steps if one.explained]
+    """Return an inquiry into the next step of a pair after those before, None where there is none: the first
+    significant step, else the last that differs, steps with a tape first. Raises UsageError for a requested step that
+    is not available."""
+    magnified = [step_findings for step_findings in pair.steps if step_findings.explained]
     step = batch_step(evidence) if pair.verdict == "different-setup" and plan.step is None else None
-    if step is not None:  # what went in otherwise is followed, not what came of it
+    if step is not None:  # differing inputs are followed, not their results
         pass
-    elif before and magnified:  # one like those that were not looked into is clear once the worst of them is
-        beyond = [one for one in pair.steps if worst_of([one]) > (pair.threshold or math.inf)]
-        worst = max(beyond, key=lambda one: worst_of([one]), default=None)
+    elif before and magnified:  # the steps that were not looked into are explained once the worst of them is
+        beyond = [
+            step_findings for step_findings in pair.steps if worst_of([step_findings]) > (pair.threshold or math.inf)
+        ]
+        worst = max(beyond, key=lambda step_findings: worst_of([step_findings]), default=None)
         step = None if worst is None or worst.explained else worst.step
     elif before:
         step = pair.first_significant_step
-        if step == 0 and [one.at for one in before] == [0]:
+        if step == 0 and [inquiry.at for inquiry in before] == [0]:
             step = step_with_its_data(pair, evidence)
     elif plan.step is not None:
         step = plan.step
-        kept = sorted({one for run in (evidence.a, *evidence.kept) for one in state_steps(run.path)})
+        kept = sorted({kept_step for run in (evidence.a, *evidence.kept) for kept_step in state_steps(run.path)})
         if step not in kept:
             raise UsageError(
                 f"step {step} was not started from the reference's state; there are {StepSelection.of(kept)}: "
                 "`numdrift investigate --steps LIST` makes others"
             )
     else:
-        setup = [one for one in pair.culprits if one.kind == SETUP]
-        draws_only = all(one.what == "generator" for one in setup)  # which may be the mode's own doing
+        setup = [culprit for culprit in pair.culprits if culprit.kind == SETUP]
+        draws_only = all(culprit.what == "generator" for culprit in setup)  # which may be the mode's own doing
         if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
             return None
-        differing = [one for one in pair.steps if one.score or one.discrete]
+        differing = [step_findings for step_findings in pair.steps if step_findings.score or step_findings.discrete]
         forced = evidence.forced
 
-        def order(one: StepFindings) -> tuple[bool, bool, int]:
-            # A step that both held processes have a tape of takes no further training. Of several the last: it is the
-            # same whichever mode is the reference, which the largest score is not.
-            held = forced is not None and tape_path(forced.path, one.step).exists()
-            return not held, not one.taped, -one.step
+        def order(step_findings: StepFindings) -> tuple[bool, bool, int]:
+            # A step that both held processes have a tape of takes no further training. Of several the last is chosen:
+            # it is the same whichever mode is the reference, unlike the step with the largest score.
+            held = forced is not None and tape_path(forced.path, step_findings.step).exists()
+            return not held, not step_findings.taped, -step_findings.step
 
-        found = min(differing, key=order, default=None)
+        chosen = min(differing, key=order, default=None)
         step = _onset(pair)
-        step = found.step if step is None and found is not None else step
+        step = chosen.step if step is None and chosen is not None else step
     if plan.localize == "faults" and pair.verdict == "rounding":
         return None
-    if step is None or any(one.at == step for one in before):
+    if step is None or any(inquiry.at == step for inquiry in before):
         return None
     return Inquiry(evidence, step, pair) if pair.threshold and evidence.forced is not None else None

@@ -1,4 +1,5 @@
-"""Localizing a step of a pair: which ops compute other bits on the same inputs, and which of them make the drift.
+"""The localization of a step of a pair: the ops that compute other bits on the same inputs, and those that make the
+drift.
 
 the runs of both modes   have tapes of the step, and their processes are held; where that is not so, or a process has
                          died, the step is taken once more
@@ -44,93 +45,93 @@ PATIENCE = 24 * 3600.0
 
 
 class Ops:
-    """Which ops compute other bits on the same inputs, and which of them make the drift: one step of both,
-    taken apart."""
+    """Take one step of both modes apart: find the ops that compute other bits on the same inputs, and those that make
+    the drift."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        return (found := known(inquiry)) is None or is_to_be_executed(inquiry, found)
+        return (localization := known(inquiry)) is None or is_to_be_executed(inquiry, localization)
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         specs = [spec_of(run) for inquiry in inquiries for run in (inquiry.evidence.a, inquiry.evidence.b)]
         jobs = laboratory.jobs if laboratory.has_room(specs) else 1
         for start in range(0, len(inquiries), jobs):
             together = inquiries[start : start + jobs]
-            _together(laboratory, [one for one in together if known(one) is None], plan)
-            # Lazy tensors may have executed something else than their ops one by one, which stood for them.
-            others = [one for one in together if is_to_be_executed(one, known(one))]
+            _together(laboratory, [inquiry for inquiry in together if known(inquiry) is None], plan)
+            # Lazy tensors may have executed something else than their ops one by one, which represented them.
+            others = [inquiry for inquiry in together if is_to_be_executed(inquiry, known(inquiry))]
             if others:
                 laboratory.make(as_executed(others))
-                _together(laboratory, [one for one in others if has_executed(one)], plan)
+                _together(laboratory, [inquiry for inquiry in others if has_executed(inquiry)], plan)
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        """The culprits of all localized steps: one that is met in several is that of `step`, else of the first. Those
-        of a step whose drift is that of a discrete choice on the edge, or of ill-conditioned ops, are rounding, but for
-        what is wrong by itself."""
-        found, notes = localizations(evidence), list[str]()
-        known: dict[object, Culprit] = {}
-        for one in sorted(found, key=lambda one: (one.step != step, one.is_explained(threshold))):
-            for culprit in one.culprits:
-                if culprit.batch or culprit.is_wrong_by_itself:  # whatever the drift is
+        """Return the culprits of all localized steps. A culprit of several steps is reported for `step`, else for the
+        first of them. Where the drift of a step is that of a discrete choice on the edge, or of ill-conditioned ops,
+        its culprits are rounding, except for those that are wrong by themselves."""
+        localized, notes = localizations(evidence), list[str]()
+        by_look: dict[object, Culprit] = {}
+        for localization in sorted(localized, key=lambda result: (result.step != step, result.is_explained(threshold))):
+            for culprit in localization.culprits:
+                if culprit.batch or culprit.is_wrong_by_itself:  # in any drift
                     pass
-                elif one.hangs_on_choices(threshold) or one.is_ill_conditioned(threshold):
+                elif localization.hangs_on_choices(threshold) or localization.is_ill_conditioned(threshold):
                     culprit = replace(culprit, significance="rounding")
-                # by its look, for the same cause lies in other blocks of another step
+                # by its look, as the same cause lies in other blocks of another step
                 reasons = culprit.reasons[:1] if _is_data(culprit) else culprit.reasons
                 look = (culprit.phase, culprit.op, culprit.kind, tuple(reasons))
-                known.setdefault(look, culprit)
-        for one in found:
-            if one.reason:
-                notes.append(f"step {one.step} could not be localized: {one.reason}")
-            notes += [f"step {one.step}: {note}" for note in one.content.get("notes", ())]
+                by_look.setdefault(look, culprit)
+        for localization in localized:
+            if localization.reason:
+                notes.append(f"step {localization.step} could not be localized: {localization.reason}")
+            notes += [f"step {localization.step}: {note}" for note in localization.content.get("notes", ())]
         order: dict[str | None, int] = {"beyond-rounding": 0, "rounding": 1}
-        # an op says more than that a step starts from what the op has made before it
-        told = sorted(
-            known.values(),
-            key=lambda one: (not one.is_proven, order.get(one.significance, 2), _is_data(one)),
+        # an op says more than the data that it has made before the step
+        ordered = sorted(
+            by_look.values(),
+            key=lambda candidate: (not candidate.is_proven, order.get(candidate.significance, 2), _is_data(candidate)),
         )
-        return QuestionAnswer(told, notes=notes)
+        return QuestionAnswer(ordered, notes=notes)
 
 
 def _is_data(culprit: Culprit) -> bool:
-    """Whether it is what a step starts from, which has other values in each step."""
+    """Check whether the culprit is the data that a step starts from, which has other values in each step."""
     return culprit.kind == SETUP and culprit.op is None
 
 
 def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
     """Localize steps of different modes at one time."""
     made: dict[str, BatchPlan] = {}
-    asked = []
+    feasible = []
     for inquiry in inquiries:
         if _cannot(laboratory, inquiry):
             continue
-        asked.append(inquiry)
+        feasible.append(inquiry)
         for side in SIDES:
             if holding(laboratory, inquiry, side) is None:
                 again = once_more(inquiry, side)
                 made[again.modes[0].name] = again  # one reference for several inquiries
-    if not asked:
+    if not feasible:
         return
-    said = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in asked)
-    if made:  # what an earlier call has left of them has no process any more
-        laboratory.make(Round(f"processes to be asked about {said}", list(made.values())), anew=True)
-    laboratory.progress.say(f"localizing {said}")
-    specs = [spec_of(inquiry.evidence.b) for inquiry in asked]
-    address = str(laboratory.scripts(spec_of(asked[0].evidence.a), specs)) if plan.scripts else ""
+    text = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in feasible)
+    if made:  # those that an earlier call has left have no process any more
+        laboratory.make(Round(f"processes to be asked about {text}", list(made.values())), anew=True)
+    laboratory.progress.say(f"localizing {text}")
+    specs = [spec_of(inquiry.evidence.b) for inquiry in feasible]
+    address = str(laboratory.scripts(spec_of(feasible[0].evidence.a), specs)) if plan.scripts else ""
     with ExitStack() as stack:
-        for inquiry in asked:
+        for inquiry in feasible:
             a, b = (holding(laboratory, inquiry, side) for side in SIDES)
             if a is None or b is None:
                 which = inquiry.evidence.a if a is None else inquiry.evidence.b
-                said = f"step {inquiry.step} of {which.manifest.label} has no tape, or no process that answers"
-                laboratory.progress.say(f"{said}: its cause is not looked for")
+                text = f"step {inquiry.step} of {which.manifest.label} has no tape, or no process that answers"
+                laboratory.progress.say(f"{text}: its cause is not looked for")
                 continue
             folder_of(inquiry).mkdir(parents=True, exist_ok=True)
             config = _config(inquiry, a, b, address)
-            stack.enter_context(localizer(inquiry, config, laboratory, alone=len(asked) == 1))
+            stack.enter_context(localizer(inquiry, config, laboratory, alone=len(feasible) == 1))
 
 
 def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -> tuple[Path, Path] | None:
-    """The folder of the side's run that has a tape of the step, and where its process listens; None without one."""
+    """The folder of the side's run that has a tape of the step, and the address of its process; None without one."""
     evidence, step = inquiry.evidence, inquiry.step
     if side == "a":
         taped = EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step))
@@ -151,7 +152,7 @@ def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -
 
 
 def once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
-    """The step taken once more, with its tape, by a process that is then held."""
+    """Return a plan that takes the step once more, with its tape, in a process that is then held."""
     a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
     steps = StepSelection.of([step])
     spec = spec_of(a if side == "a" else b)
@@ -169,24 +170,25 @@ def once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
 
 
 def folder_of(inquiry: Inquiry) -> Path:
-    """Where what is found out about the step is written."""
+    """The folder of the results about the step."""
     return EvidenceFolder.of(inquiry.evidence.a).path / inquiry.experiment("localized").name
 
 
 def known(inquiry: Inquiry) -> Localization | None:
-    """A result for the same inputs."""
+    """The localization of the step for the same inputs, None where there is none."""
     try:
-        found = read_localization(folder_of(inquiry))
+        localization = read_localization(folder_of(inquiry))
     except JournalError:
         return None
     wanted = _inputs(inquiry)
-    # One that has followed the batch as well has all that is wanted where the verdict has turned out another.
+    # A localization that has followed the batch as well has all that is wanted where the verdict turns out to be
+    # another.
     answers = (wanted, {**wanted, "followed": True})
-    return found if found is not None and found.content.get("inputs") in answers else None
+    return localization if localization is not None and localization.content.get("inputs") in answers else None
 
 
 def inputs_of(evidence: PairEvidence) -> dict[str, Any]:
-    """What a result about a pair depends on: one for other inputs is not used again."""
+    """The facts that a result about a pair depends on: a result for other inputs is not used again."""
     a, b = evidence.a.manifest, evidence.b.manifest
     return {"a": a.spec, "b": b.spec, "script_sha256": b.script_sha256, "arguments": list(b.arguments)}
 
@@ -204,29 +206,32 @@ def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
         return True
     if any(tape_path(run.path, step).exists() for run in inquiry.evidence.taped):
         return False
-    # Where its ranks speak with one another in each step, no step of the reference can have a tape.
+    # Where its ranks communicate in each step, no step of the reference can have a tape.
     for run in inquiry.evidence.taped:
-        for other in outcome_steps(run.path):
-            reason = str((read_noise_record(run.path, other) or {}).get("reason", ""))
+        for kept_step in outcome_steps(run.path):
+            reason = str((read_noise_record(run.path, kept_step) or {}).get("reason", ""))
             if reason.endswith(UNREPLAYED):
                 say(f"step {step} of {a.manifest.label}: {reason}; its cause is not looked for")
                 return True
     return False
 
 
-def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path], interpreter: str) -> LocalizerConfig:
-    """`ours` and `theirs` are a folder with the tape and where its process listens, of the reference and the mode."""
-    (reference, socket_a), (other, socket_b) = ours, theirs
+def _config(
+    inquiry: Inquiry, reference_side: tuple[Path, Path], mode_side: tuple[Path, Path], interpreter: str
+) -> LocalizerConfig:
+    """Build the configuration. `reference_side` and `mode_side` are each a folder with the tape and the address of its
+    process."""
+    (folder_a, socket_a), (folder_b, socket_b) = reference_side, mode_side
     a, b = inquiry.evidence.a.manifest, inquiry.evidence.b.manifest
     threads = a.environment.get("threads")
     started = [run for run in inquiry.evidence.started if inquiry.step in outcome_steps(run.path)]
     kept = [run for run in inquiry.evidence.kept if inquiry.step in outcome_steps(run.path)]
-    outcomes = [str(outcome_path(one[0].path, inquiry.step).absolute()) if one else "" for one in (kept, started)]
+    outcomes = [str(outcome_path(runs[0].path, inquiry.step).absolute()) if runs else "" for runs in (kept, started)]
     return LocalizerConfig(
-        a=LocalizedSide(a.label, (reference / "tapes").absolute(), str(socket_a), outcomes[0], a.spec),
-        b=LocalizedSide(b.label, (other / "tapes").absolute(), str(socket_b), outcomes[1], b.spec),
+        a=LocalizedSide(a.label, (folder_a / "tapes").absolute(), str(socket_a), outcomes[0], a.spec),
+        b=LocalizedSide(b.label, (folder_b / "tapes").absolute(), str(socket_b), outcomes[1], b.spec),
         step=inquiry.step,
-        noise=reference.absolute(),
+        noise=folder_a.absolute(),
         threshold=inquiry.threshold,
         folder=folder_of(inquiry).absolute(),
         threads=threads if isinstance(threads, int) else 1,
@@ -236,24 +241,24 @@ def _config(inquiry: Inquiry, ours: tuple[Path, Path], theirs: tuple[Path, Path]
     )
 
 
-def expect_one(laboratory: Laboratory, reference: RecordedRun, other: RecordedRun) -> None:
-    """Have what a localizer imports loaded meanwhile, where one is to work by itself."""
-    laboratory.processes.expect([_guest(Path(), reference, other, alone=True)])
+def expect_one(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
+    """Load the imports of a localizer meanwhile, where one is to work by itself."""
+    laboratory.processes.expect([_guest(Path(), reference, run, alone=True)])
 
 
-def _guest(config: Path, reference: RecordedRun, other: RecordedRun, *, alone: bool) -> Guest:
+def _guest(config: Path, reference: RecordedRun, run: RecordedRun, *, alone: bool) -> Guest:
     variables = environment(spec_of(reference), os.environ, alone=alone)  # with the threads of the reference
-    return Guest(config, variables, module=LOCALIZER, imports=preloadable(spec_of(reference), spec_of(other)))
+    return Guest(config, variables, module=LOCALIZER, imports=preloadable(spec_of(reference), spec_of(run)))
 
 
 @contextmanager
 def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory, *, alone: bool) -> Iterator[None]:
-    """The localizer beside what is done in this context; what it says is passed on, and it ends with the context."""
+    """Run the localizer beside what is done in this context; its lines are passed on, and it ends with the context."""
     path = config.folder / "localizer.json"
     path.write_text(json_text(config, indent=1), encoding="utf-8")
     guest = _guest(path, inquiry.evidence.a, inquiry.evidence.b, alone=alone)
     progress, (reading, writing) = laboratory.progress, os.pipe()
-    said = os.fdopen(reading, encoding="utf-8", errors="replace")
+    output = os.fdopen(reading, encoding="utf-8", errors="replace")
     try:
         with (config.folder / "localizer.log").open("wb") as errors:
             process = laboratory.processes.start(guest, writing, errors.fileno())
@@ -261,10 +266,10 @@ def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory,
         os.close(writing)
 
     def pass_on() -> None:
-        for line in said:
+        for line in output:
             progress.say(f"  {inquiry.evidence.b.manifest.label}: {line.rstrip()}")
 
-    # Read all the time, for a process whose pipe is full waits
+    # Read all the time, as a process whose pipe is full waits
     passing = threading.Thread(target=pass_on, daemon=True)
     passing.start()
     try:
@@ -276,26 +281,28 @@ def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory,
         process.kill()
         process.wait()
         passing.join()
-        said.close()
+        output.close()
 
 
 def localizations(evidence: PairEvidence) -> list[Localization]:
-    """What was localized of a pair, in the order of the steps, with the command that repeats it in each culprit and
-    the scripts' paths from where the runs are read. What cannot be read is left out."""
+    """Return the localizations of a pair, in the order of the steps. Each culprit has the command that repeats it, and
+    each script its path from where the runs are read. Localizations that cannot be read are left out."""
     runs = shlex.join(str(run.path) for run in (evidence.a, evidence.b))
-    found = []
+    localized = []
     for folder in evidence.localized:
         try:
-            one = read_localization(folder)
+            localization = read_localization(folder)
         except JournalError:
             continue
-        if one is None:
+        if localization is None:
             continue
         culprits = []
-        for culprit in one.culprits:
+        for culprit in localization.culprits:
             script = culprit.script or CulpritScript(None, why="none was written")
             if script.path is not None:
                 script = replace(script, path=str(folder / Path(script.path).name))
-            culprits.append(replace(culprit, command=f"numdrift localize {runs} --step {one.step}", script=script))
-        found.append(replace(one, content={**one.content, "culprits": culprits}))
-    return found
+            culprits.append(
+                replace(culprit, command=f"numdrift localize {runs} --step {localization.step}", script=script)
+            )
+        localized.append(replace(localization, content={**localization.content, "culprits": culprits}))
+    return localized

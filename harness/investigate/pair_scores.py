@@ -1,5 +1,5 @@
-"""The steps that were started from the reference's state, scored against its rounding noise, and held
-against double."""
+"""The scores of the steps that were started from the reference's state: compared with its rounding noise, and with
+double precision."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of a pair's steps. `steps` is empty where `why` says what they lack; `noise` says how the
-    noise was measured, `unreplayed` why steps do not replay or cannot be read."""
+    """The scores of a pair's steps. `steps` is empty where `why` says what is missing; `noise` says how the noise was
+    measured, `unreplayed` why steps do not replay or cannot be read."""
 
     steps: tuple[StepScore, ...]
     threshold: Threshold
@@ -54,7 +54,7 @@ def spec_of(run: RecordedRun) -> ModeSpec:
 
 
 def scores_of(evidence: PairEvidence) -> Scores:
-    """Score every step of which both sides kept the outcome. What cannot be read is named in `unreplayed`."""
+    """Score every step of which both sides kept the outcome. `unreplayed` names what cannot be read."""
     threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
     outcomes = _reference_outcomes(evidence)
     noises, reasons = _taped_noise(evidence)
@@ -78,13 +78,13 @@ def scores_of(evidence: PairEvidence) -> Scores:
         how = (
             f"{count} runs of the script from states that are one ULP off" if count else "rounding of the results alone"
         )
-    found = Scores(tuple(scored), threshold, how, tuple(unusable))
-    return without_unlooked(found if scored else replace(found, why="none of its experiments can be read"))
+    scores = Scores(tuple(scored), threshold, how, tuple(unusable))
+    return without_unlooked(scores if scored else replace(scores, why="none of its experiments can be read"))
 
 
 def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path | None = None) -> StepScore | None:
-    """The score of a step that this run took from the reference's state, None where one of the two did not get there;
-    with a `folder` that of the outcome which lies there, of the step executed once more in another way.
+    """Return the score of a step that this run took from the reference's state, None where one of the two did not get
+    there. With a `folder`, score the outcome that lies there, of the step executed once more in another way.
 
     Raises JournalError for an outcome that cannot be read.
     """
@@ -102,15 +102,15 @@ def _scored(
     evidence: PairEvidence,
     folder: Path | None = None,
 ) -> StepScore:
-    """A step's score by its own noise, else that of the nearest tape, else that of perturbed runs of the script."""
-    nearest = min(noises, key=lambda one: abs(one - step), default=None)
+    """Score a step by its own noise, else by that of the nearest tape, else by that of perturbed runs of the script."""
+    nearest = min(noises, key=lambda taped_step: abs(taped_step - step), default=None)
     if nearest is not None and not evidence.one_against_several:
-        a, b = (_Outcome.of(one, step) for one in (reference.path, folder or run.path))
+        a, b = (_Outcome.of(path, step) for path in (reference.path, folder or run.path))
         return _scored_once(_Scoring(step, a, b, noises[nearest]))
     values = read_outcome(reference.path, step)
     if nearest is None:
-        reruns = [one for one in evidence.several("a", "ulp") if step in outcome_steps(one.path)]
-        noise = Noise.from_runs(step, values, [read_outcome(one.path, step) for one in reruns])
+        reruns = [rerun for rerun in evidence.several("a", "ulp") if step in outcome_steps(rerun.path)]
+        noise = Noise.from_runs(step, values, [read_outcome(rerun.path, step) for rerun in reruns])
     else:
         noise = _noise_at(step, values, noises[nearest])
     b_values = outcome_against(evidence, run, step) if folder is None else read_outcome(folder, step)
@@ -121,7 +121,7 @@ def _noise_at(step: int, a: TensorFile, noise: Noise) -> Noise:
     return noise if noise.step == step else noise.at(step, a)
 
 
-# After each of its rounds an investigation asks for the scores of all steps, of which few are others than before.
+# After each of its rounds an investigation requests the scores of all steps, few of which have changed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class _Outcome:
     @classmethod
     def of(cls, run: Path, step: int) -> _Outcome:
         path = outcome_path(run, step)
-        known = path.stat() if path.exists() else None
-        return cls(run, known.st_mtime_ns, known.st_size) if known else cls(run, 0, 0)
+        file_stat = path.stat() if path.exists() else None
+        return cls(run, file_stat.st_mtime_ns, file_stat.st_size) if file_stat else cls(run, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,65 +150,80 @@ class _Scoring:
 
 
 @functools.lru_cache(maxsize=1024)
-def _scored_once(one: _Scoring) -> StepScore:
-    """Raises JournalError."""
-    a, b = (read_outcome(outcome.run, one.step) for outcome in (one.a, one.b))
-    return score_step(a, b, _noise_at(one.step, a, one.noise))
+def _scored_once(scoring: _Scoring) -> StepScore:
+    """Score a step of two runs, once. Raises JournalError."""
+    a, b = (read_outcome(outcome.run, scoring.step) for outcome in (scoring.a, scoring.b))
+    return score_step(a, b, _noise_at(scoring.step, a, scoring.noise))
 
 
 def suspicious_steps(scores: Scores) -> list[int]:
     """The steps beyond the threshold that were not looked at closer."""
-    return [one.step for one in scores.steps if worst_of([one]) > scores.threshold.fault and not one.looked_closer]
+    return [
+        step_score.step
+        for step_score in scores.steps
+        if worst_of([step_score]) > scores.threshold.fault and not step_score.looked_closer
+    ]
 
 
 def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scores:
-    """Hold the steps whose drift is that of a discrete choice against what is left with the reference's choices, and
-    mark those whose drift is that of ill-conditioned ops.
+    """Replace the score of steps whose drift is that of a discrete choice by what is left with the reference's choices,
+    and mark those whose drift is that of ill-conditioned ops.
 
-    Where the worst of the steps beyond the threshold is such a step, so are those that were not looked into.
+    Where the worst of the steps beyond the threshold is ill-conditioned, so are those that were not looked into.
     """
     threshold = scores.threshold.fault
-    explained = {one.step: one.choices for one in localized if one.is_explained(threshold)}
-    magnified = {one.step: one for one in localized if one.is_ill_conditioned(threshold)}
+    explained = {
+        localization.step: localization.choices for localization in localized if localization.is_explained(threshold)
+    }
+    magnified = {
+        localization.step: localization for localization in localized if localization.is_ill_conditioned(threshold)
+    }
     steps, notes = list(scores.steps), list(scores.notes)
-    for place, one in enumerate(steps):
-        if one.step in explained:
-            choices = explained[one.step]
+    for place, scored in enumerate(steps):
+        if scored.step in explained:
+            choices = explained[scored.step]
             left = float(choices["score"])
             tensors = tuple(
-                replace(each, score=min(each.score, left), why=EDGE if each.score else each.why) for each in one.tensors
+                replace(tensor, score=min(tensor.score, left), why=EDGE if tensor.score else tensor.why)
+                for tensor in scored.tensors
             )
-            # looked closer, so that nobody asks for a tape of it again
-            steps[place] = replace(one, score=min(one.score, left), tensors=tensors, discrete=(), looked_closer=True)
+            # looked closer, so that no further tape of it is requested
+            steps[place] = replace(
+                scored, score=min(scored.score, left), tensors=tensors, discrete=(), looked_closer=True
+            )
             notes.append(
-                f"step {one.step}: {choices['flipped']} elements of {', '.join(choices['ops'])} chose otherwise, "
+                f"step {scored.step}: {choices['flipped']} elements of {', '.join(choices['ops'])} chose otherwise, "
                 f"next to their edges; with the choices of the reference the drift is {choices['score']:.3g}"
             )
-        elif one.step in magnified and not one.discrete:
-            steps[place] = replace(one, ill_conditioned=True)
-            causes = [each for each in magnified[one.step].culprits if each.significance == "beyond-rounding"]
-            notes.append(f"step {one.step}: {ill_conditioned_here(causes, one.score)}")
-    beyond = [one for one in steps if worst_of([one]) > threshold]
-    looked = {one.step for one in localized}
-    if beyond and max(beyond, key=lambda one: worst_of([one])).ill_conditioned:
-        alike = [one for one in beyond if one.step not in looked and not one.discrete]
-        steps = [replace(one, ill_conditioned=True) if one in alike else one for one in steps]
+        elif scored.step in magnified and not scored.discrete:
+            steps[place] = replace(scored, ill_conditioned=True)
+            causes = [
+                culprit for culprit in magnified[scored.step].culprits if culprit.significance == "beyond-rounding"
+            ]
+            notes.append(f"step {scored.step}: {ill_conditioned_here(causes, scored.score)}")
+    beyond = [step_score for step_score in steps if worst_of([step_score]) > threshold]
+    looked = {localization.step for localization in localized}
+    if beyond and max(beyond, key=lambda step_score: worst_of([step_score])).ill_conditioned:
+        alike = [step_score for step_score in beyond if step_score.step not in looked and not step_score.discrete]
+        steps = [
+            replace(step_score, ill_conditioned=True) if step_score in alike else step_score for step_score in steps
+        ]
         if alike:
-            said = _listed([one.step for one in alike])
-            notes.append(f"less than the worst of those drift, and were not looked into: step {said}")
+            listed = _listed([step_score.step for step_score in alike])
+            notes.append(f"less than the worst of those drift, and were not looked into: step {listed}")
     return replace(scores, steps=tuple(steps), notes=tuple(notes))
 
 
 def without_unlooked(scores: Scores) -> Scores:
     """Leave out suspicious steps that were not looked at, where all that were looked at are explained by kinks.
 
-    Kinks are rare (where there are many, rounding turns some in every step, and the noise has them): where
-    most steps are suspicious, none is left out.
+    Kinks are rare: where there are many, rounding turns some in every step, and the noise has them. Where most steps
+    are suspicious, none is left out.
     """
-    looked = [one for one in scores.steps if one.looked_closer]
-    edges = [one.step for one in looked if one.on_edge]
+    looked = [step_score for step_score in scores.steps if step_score.looked_closer]
+    edges = [step_score.step for step_score in looked if step_score.on_edge]
     left_out = suspicious_steps(scores)
-    explained = edges and all(worst_of([one]) <= scores.threshold.fault for one in looked)
+    explained = edges and all(worst_of([step_score]) <= scores.threshold.fault for step_score in looked)
     if not explained or 2 * (len(left_out) + len(edges)) > len(scores.steps):
         left_out = []
     notes = []
@@ -222,7 +237,7 @@ def without_unlooked(scores: Scores) -> Scores:
         notes.append(
             f"step {_listed(left_out)} drifts like those that such a choice explains, and was not looked at closer"
         )
-    kept = tuple(one for one in scores.steps if one.step not in left_out)
+    kept = tuple(step_score for step_score in scores.steps if step_score.step not in left_out)
     return replace(scores, steps=kept, notes=tuple(notes))
 
 
@@ -231,43 +246,45 @@ def _listed(steps: Sequence[int]) -> str:
 
 
 def _started(evidence: PairEvidence) -> dict[int, RecordedRun]:
-    """The run that has the outcome of each step that the other mode began in the reference's state.
+    """Map each step that the other mode began in the reference's state to the run that has its outcome.
 
-    The first step that differs may be one that it came to by itself in that very state: then both have kept theirs.
+    The mode may come to the first step that differs by itself in that very state: then both runs have kept theirs.
     """
-    found: dict[int, RecordedRun] = {}
+    run_of_step: dict[int, RecordedRun] = {}
     for run in evidence.started:
         put = {int(event["step"]) for event in run.journal.events("resynced")}
         for step in outcome_steps(run.path):
             if step in put or _in_one_state(evidence, run, step):
-                found[step] = run
-    return found
+                run_of_step[step] = run
+    return run_of_step
 
 
 def _in_one_state(evidence: PairEvidence, run: RecordedRun, step: int) -> bool:
     states = []
     for runs in ((evidence.a, *evidence.kept), (evidence.b, run)):
-        having = next((one for one in runs if step in state_steps(one.path)), None)
+        having = next((candidate for candidate in runs if step in state_steps(candidate.path)), None)
         if having is None:
             return False
         states.append(read_state(having.path, step))
     left, right = (
-        {key: one for key, one in state.tensors.items() if not key.startswith("generator ")} for state in states
+        {key: tensor for key, tensor in state.tensors.items() if not key.startswith("generator ")} for state in states
     )
     return left.keys() == right.keys() and all(
-        one.dtype == right[key].dtype and one.shape == right[key].shape and one.tobytes() == right[key].tobytes()
-        for key, one in left.items()
+        tensor.dtype == right[key].dtype
+        and tensor.shape == right[key].shape
+        and tensor.tobytes() == right[key].tobytes()
+        for key, tensor in left.items()
     )
 
 
 def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
-    """The run that has the reference's outcome of each step."""
+    """Map each step to the run that has the reference's outcome of it."""
     # reversed, so that the first of several runs with a step is the one that stays
     return {step: run for run in reversed(evidence.kept) for step in outcome_steps(run.path)}
 
 
 def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:
-    found, reasons = {}, []
+    noises, reasons = {}, []
     for run in evidence.measured:
         for step in outcome_steps(run.path):
             try:
@@ -280,15 +297,15 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
             # of a step that was taped twice, the noise that was looked at closer
             if noise.equal and not noise.replays:
                 continue  # its tape was not replayed with random rounding
-            if noise.equal and (step not in found or noise.edge_replays):
-                found[step] = noise
+            if noise.equal and (step not in noises or noise.edge_replays):
+                noises[step] = noise
             elif not noise.equal:
                 reasons.append(f"step {step}: {noise.reason or 'its replay is not bit-equal'}")
-    return found, tuple(reasons)
+    return noises, tuple(reasons)
 
 
 def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
-    """The referee's word over all steps that have one; None without. Raises JournalError for damaged files."""
+    """Return the referee's word over all steps that have one; None without. Raises JournalError for damaged files."""
     started = _started(evidence)
     if not started:
         return None
@@ -300,6 +317,6 @@ def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
                 continue
             noise = read_noise(run.path, step) or Noise(step, 0, {})
             if noise.equal:
-                a, b = (read_outcome(one[step].path, step) for one in (outcomes, started))
+                a, b = (read_outcome(run_of_step[step].path, step) for run_of_step in (outcomes, started))
                 steps.append(step_errors(a, b, exact, noise))
     return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)

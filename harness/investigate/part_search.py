@@ -1,9 +1,10 @@
-"""Which part of a model carries a mode's drift: one step of the reference, with ever smaller parts of the
-model on the backend.
+"""The part of a model that carries a mode's drift: one step of the reference, with ever smaller parts of the model on
+the backend.
 
-Everything else is the reference's own process on the CPU: the loss function, the optimizer and the other operators. So
-nothing of the backend is looked into; what it makes of an operator and of its gradient is seen in the step's outcome,
-which is scored as always. A part is swapped in when it alone is on the backend, and out when all others are.
+Everything else stays in the reference's own process on the CPU: the loss function, the optimizer and the other
+operators. So nothing inside the backend is looked into; its effect on an operator and on its gradient shows in the
+step's outcome, which is scored as always. A part is swapped in when it alone is on the backend, and out when all others
+are.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .question import SEARCHED, Inquiry, QuestionAnswer, mode_culprit
 
 SCHEMA = 1
 FOUND = "found"
-"""What takes the number's place in the name of the file that has what came of all runs."""
+"""The word in place of the number in the name of the file with the result of all runs."""
 
 
 def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: int = 1) -> None:
@@ -65,25 +66,25 @@ class ModelParts:
         return plan.partition_bisect
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
-        for one in inquiries:
-            if one.pair.verdict not in SEARCHED or one.at is None:
-                said = one.pair.verdict or "undecided"
-                laboratory.progress.say(f"{one.pair.b}: {said}, so there is no step to bisect")
+        for inquiry in inquiries:
+            if inquiry.pair.verdict not in SEARCHED or inquiry.at is None:
+                verdict = inquiry.pair.verdict or "undecided"
+                laboratory.progress.say(f"{inquiry.pair.b}: {verdict}, so there is no step to bisect")
                 continue
             try:
-                found = _PartitionedStep(laboratory, one).scores()
+                scores = _PartitionedStep(laboratory, inquiry).scores()
             except NotAvailable as error:
-                found = PartScores(one.step, reason=str(error))
-            content = {"schema": SCHEMA, "step": one.step, "inputs": inputs_of(one.evidence), **plain(found)}
+                scores = PartScores(inquiry.step, reason=str(error))
+            content = {"schema": SCHEMA, "step": inquiry.step, "inputs": inputs_of(inquiry.evidence), **plain(scores)}
             # one file beside the runs, whose names have numbers where this one has a word
-            path = EvidenceFolder.of(one.evidence.a).path / f"{one.experiment('parts', FOUND).name}.json"
+            path = EvidenceFolder.of(inquiry.evidence.a).path / f"{inquiry.experiment('parts', FOUND).name}.json"
             path.write_text(json_text(content, indent=1), encoding="utf-8")
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        found = parts_of(evidence)
+        scores = parts_of(evidence)
         labels = evidence.a.manifest.label, evidence.b.manifest.label
         return QuestionAnswer(
-            instead=list(part_culprits(found, threshold)), sentences=part_sentences(found, labels), facts=found
+            instead=list(part_culprits(scores, threshold)), sentences=part_sentences(scores, labels), facts=scores
         )
 
 
@@ -97,10 +98,11 @@ class _PartitionedStep:
         self._record = PartitionRecord()
 
     def scores(self) -> PartScores:
-        """Raises NotAvailable. Where the whole model does not carry the drift, no part is looked for."""
+        """Score the step and its parts. Where the whole model does not carry the drift, no part is looked for. Raises
+        NotAvailable."""
         inquiry = self._inquiry
         own = _score(inquiry.evidence, inquiry.evidence.started, inquiry.step)
-        # With nothing on the backend first: that run also tells which operators there are.
+        # With nothing on the backend first: that run also shows which operators there are.
         [control] = self._taken([frozenset()])
         if own is None:
             raise self._lacks("the mode itself did not take the step from the reference's state")
@@ -110,7 +112,7 @@ class _PartitionedStep:
             )
         if not self._record.calls:
             raise self._lacks("; ".join(self._record.notes) or "no model was called in it")
-        found = carriers(sorted(self._record.calls), self._taken, inquiry.threshold, CARRIED * own)
+        searched = carriers(sorted(self._record.calls), self._taken, inquiry.threshold, CARRIED * own)
         # Of the last run, whose operators are those of all
         calls = self._record.calls
         rows = (row for graph in self._record.graphs for row in graph.operators if not row.supported)
@@ -118,11 +120,12 @@ class _PartitionedStep:
             step=inquiry.step,
             backend=self._record.backend,
             score=own,
-            whole=found.whole,
-            asked=found.asked,
+            whole=searched.whole,
+            asked=searched.asked,
             left_out=list(dict.fromkeys(row.kind for row in rows)),
             carriers=[
-                PartCarrier([calls[part] for part in one.parts], one.alone, one.without) for one in found.carriers
+                PartCarrier([calls[part] for part in carrier.parts], carrier.alone, carrier.without)
+                for carrier in searched.carriers
             ],
         )
 
@@ -136,11 +139,11 @@ class _PartitionedStep:
         for experiment, only in zip(made, sets, strict=True):
             options = {"mode": mode, "config": config, "only": [list(part) for part in sorted(only)]}
             plans.append(begun_in(self._inquiry.states, a, experiment, [step], instruments={"partition": options}))
-        sizes = " and ".join(str(len(one)) for one in sets)
+        sizes = " and ".join(str(len(parts)) for parts in sets)
         of = f" of {len(self._record.calls)}" if self._record.calls else ""
         title = f"step {step} of {b.manifest.label} in parts: {sizes}{of} operators on its backend"
         self._laboratory.make(Round(title, plans))
-        return [self._score_of(one) for one in made]
+        return [self._score_of(part_experiment) for part_experiment in made]
 
     def _score_of(self, experiment: Experiment) -> float:
         run = EvidenceFolder.of(self._inquiry.evidence.a).find(experiment)
@@ -175,7 +178,7 @@ def _score(evidence: PairEvidence, runs: Sequence[RecordedRun], step: int) -> fl
 
 
 def parts_of(evidence: PairEvidence) -> PartScores | None:
-    """What the bisection of the pair's first step that was bisected says, None where none was."""
+    """The result of the bisection of the pair's first bisected step, None where there was none."""
     for path in evidence.bisected:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -186,36 +189,36 @@ def parts_of(evidence: PairEvidence) -> PartScores | None:
     return None
 
 
-def part_sentences(found: PartScores | None, labels: Sequence[str]) -> list[str]:
+def part_sentences(scores: PartScores | None, labels: Sequence[str]) -> list[str]:
     """The bisection in words; `labels` are the reference's and the mode's."""
-    if found is None or found.reason:
-        return [found.reason] if found else []
-    backend, left = found.backend, found.whole
-    said = (
-        f"step {found.step} of {labels[0]} with the model's operators on {backend}: z {left:.3g}, in {labels[1]} "
-        f"{found.score:.3g}"
+    if scores is None or scores.reason:
+        return [scores.reason] if scores else []
+    backend, left = scores.backend, scores.whole
+    sentence = (
+        f"step {scores.step} of {labels[0]} with the model's operators on {backend}: z {left:.3g}, in {labels[1]} "
+        f"{scores.score:.3g}"
     )
-    if left >= CARRIED * found.score:
-        said += f" ({found.asked} partitions)"
+    if left >= CARRIED * scores.score:
+        sentence += f" ({scores.asked} partitions)"
     else:
-        cpu = f" (those stay on the CPU: {', '.join(found.left_out)})" if found.left_out else ""
-        said += (
+        cpu = f" (those stay on the CPU: {', '.join(scores.left_out)})" if scores.left_out else ""
+        sentence += (
             f"; so these operators do not carry the drift one by one: it comes with what {backend} makes of them "
             f"together, with operators that it does not have{cpu}, or from outside of the model, as the optimizer"
         )
-    sentences = [said]
-    for one in found.carriers:
+    sentences = [sentence]
+    for carrier in scores.carriers:
         sentences.append(
-            f"{_named(one)} carries it: alone on {backend} z {one.alone:.3g}; put on the CPU, "
+            f"{_named(carrier)} carries it: alone on {backend} z {carrier.alone:.3g}; put on the CPU, "
             f"z goes from {left:.3g} to "
-            f"{one.without:.3g}"
+            f"{carrier.without:.3g}"
         )
-        left = one.without
+        left = carrier.without
     return sentences
 
 
 def _named(carrier: PartCarrier) -> str:
-    """`aten::tanh of net.1, train.py:12 with aten::sort`"""
+    """The operators of a carrier in words: `aten::tanh of net.1, train.py:12 with aten::sort`"""
     names = [
         f"{operator}{f' of {module}' if module else ''}{f', {line}' if line else ''}"
         for operator, line, module in carrier.operators
@@ -223,30 +226,31 @@ def _named(carrier: PartCarrier) -> str:
     return " with ".join(dict.fromkeys(names))
 
 
-def part_culprits(found: PartScores | None, threshold: float) -> Iterator[Culprit]:
+def part_culprits(scores: PartScores | None, threshold: float) -> Iterator[Culprit]:
     """The parts that carry a drift beyond rounding, for where nothing else could be named."""
-    if found is None or found.reason or found.score <= threshold:
+    if scores is None or scores.reason or scores.score <= threshold:
         return
-    # Each is taken out of what the carriers before it have left: the scores are those of a chain.
-    before = found.whole
-    for one in found.carriers:
-        if one.alone > threshold and one.without < before:
-            ops = [operator.replace("::", ".") for operator, _, _ in one.operators]
-            _, line, module = one.operators[0]
+    # Each part is taken out of what the carriers before it have left: the scores are those of a chain.
+    before = scores.whole
+    for carrier in scores.carriers:
+        if carrier.alone > threshold and carrier.without < before:
+            ops = [operator.replace("::", ".") for operator, _, _ in carrier.operators]
+            _, line, module = carrier.operators[0]
             yield mode_culprit(
                 kind=PART,
-                step=found.step,
-                name=_named(one),
-                reasons=[f"its part of the model carries the drift on {found.backend}"],
+                step=scores.step,
+                name=_named(carrier),
+                reasons=[f"its part of the model carries the drift on {scores.backend}"],
                 before=before,
-                after=one.without,
+                after=carrier.without,
                 threshold=threshold,
-                why=f"alone on {found.backend} z {one.alone:.3g}, all but it {one.without:.3g} instead of {before:.3g}",
+                why=f"alone on {scores.backend} z {carrier.alone:.3g}, "
+                f"all but it {carrier.without:.3g} instead of {before:.3g}",
                 op=ops[0],
                 source=line or None,
                 module=module,
                 ops={"a": [], "b": list(dict.fromkeys(ops))},
-                places=list(dict.fromkeys(module for _, _, module in one.operators)),
-                sites=len(one.operators),
+                places=list(dict.fromkeys(module for _, _, module in carrier.operators)),
+                sites=len(carrier.operators),
             )
-        before = one.without
+        before = carrier.without

@@ -1,5 +1,6 @@
-"""What two scripts do before they call a model for the first time: where their first batches or initial values differ,
-or a generator is at another state, both are executed once more up to there, with a tape from their first line on.
+"""The preparation that two scripts do before they call a model for the first time. Where their first batches or initial
+values differ, or a generator is at another state, both are executed once more up to there, with a tape from their first
+line on.
 
     data = torch.load("waves.pt") / 256     argument 0 differs: div (train.py:8) is given other=256 in bad, 255 in cpu
     model, mask = Net(), causal(16)
@@ -27,32 +28,32 @@ from .pair_scores import spec_of
 from .question import Inquiry, QuestionAnswer
 
 FOLLOWED = ("batch", "generator", "initial")
-"""Differences in the set-up that come from the preparation, where they are there from step 0 on."""
+"""Differences in the set-up that come from the preparation, where they exist from step 0 on."""
 
 
 class Preparation:
-    """What makes the first batches, or the initial values, others, where no op of a step does."""
+    """Find what makes the first batches or the initial values differ, where no op of a step does."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         evidence = inquiry.evidence
         alone = evidence.a.manifest.is_one_process and evidence.b.manifest.is_one_process
-        found = _known(evidence)
-        asked = found is not None and found.content.get("inputs") == inputs_of(evidence)
-        return _is_unplaced(inquiry.pair) and alone and not asked
+        localization = _known(evidence)
+        is_followed = localization is not None and localization.content.get("inputs") == inputs_of(evidence)
+        return _is_unplaced(inquiry.pair) and alone and not is_followed
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
-        runs = {run.path: run for one in inquiries for run in (one.evidence.a, one.evidence.b)}
+        runs = {run.path: run for pending in inquiries for run in (pending.evidence.a, pending.evidence.b)}
         laboratory.make(Round("what is done before the first step", [_once_more(run) for run in runs.values()]))
-        for one in inquiries:
-            a, b = one.evidence.a, one.evidence.b
+        for inquiry in inquiries:
+            a, b = inquiry.evidence.a, inquiry.evidence.b
             made = [EvidenceFolder.of(a).find(Experiment("prepared", run.path.name)) for run in (a, b)]
             if made[0] is None or made[1] is None:
                 continue
-            folder = _folder(one.evidence)
+            folder = _folder(inquiry.evidence)
             folder.mkdir(parents=True, exist_ok=True)
             sides = [
-                LocalizedSide(run.manifest.label, (there.path / "tapes").absolute(), "", "", run.manifest.spec)
-                for run, there in zip((a, b), (made[0], made[1]), strict=True)
+                LocalizedSide(run.manifest.label, (prepared.path / "tapes").absolute(), "", "", run.manifest.spec)
+                for run, prepared in zip((a, b), (made[0], made[1]), strict=True)
             ]
             threads = a.manifest.environment.get("threads")
             config = LocalizerConfig(
@@ -64,34 +65,34 @@ class Preparation:
                 folder=folder.absolute(),
                 threads=threads if isinstance(threads, int) else 1,
                 interpreter="",
-                inputs=inputs_of(one.evidence),
-                own=own_arguments(one.evidence),
+                inputs=inputs_of(inquiry.evidence),
+                own=own_arguments(inquiry.evidence),
                 prepared=True,
             )
-            with localizer(one, config, laboratory, alone=True):
+            with localizer(inquiry, config, laboratory, alone=True):
                 pass
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        found = _known(evidence)
-        if found is None:
+        localization = _known(evidence)
+        if localization is None:
             return QuestionAnswer()
-        notes = [f"before step 0: {note}" for note in found.content.get("notes", ())]
-        if found.reason:
-            notes.append(f"what is done before the first step could not be followed: {found.reason}")
-        return QuestionAnswer(found.culprits, notes=notes)
+        notes = [f"before step 0: {note}" for note in localization.content.get("notes", ())]
+        if localization.reason:
+            notes.append(f"what is done before the first step could not be followed: {localization.reason}")
+        return QuestionAnswer(localization.culprits, notes=notes)
 
 
 def _is_unplaced(pair: PairFindings) -> bool:
-    """Whether something differs from step 0 on, and no op is known that makes it so."""
+    """Check whether something differs from step 0 on, and no op is known that makes it so."""
     if pair.verdict != "different-setup":
         return False
-    first = next((one for one in pair.culprits if one.kind == SETUP and one.proof is None), None)
-    placed = any(one.batch and one.op is not None and _concerns(one, first) for one in pair.culprits)
+    first = next((culprit for culprit in pair.culprits if culprit.kind == SETUP and culprit.proof is None), None)
+    placed = any(culprit.batch and culprit.op is not None and _concerns(culprit, first) for culprit in pair.culprits)
     return first is not None and first.what in FOLLOWED and first.step == 0 and not placed
 
 
-def _concerns(one: Culprit, first: Culprit | None) -> bool:
-    return first is None or first.what != "batch" or first.name in (one.batch or ())
+def _concerns(culprit: Culprit, first: Culprit | None) -> bool:
+    return first is None or first.what != "batch" or first.name in (culprit.batch or ())
 
 
 def _once_more(run: RecordedRun) -> BatchPlan:

@@ -1,4 +1,5 @@
-"""What a way to look for causes is: a question that is asked of a step, and answers when the pair is judged."""
+"""The interface of a way to look for causes: a question that is asked of a step, and answers when the pair is
+judged."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ SEARCHED = ("rounding", "beyond-rounding", "nonfinite")
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """A pair whose drift is to be explained, what is known of it so far, and the step to look into, `at`:
-    None where there is none that both modes have taken from one state."""
+    """A pair whose drift is to be explained, the findings about it so far, and the step to look into, `at`; None where
+    there is no step that both modes have taken from one state."""
 
     evidence: PairEvidence
     at: int | None
@@ -42,7 +43,7 @@ class Inquiry:
     @property
     def states(self) -> Path:
         """The folder of the reference's run that has the state of the step, or would have it."""
-        # beside a state that was kept on purpose may lie what the models were given
+        # the inputs of the models may lie beside a state that was kept on purpose
         runs = [*self.evidence.kept, self.evidence.a]
         having = [run for run in runs if self.step in state_steps(run.path)]  # a round of onsets may have kept it
         return (having[0] if having else runs[0]).path / "states"
@@ -55,9 +56,9 @@ class Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """What a question has found out of a pair: culprits, sentences for people, and what the findings keep of it.
+    """The answer of a question about a pair: culprits, sentences for people, and the facts that the findings keep.
 
-    The culprits `instead` count only where a drift beyond rounding has no proven culprit otherwise.
+    The culprits `instead` count only where a drift beyond rounding has no other proven culprit.
     """
 
     culprits: Sequence[Culprit] = ()
@@ -68,33 +69,35 @@ class QuestionAnswer:
 
 
 class Question(Protocol):
-    """A way to look for causes. What it finds out it leaves beside the runs, so that it is there when the
-    pair is judged again."""
+    """A way to look for causes. It leaves its results beside the runs, so that they are there when the pair is judged
+    again."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        """Whether it has something to find out about this step, as far as is known."""
+        """Check whether it has something to find out about this step, as far as is known."""
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         """Make its experiments, for steps of several pairs. Raises Interrupted."""
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        """What has been found out so far; what is known of `step` comes first. Runs nothing."""
+        """Return the results so far, those about `step` first. Runs nothing."""
 
 
 def proven(verdict: str | None, culprits: Sequence[Culprit]) -> list[Culprit]:
     """The proven culprits that must go: those beyond rounding, and all where the verdict is rounding."""
-    # beside a fault rounding is what it is in any mode, and stays
-    found = [one for one in culprits if one.is_proven]
-    return [one for one in found if verdict == "rounding" or one.significance == "beyond-rounding"]
+    # Beside a fault, rounding is the same as in any mode, and stays
+    proven_culprits = [culprit for culprit in culprits if culprit.is_proven]
+    return [
+        culprit for culprit in proven_culprits if verdict == "rounding" or culprit.significance == "beyond-rounding"
+    ]
 
 
 def mode_culprit(
     *, kind: str, step: int, name: str, before: float, after: float, threshold: float, why: str, **more: Any
 ) -> Culprit:
-    """A culprit that is no op but a way in which a mode executes: where lazy graphs are cut, how the
-    compiler is set. With another way in its place the score goes from `before` to `after`.
+    """Build a culprit that is not an op but a way in which a mode executes: where lazy graphs are cut, how the compiler
+    is set. With another way in its place the score goes from `before` to `after`.
 
-    Both ways are proven by these two executions. `more` are fields that follow from nothing else.
+    These two executions prove both swaps. `more` are fields that follow from nothing else.
     """
     return Culprit(
         kind=kind,

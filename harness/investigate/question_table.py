@@ -20,7 +20,7 @@ QUESTIONS: dict[str, Question] = {
     "mark_steps": MarkSteps(),
     "compiler": CompilerSettings(),
 }
-"""Asked of every step that is looked into."""
+"""Questions that are asked of every step that is looked into."""
 
 LAST_QUESTIONS: dict[str, Question] = {
     "repetitions": Repetitions(),
@@ -28,4 +28,5 @@ LAST_QUESTIONS: dict[str, Question] = {
     "preparation": Preparation(),
     "parts": ModelParts(),
 }
-"""Asked once, of the step in which the search came to rest, or of none: they take runs of their own."""
+"""Questions that are asked once, of the step in which the search came to rest, or of none: they take runs of their
+own."""

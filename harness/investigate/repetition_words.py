@@ -1,4 +1,4 @@
-"""What two trainings of one mode do not have in common, and the draw that one mode makes alone, in words.
+"""Sentences about what two trainings of one mode do not have in common, and about the draw that one mode makes alone.
 
 in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), is given another number in each run (1.0000012 and
 1.0000034), which came from outside of torch
@@ -21,30 +21,34 @@ MOST_CODE = 100
 OUTSIDE = "came from outside of torch (another generator, the time, the operating system, a file)"
 
 
-def sentence_of(found: CallDifference) -> str:
-    """How two trainings came apart, by the call that shows it."""
-    one, other, made = found.one, found.other, found.made
-    when = _when(found.step, found.call.phase)
-    if found.what == "branch":
-        left, right = (place_of(call) if call is not None else "the end of the step" for call in (one, other))
+def sentence_of(difference: CallDifference) -> str:
+    """Describe how two trainings came apart, by the call that shows it."""
+    first_call, second_call, made = difference.one, difference.other, difference.made
+    when = _when(difference.step, difference.call.phase)
+    if difference.what == "branch":
+        left, right = (
+            place_of(call) if call is not None else "the end of the step" for call in (first_call, second_call)
+        )
         return (
             f"{when} one run goes on with {left} and the other with {right}, though every value was the same until "
             "then: what decides it came from outside of torch"
         )
-    assert one is not None
-    place = place_of(one)
-    match found.what:
+    assert first_call is not None
+    place = place_of(first_call)
+    match difference.what:
         case "computed":
             return f"{when} {place} gives other bits on equal inputs"
         case "number":
-            values = " and ".join(number[:40] or "none" for number in found.numbers)
+            values = " and ".join(number[:40] or "none" for number in difference.numbers)
             return f"{when} {place} is given another number in each run ({values}), which {OUTSIDE}"
         case "outside":
             return f"{when} {place} takes a tensor whose values are others in each run: they {OUTSIDE}"
         case "generator":
-            return f"{when} {place} draws from {_generator(found.numbers[0])}, which is at another state in each run"
+            return (
+                f"{when} {place} draws from {_generator(difference.numbers[0])}, which is at another state in each run"
+            )
         case "seeded":
-            return f"{when} {place} puts {_generator(found.numbers[0])} at another state in each run"
+            return f"{when} {place} puts {_generator(difference.numbers[0])} at another state in each run"
         case "race":
             assert made is not None
             return (
@@ -65,9 +69,9 @@ def sentence_of(found: CallDifference) -> str:
     )
 
 
-def unfilled_sentence(found: UnfilledRead) -> str:
-    """What reads memory without values in a mode whose ops have none when they are called."""
-    call, made_by = found.call, found.made_by
+def unfilled_sentence(unfilled: UnfilledRead) -> str:
+    """Describe a read of memory without values in a mode whose ops have none when they are called."""
+    call, made_by = unfilled.call, unfilled.made_by
     how = f"gives memory that {made_by} has made without values" if call.op != made_by else "makes memory"
     return (
         f"{_when(call.step, call.phase)} {place_of(call)} {how} and no op has filled: what happens to lie there goes "
@@ -75,17 +79,17 @@ def unfilled_sentence(found: UnfilledRead) -> str:
     )
 
 
-def unfilled_remedy(found: UnfilledRead) -> str:
-    """What helps against that."""
-    if found.call.op == found.made_by:
+def unfilled_remedy(unfilled: UnfilledRead) -> str:
+    """Say what helps against such a read."""
+    if unfilled.call.op == unfilled.made_by:
         return "fill it before it is read (torch.zeros in place of torch.empty)"
-    return f"take another op in the place of {found.call.op}, of which this mode loses what it writes"
+    return f"take another op in the place of {unfilled.call.op}, of which this mode loses what it writes"
 
 
-def remedy_of(found: CallDifference) -> str:
-    """What helps against it."""
-    match found.what:
-        case "computed" if found.call.op.startswith(GRAPH):
+def remedy_of(difference: CallDifference) -> str:
+    """Say what helps against the difference."""
+    match difference.what:
+        case "computed" if difference.call.op.startswith(GRAPH):
             return "call torch.use_deterministic_algorithms(True), or run with threads=1"
         case "computed":
             return "call torch.use_deterministic_algorithms(True), run with threads=1, or take another op"
@@ -100,29 +104,29 @@ def remedy_of(found: CallDifference) -> str:
     return "make it from a seed that is the same in every run"
 
 
-def draw_sentence(found: DrawDifference, generator: str, a: str, b: str) -> str:
-    """Which draw one of two modes makes alone; `a` and `b` are their names."""
-    when, called = _when(found.step, (found.b or found.call).phase), _generator(generator)
-    after = "" if found.after is None else f", after {place_of(found.after)}, which is the same in both"
-    if found.side != "both":
-        alone, without = (a, b) if found.side == "a" else (b, a)
-        does = "draws from" if found.call.op else "moves"
-        return f"{when} {place_of(found.call)} {does} {called} in {alone} and not in {without}{after}"
-    assert found.a is not None and found.b is not None
-    if (found.a.op, found.a.line) == (found.b.op, found.b.line):
-        does = "moves" if found.seeded else "draws another count of numbers from"
-        state = " to another state" if found.seeded else ""
-        return f"{when} {place_of(found.call)} {does} {called}{state} in {b} than in {a}{after}"
-    return f"{when} {a} draws from {called} by {place_of(found.a)}, and {b} by {place_of(found.b)}{after}"
+def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) -> str:
+    """Say which draw one of two modes makes alone; `a` and `b` are their names."""
+    when, called = _when(difference.step, (difference.b or difference.call).phase), _generator(generator)
+    after = "" if difference.after is None else f", after {place_of(difference.after)}, which is the same in both"
+    if difference.side != "both":
+        alone, without = (a, b) if difference.side == "a" else (b, a)
+        does = "draws from" if difference.call.op else "moves"
+        return f"{when} {place_of(difference.call)} {does} {called} in {alone} and not in {without}{after}"
+    assert difference.a is not None and difference.b is not None
+    if (difference.a.op, difference.a.line) == (difference.b.op, difference.b.line):
+        does = "moves" if difference.seeded else "draws another count of numbers from"
+        state = " to another state" if difference.seeded else ""
+        return f"{when} {place_of(difference.call)} {does} {called}{state} in {b} than in {a}{after}"
+    return f"{when} {a} draws from {called} by {place_of(difference.a)}, and {b} by {place_of(difference.b)}{after}"
 
 
 def shown_by_stand_in(label: str) -> str:
-    """What is added where not the mode itself was followed."""
+    """The addition to a sentence where the mode itself was not followed."""
     return f", as the script shows that executes every op of {label} by itself"
 
 
 def place_of(call: CallRecord) -> str:
-    """`aten.mul in the forward of net.1, train.py:31 (`y * noise()`)`; a line of its own where it is no op."""
+    """A call in words: `aten.mul in the forward of net.1, train.py:31 (`y * noise()`)`; for no op, its line alone."""
     shown = _shown(call.line)
     if not call.op:
         return shown or "a line between these calls"

@@ -1,9 +1,9 @@
-"""Where a mode does not repeat: two more trainings, held against each other call by call.
+"""The search for the call that a mode does not repeat: two more trainings, compared call by call.
 
 The chance that made the control another training may strike elsewhere this time, or not at all. So all steps up to the
 one in which it was seen are recorded and compared from the first on, and a third training is made where two are the
-same. Of a mode whose ops have no values when they are called, and where the call is a compiled graph or nobody knows
-its line, the script is followed with every op executed by itself.
+same. For a mode whose ops have no values when they are called, and where the call is a compiled graph or its line is
+unknown, the script is followed with every op executed by itself.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .repetition_words import remedy_of, sentence_of, shown_by_stand_in, unfille
 from .stand_in import stand_in
 
 FOUND = "repetitions.json"
-"""How the name of the file ends that has what came of it, beside the trainings."""
+"""The ending of the name of the file with the result, beside the trainings."""
 
 STAND_IN = "op-by-op-"
-"""In the names of trainings of what stands for a mode."""
+"""A part of the names of trainings of a mode's stand-in."""
 
 TAPED = "taped-"
 """In the name of the training whose step is taped as the core of lazy tensors executes it."""
@@ -48,12 +48,12 @@ SCHEMA = 1
 MOST_TRAININGS = 3
 
 MOST_STEPS, OF_THEM_FIRST = 128, 32
-"""Steps of which every call is recorded at most, and how many of them are the first."""
+"""The largest number of steps whose calls are recorded, and how many of them are the first steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """What the trainings of a mode said, or those of what stands for it (`by_stand_in`): the first `difference` of two
+    """The result of the trainings of a mode, or of those of its stand-in (`by_stand_in`): the first `difference` of two
     of them, None where they were the same."""
 
     steps: int
@@ -73,24 +73,24 @@ class Repetitions:
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         # the reference of several pairs is looked into once
-        asked = {
+        unlike_runs = {
             run.path: (run, control)
-            for one in inquiries
-            for run, control, unfilled in _unlike(one.evidence)
+            for inquiry in inquiries
+            for run, control, unfilled in _unlike(inquiry.evidence)
             if not unfilled
         }
-        waiting = [pair for pair in asked.values() if repeated_of(pair[0]) is None]
+        waiting = [pair for pair in unlike_runs.values() if repeated_of(pair[0]) is None]
         waiting = _without_unfilled(laboratory, waiting)
         followed = [pair for pair in waiting if spec_of(pair[0]).base not in WITHOUT_VALUES]
-        found = _tried(laboratory, followed, "")
-        inside = [pair for pair in waiting if stand_in(spec_of(pair[0])) and _is_unclear(found.get(pair[0].path))]
+        results = _tried(laboratory, followed, "")
+        inside = [pair for pair in waiting if stand_in(spec_of(pair[0])) and _is_unclear(results.get(pair[0].path))]
         for path, seen in _tried(laboratory, inside, STAND_IN).items():
-            if path not in found or seen.difference is not None:
-                found[path] = replace(seen, by_stand_in=True)
+            if path not in results or seen.difference is not None:
+                results[path] = replace(seen, by_stand_in=True)
         for run, _ in waiting:
             reason = "an op of this mode has no value when it is called"
             _found_in(run).write_text(
-                json_text({"schema": SCHEMA, **plain(found.get(run.path, Repeated(0, 0, reason=reason)))}, indent=1),
+                json_text({"schema": SCHEMA, **plain(results.get(run.path, Repeated(0, 0, reason=reason)))}, indent=1),
                 encoding="utf-8",
             )
 
@@ -105,19 +105,23 @@ class Repetitions:
             repeated = repeated_of(run)
             if repeated is None:
                 continue
-            found = repeated.difference
-            if found is not None and found.what != "earlier":
+            difference = repeated.difference
+            if difference is not None and difference.what != "earlier":
                 by = shown_by_stand_in(run.manifest.label) if repeated.by_stand_in else ""
-                culprits.append(_culprit(run, found.call, found.what, found.step, sentence_of(found) + by))
-                sentences.append(f"{control.text}; what helps: {remedy_of(found)}")
+                culprits.append(
+                    _culprit(run, difference.call, difference.what, difference.step, sentence_of(difference) + by)
+                )
+                sentences.append(f"{control.text}; what helps: {remedy_of(difference)}")
             else:
-                sentences.append(_nothing(run, repeated, control, found))
-        # What lies in such memory may be the same in every run: then it is seen by the steps that were taped anyway.
+                sentences.append(_nothing(run, repeated, control, difference))
+        # Such memory may hold the same in every run: then the steps that were taped anyway show it.
         runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
         for side, run in runs:
-            taped = [one for made in evidence.made[side].values() for one in read_unfilled(made.path)]
-            if taped and run.path not in {one.path for one, *_ in unlike}:
-                first = min(taped, key=lambda one: one.call.step)
+            taped = [
+                unfilled_read for made in evidence.made[side].values() for unfilled_read in read_unfilled(made.path)
+            ]
+            if taped and run.path not in {unlike_run.path for unlike_run, *_ in unlike}:
+                first = min(taped, key=lambda unfilled_read: unfilled_read.call.step)
                 culprits.append(_unfilled_culprit(run, first))
                 label = run.manifest.label
                 sentences.append(f"{label}: {unfilled_sentence(first)}; what helps: {unfilled_remedy(first)}")
@@ -125,14 +129,14 @@ class Repetitions:
 
 
 def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition, list[UnfilledRead]]]:
-    """The runs of a pair, of one process each, that their controls do not repeat, what the controls say, and what their
-    taped steps have read of memory without values."""
+    """The one-process runs of a pair that their controls do not repeat, each with its control and with the reads of
+    memory without values in its taped step."""
     for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again)):
         if again is not None and run.manifest.is_one_process:
-            found = repetition(run, again)
+            control = repetition(run, again)
             # A script that ends after a time takes another number of steps, and no call is to blame.
-            if not found.repeatable and found.what != "steps":
-                yield run, found, _unfilled_of(run)
+            if not control.repeatable and control.what != "steps":
+                yield run, control, _unfilled_of(run)
 
 
 def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:
@@ -143,8 +147,8 @@ def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:
 def _without_unfilled(
     laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]]
 ) -> list[tuple[RecordedRun, Repetition]]:
-    """Those that are left when modes of lazy tensors have shown which memory without values they read, by a tape of the
-    step that does not repeat."""
+    """Return those that are left when modes of lazy tensors have shown which memory without values they read, by a tape
+    of the step that does not repeat."""
     lazy = [(run, control) for run, control in waiting if spec_of(run).base == "lazy"]
     plans = []
     for run, control in lazy:
@@ -154,19 +158,19 @@ def _without_unfilled(
     if plans:
         labels = " and ".join(run.manifest.label for run, _ in lazy)
         laboratory.make(Round(f"what {labels} executes in the step that does not repeat", plans))
-    return [one for one in waiting if not _unfilled_of(one[0])]
+    return [pair for pair in waiting if not _unfilled_of(pair[0])]
 
 
 def recorded_steps(last: int) -> list[int]:
-    """The steps up to the last one of which calls are recorded: all, or the first and those before it."""
+    """The steps up to the last one whose calls are recorded: all, or the first ones and the last ones."""
     if last < MOST_STEPS:
         return list(range(last + 1))
     return [*range(OF_THEM_FIRST), *range(last + 1 - (MOST_STEPS - OF_THEM_FIRST), last + 1)]
 
 
 def _tried(laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]], how: str) -> dict[Path, Repeated]:
-    """Train these modes, or what stands for them, until two trainings are not the same."""
-    found = dict[Path, Repeated]()
+    """Train these modes, or their stand-ins, until two trainings are not the same."""
+    results = dict[Path, Repeated]()
     for count in range(2, MOST_TRAININGS + 1):
         if not waiting:
             break
@@ -177,9 +181,9 @@ def _tried(laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetiti
         by = ", op by op" if how else ""
         title = f"{labels} again{by}, to see which call does not repeat"
         laboratory.make(Round(title if count == 2 else f"{title}: the first two were the same", plans))
-        found |= {run.path: _compared(run, count, control, how) for run, control in waiting}
-        waiting = [one for one in waiting if not (found[one[0].path].difference or found[one[0].path].reason)]
-    return found
+        results |= {run.path: _compared(run, count, control, how) for run, control in waiting}
+        waiting = [pair for pair in waiting if not (results[pair[0].path].difference or results[pair[0].path].reason)]
+    return results
 
 
 def _experiment(run: RecordedRun, number: int, how: str) -> Experiment:
@@ -194,23 +198,23 @@ def _recorded(run: RecordedRun, number: int, control: Repetition, how: str) -> B
 
 
 def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -> Repeated:
-    """Hold the last of so many trainings against the first."""
+    """Compare the last of so many trainings with the first."""
     folder, steps = EvidenceFolder.of(run), len(recorded_steps(control.step or 0))
-    one, other = (folder.find(_experiment(run, number, how)) for number in (0, trainings - 1))
-    if one is None or other is None or not (one.journal.steps and other.journal.steps):
+    first, last = (folder.find(_experiment(run, number, how)) for number in (0, trainings - 1))
+    if first is None or last is None or not (first.journal.steps and last.journal.steps):
         return Repeated(steps, trainings, reason="a training that recorded its calls did not get through")
     try:
-        return Repeated(steps, trainings, first_difference(read_calls(one), read_calls(other)))
+        return Repeated(steps, trainings, first_difference(read_calls(first), read_calls(last)))
     except NumdriftError as error:
         return Repeated(steps, trainings, reason=str(error))
 
 
 def _is_unclear(repeated: Repeated | None) -> bool:
-    """Whether nobody has followed the mode itself, or what was found says neither an op nor a line."""
+    """Check whether the mode itself was not followed, or the call that differs has no line or is a compiled graph."""
     if repeated is None:
         return True
-    found = repeated.difference
-    return found is not None and (not found.call.line or found.call.op.startswith(GRAPH))
+    difference = repeated.difference
+    return difference is not None and (not difference.call.line or difference.call.op.startswith(GRAPH))
 
 
 def _found_in(run: RecordedRun) -> Path:
@@ -218,7 +222,7 @@ def _found_in(run: RecordedRun) -> Path:
 
 
 def repeated_of(run: RecordedRun) -> Repeated | None:
-    """What was found out of a mode that does not repeat, None where nobody has looked."""
+    """The result for a mode that does not repeat, None where it was not looked for."""
     try:
         content: dict[str, Any] = json.loads(_found_in(run).read_text(encoding="utf-8"))
         return read_fields(Repeated, content) if content.pop("schema") == SCHEMA else None
@@ -242,17 +246,17 @@ def _culprit(run: RecordedRun, call: CallRecord, what: str, step: int, text: str
     )
 
 
-def _unfilled_culprit(run: RecordedRun, found: UnfilledRead) -> Culprit:
-    return _culprit(run, found.call, "unfilled", found.call.step, unfilled_sentence(found))
+def _unfilled_culprit(run: RecordedRun, unfilled_read: UnfilledRead) -> Culprit:
+    return _culprit(run, unfilled_read.call, "unfilled", unfilled_read.call.step, unfilled_sentence(unfilled_read))
 
 
-def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, found: CallDifference | None) -> str:
+def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, difference: CallDifference | None) -> str:
     label = run.manifest.label
     if repeated.reason:
         return f"{label}: which call does not repeat is not known: {repeated.reason}"
-    if found is not None:
+    if difference is not None:
         return (
-            f"{label}: in step {found.step} what an earlier step has left is not the same, and the calls of only "
+            f"{label}: in step {difference.step} what an earlier step has left is not the same, and the calls of only "
             f"{repeated.steps} steps were recorded: the call that does not repeat is in none of these"
         )
     if repeated.by_stand_in:

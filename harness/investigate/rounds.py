@@ -1,8 +1,8 @@
 """The experiments that a verdict needs, round by round.
 
 once_more    each mode trains once more, bit for bit, and is held; the reference keeps outcomes and tapes of chosen
-             steps, the others begin these in the reference's state, and each goes on as itself
-apart        where the two cannot be had of one training: a control, and the chosen steps
+             steps, the others begin these in the reference's state, and each continues as itself
+apart        where one training cannot be both: a control, and the chosen steps
 suspicious   tapes of the steps that drift, with stronger rounding
 onset        further steps, between the last within rounding and the first beyond
 envelope, seeds     whole trainings
@@ -36,13 +36,14 @@ from .pair_scores import Scores, scores_of, spec_of, suspicious_steps
 from .tapes_beside import is_measured_beside, measured_by_holder
 
 RERUNS = 4
-"""Perturbed re-runs that stand in for the tape where no step replays."""
+"""Perturbed re-runs that replace the tape where no step replays."""
 
 MOST_CONFIRMED = 8
 """Suspicious steps that are looked at closer."""
 
 ALWAYS_CONFIRMED = 2
-"""So few are looked at in any case. Where there are more, and they are most of the steps, no kink explains them."""
+"""Suspicious steps that are looked at in any case. Where there are more, and they are most of the steps, no kink
+explains them."""
 
 EDGE_REPLAYS = 16
 """Replays with stronger rounding of such a step."""
@@ -56,21 +57,21 @@ FROM_THE_STATE = "from the reference's state"
 
 def steps_between(steps: Sequence[StepScore], threshold: float, most: int) -> list[int]:
     """At most so many steps between the first one beyond the threshold and the scored one before it."""
-    return between(((one.step, worst_of([one]) > threshold) for one in steps), most)
+    return between(((step_score.step, worst_of([step_score]) > threshold) for step_score in steps), most)
 
 
 def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
-    """Each mode once more, which is its control; the others begin chosen steps in the reference's state meanwhile.
+    """Train each mode once more as its control; the others begin chosen steps in the reference's state meanwhile.
 
         step        0      1      2        3      4        5
         reference   own    own    own      own    own      own       keeps outcomes of 0, 2, 4, and tapes
         mode        own    own    forced   own    forced   own       and before 3 and 5 its own state is put back
 
-    What of a mode cannot be had so waits for `apart`.
+    A mode for which this is not possible waits for `apart`.
     """
     apart = [run for run in others if run.path not in chosen.of]
-    steps, known = StepSelection.of(chosen.forced), set(state_steps(reference.path))
-    lacking = [step for step in chosen.forced if step not in known]
+    steps, kept = StepSelection.of(chosen.forced), set(state_steps(reference.path))
+    lacking = [step for step in chosen.forced if step not in kept]
     plans = [
         repeating(
             reference,
@@ -89,8 +90,8 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
             plans.append(repeating(run, control_of(run), states=StepSelection.of(chosen.forced[:1])))
             continue
         forced = chosen.of[run.path]
-        known = set(state_steps(run.path))
-        lacking = [step for step in forced if step not in known]
+        kept = set(state_steps(run.path))
+        lacking = [step for step in forced if step not in kept]
         plan = _forced(reference, run, reference.path / STATES, forced, chosen)
         own = StepSelection.of(lacking) if lacking else None
         plans.append(replace(plan, rejoin=run.path / STATES, states=own, until=None))
@@ -98,17 +99,17 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
 
 
 def not_of_itself(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> list[RecordedRun]:
-    """The runs whose control `once_more` could not have beside the forced steps: something that the script carries from
-    step to step is in no state, or the mode does not repeat itself at all. A control alone tells which."""
-    found = []
+    """Return the runs whose control `once_more` could not make beside the forced steps: something that the script
+    carries from step to step is in no state, or the mode does not repeat itself at all. A control alone tells which."""
+    doubtful = []
     for run in others:
         made = evidence_for(reference, run).forced if run.path in chosen.of else None
         if made is None or made.manifest.status == "running":
             continue
         control = repetition(run, made)
         if not (control.repeatable or (control.what == "steps" and ended_by_values(reference, run, made))):
-            found.append(run)
-    return found
+            doubtful.append(run)
+    return doubtful
 
 
 def apart(
@@ -117,9 +118,9 @@ def apart(
     again: Sequence[RecordedRun],
     chosen: ChosenSteps,
 ) -> Round:
-    """The chosen steps of every mode, each begun in the reference's state, in one training until the last of them:
-    what the script carries from one to the next stays near to the reference's. None where no state could be kept.
-    The modes `again` have their controls beside."""
+    """Begin the chosen steps of every mode in the reference's state, in one training until the last of them: what the
+    script carries from one to the next stays near to the reference's. There is no such training where no state could be
+    kept. The modes `again` also get their controls."""
     plans = [repeating(run, control_of(run)) for run in again]
     for run in others:
         states = _states_of(reference) if run.path not in chosen.of else reference.path / STATES
@@ -133,22 +134,22 @@ def _forced(
 ) -> BatchPlan:
     experiment = Experiment("forced", run.path.name, reference.path.name)
     taped = [step for step in chosen.held if step in steps]
-    # Lazy tensors have no values op by op: another process stands in for them (see `ops`).
+    # Lazy tensors have no values op by op: another process replaces them (see `ops`).
     if not taped or spec_of(run).base == "lazy":
         return begun_in(states, run, experiment, steps)
     return begun_in(states, run, experiment, steps, tapes=StepSelection.of(taped), noise_replays=0, held=True)
 
 
 def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
-    """A control of its own for each mode whose first significant step no control has seen: it was begun in the
-    reference's state, and what it gave might be chance."""
+    """Make a control for each mode whose first significant step no control has seen: the step was begun in the
+    reference's state, and its result might be chance."""
     plans = []
     for run in others:
         evidence = evidence_for(reference, run)
         if evidence.forced is None or evidence.only("b", "again") is not None:
             continue
         scores = scores_of(evidence)
-        beyond = [one.step for one in scores.steps if worst_of([one]) > scores.threshold.fault]
+        beyond = [step_score.step for step_score in scores.steps if worst_of([step_score]) > scores.threshold.fault]
         if beyond and beyond[0] not in own_steps(evidence.forced):
             plans.append(repeating(run, control_of(run)))
     return Round("a control of the steps that were begun in the reference's state", plans)
@@ -160,7 +161,7 @@ def is_repeatable(reference: RecordedRun) -> bool:
 
 
 def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:
-    """Where no step replays, measure the noise by starting the reference's steps from states that are one ULP off."""
+    """Measure the noise by starting the reference's steps from states that are one ULP off, where no step replays."""
     repeated, states = EvidenceFolder.of(reference).find(control_of(reference)), _states_of(reference)
     if not steps_in(states):
         states = reference.path / STATES
@@ -175,7 +176,9 @@ def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Pr
         f"its noise is measured by {RERUNS} runs of the script"
     )
     made = [Experiment("ulp", reference.path.name, detail=str(seed)) for seed in range(RERUNS)]
-    plans = [begun_in(states, reference, one, chosen.forced, perturb=seed + 1) for seed, one in enumerate(made)]
+    plans = [
+        begun_in(states, reference, noise_run, chosen.forced, perturb=seed + 1) for seed, noise_run in enumerate(made)
+    ]
     return Round("noise", plans)
 
 
@@ -199,18 +202,22 @@ def date_onset(
             if not steps:
                 break
             # the reference runs again to keep the states of these steps, and the mode begins in them
-            ours, theirs = (Experiment("onset", *names, detail=str(number)) for names in ((a, b), (b, a)))
+            reference_experiment, mode_experiment = (
+                Experiment("onset", *names, detail=str(number)) for names in ((a, b), (b, a))
+            )
             title = f"where {run.manifest.label} begins to drift, between step {steps[0] - 1} and {steps[-1] + 1}"
             kept = StepSelection.of(steps)
-            laboratory.make(Round(title, [repeating(reference, ours, states=kept, outcomes=kept, until=steps[-1])]))
-            states = EvidenceFolder.of(reference).path / ours.name / STATES
+            laboratory.make(
+                Round(title, [repeating(reference, reference_experiment, states=kept, outcomes=kept, until=steps[-1])])
+            )
+            states = EvidenceFolder.of(reference).path / reference_experiment.name / STATES
             if states.is_dir():
-                laboratory.make(Round(FROM_THE_STATE, [begun_in(states, run, theirs, steps)]))
+                laboratory.make(Round(FROM_THE_STATE, [begun_in(states, run, mode_experiment, steps)]))
 
 
 def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
-    """Have the suspicious steps replayed with stronger rounding by the process that holds their tapes, up to the first
-    that no discrete choice explains: a fault is there whatever the others are."""
+    """Have the process that holds the tapes replay the suspicious steps with stronger rounding, up to the first that no
+    discrete choice explains: a fault is there, whether or not the others are explained."""
     evidence = evidence_for(reference, run)
     holding, scores = evidence.a_again, scores_of(evidence)
     if holding is None:
@@ -221,31 +228,37 @@ def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun
     for step in steps:
         if measured_by_holder(laboratory, holding.path, step, EDGE_REPLAYS):
             scores = scores_of(evidence)
-            if any(one.step == step and worst_of([one]) > scores.threshold.fault for one in scores.steps):
+            if any(
+                step_score.step == step and worst_of([step_score]) > scores.threshold.fault
+                for step_score in scores.steps
+            ):
                 return
 
 
 def is_few(suspicious: Sequence[int], scores: Scores) -> bool:
-    """Whether a kink may explain these steps: it is rare, and where most steps drift it explains none of them."""
+    """Check whether a kink may explain these steps. A kink is rare, and where most steps drift it explains none of
+    them."""
     return len(suspicious) <= ALWAYS_CONFIRMED or 2 * len(suspicious) <= len(scores.steps)
 
 
 def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
     """Look closer at the suspicious steps: a tape of each, with stronger rounding to find discrete choices."""
-    wanted, known = set[int](), set[int]()
+    wanted, looked_closer = set[int](), set[int]()
     for run in others:
         scores = scores_of(evidence_for(reference, run))
-        known |= {one.step for one in scores.steps if one.looked_closer}
-        found = suspicious_steps(scores)
-        first = next((one for one in scores.steps if worst_of([one]) > scores.threshold.fault), None)
+        looked_closer |= {step_score.step for step_score in scores.steps if step_score.looked_closer}
+        drifting = suspicious_steps(scores)
+        first = next(
+            (step_score for step_score in scores.steps if worst_of([step_score]) > scores.threshold.fault), None
+        )
         if first is not None and first.looked_closer:
-            continue  # a fault is there whatever the others are
-        if is_few(found, scores):
-            wanted |= {found[place] for place in evenly(len(found), min(len(found), MOST_CONFIRMED))}
+            continue  # a fault is there in any case
+        if is_few(drifting, scores):
+            wanted |= {drifting[place] for place in evenly(len(drifting), min(len(drifting), MOST_CONFIRMED))}
     if not wanted:
         return Round("suspicious steps")
-    # those of an earlier call among them: its run, which this one replaces, had their tapes
-    last, steps = max(wanted | known), StepSelection.of(wanted | known)
+    # including those of an earlier call: its run, which this one replaces, had their tapes
+    last, steps = max(wanted | looked_closer), StepSelection.of(wanted | looked_closer)
     taped = Experiment("taped", reference.path.name, detail="0")
     return Round(
         "suspicious steps",
@@ -256,7 +269,9 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
 def envelope(reference: RecordedRun, count: int) -> Round:
     """Train the reference so many times from parameters that are one ULP off."""
     made = [Experiment("perturbed", reference.path.name, detail=str(seed)) for seed in range(count)]
-    plans = [repeating(reference, one, perturb=seed + 1, record="losses") for seed, one in enumerate(made)]
+    plans = [
+        repeating(reference, experiment, perturb=seed + 1, record="losses") for seed, experiment in enumerate(made)
+    ]
     return Round("envelope", plans)
 
 
@@ -264,7 +279,7 @@ def seeds(runs: Sequence[RecordedRun], count: int) -> Round:
     """Train every mode with so many seeds, that of the runs among them."""
     # the runs themselves are the first seed, so a shift of 0 needs no training
     made = [(run, Experiment("seed", run.path.name, detail=str(n)), n) for n in range(1, count) for run in runs]
-    return Round("seeds", [repeating(run, one, seed_shift=n, record="losses") for run, one, n in made])
+    return Round("seeds", [repeating(run, experiment, seed_shift=n, record="losses") for run, experiment, n in made])
 
 
 def control_of(run: RecordedRun) -> Experiment:

@@ -1,4 +1,4 @@
-"""What stands for a mode whose single ops cannot be followed: the same script with every op executed by itself."""
+"""The stand-in for a mode whose single ops cannot be followed: the same script with every op executed by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured on the reference's tapes by clean processes, beside whatever else is made: noise, and exact values.
+"""Measurements on the reference's tapes by clean processes, beside the other experiments: noise, and exact values.
 
 noise_beside      while the reference trains once more, its tapes are replayed with random rounding and in double
 complete_noise    what a clean process cannot replay, by the process that is held at the run
@@ -34,7 +34,7 @@ REFEREE = "numdrift.harness.recorder.referee_process"
 BESIDE_TRAINING = "numdrift.harness.tape.beside_training"
 
 LONGEST = 600.0
-"""Seconds after which the referee is given up, and a noise that nothing else is waited for."""
+"""Seconds after which the referee, or a noise that nothing else waits for, is given up."""
 
 LOOK_SECONDS = 0.02
 
@@ -44,27 +44,27 @@ second copy of all its values costs memory, and its ops take all processors well
 
 
 def is_measured_beside(reference: RecordedRun) -> bool:
-    """Whether a clean process beside the training may measure the reference's steps: on the CPU, of a small model, in
-    one process, with this interpreter. A compiled step is replayed op by op, whatever its kernels are: that process
-    could not tell whether they are its own."""
+    """Check whether a clean process beside the training may measure the reference's steps: on the CPU, of a small
+    model, in one process, with this interpreter. A compiled step is replayed op by op, whatever its kernels are: that
+    process could not tell whether they are its own."""
     spec = spec_of(reference)
-    here = spec.base == "cpu" and spec.device in (None, "cpu") and spec.python is None
-    return here and reference.manifest.world_size == 1 and bytes_of_state(reference) < LARGE
+    is_plain = spec.base == "cpu" and spec.device in (None, "cpu") and spec.python is None
+    return is_plain and reference.manifest.world_size == 1 and bytes_of_state(reference) < LARGE
 
 
 @contextmanager
 def noise_beside(
     reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory
 ) -> Iterator[None]:
-    """The chosen steps of the reference are measured beside what is done in this context, in which it trains `again`;
-    it ends when all are that have a tape by then."""
+    """Measure the chosen steps of the reference beside what is done in this context, in which it trains `again`. The
+    context ends when all steps that have a tape by then are measured."""
     folder = EvidenceFolder.of(reference)
     run, ended = folder.path / again.name, folder.path / "noise.ended"
     lacking = [step for step in chosen.taped if (noise := _noise(run, step)) is None or _is_open(noise)]
     if not lacking or not is_measured_beside(reference):
         yield
         return
-    told = {
+    request = {
         "tapes": str((run / "tapes").absolute()),
         "steps": lacking,
         "replays": NOISE_REPLAYS,
@@ -74,7 +74,7 @@ def noise_beside(
     process = None
     try:
         ended.unlink(missing_ok=True)
-        process = _started(folder, "noise", told, spec_of(reference), BESIDE_TRAINING, laboratory)
+        process = _started(folder, "noise", request, spec_of(reference), BESIDE_TRAINING, laboratory)
     except OSError as error:
         laboratory.progress.say(f"nothing is measured beside the training of {reference.manifest.label}: {error}")
     try:
@@ -100,16 +100,16 @@ def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenStep
 
 
 def measured_by_holder(laboratory: Laboratory, run: Path, step: int, edge_replays: int = 0) -> bool:
-    """Have a step replayed by the process that is held at its run; whether there is one that has answered."""
+    """Have the process that is held at the run replay a step; return whether there is one that has answered."""
     request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": edge_replays}
-    found = laboratory.held.ask(run, request)
-    if found is not None:
-        write_noise_record(noise_path(run, step), found["noise"])
-    return found is not None
+    answer = laboratory.held.ask(run, request)
+    if answer is not None:
+        write_noise_record(noise_path(run, step), answer["noise"])
+    return answer is not None
 
 
 def _noise(run: Path, step: int) -> Noise | None:
-    """What is recorded of a step's noise, None where that is nothing or cannot be read."""
+    """The recorded noise of a step, None where there is none or it cannot be read."""
     try:
         return read_noise(run, step)
     except JournalError:
@@ -117,7 +117,7 @@ def _noise(run: Path, step: int) -> Noise | None:
 
 
 def _is_open(noise: Noise) -> bool:
-    """Whether the tape gives its own bits again, and has not been replayed with random rounding."""
+    """Check whether the tape gives its own bits again, and has not been replayed with random rounding."""
     return noise.equal and not noise.replays
 
 
@@ -125,7 +125,7 @@ def run_referee(
     folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory, given_up: threading.Event | None = None
 ) -> None:
     """Write the exact values beside each tape whose noise was measured and that has none yet: a clean process replays
-    it in double. A failure is said, and the verdict goes without. It ends early once it is `given_up`."""
+    it in double. A failure is reported, and the verdict goes without. The replay ends early once it is `given_up`."""
     tapes = [tape for run in runs for tape in sorted((run.path / "tapes").glob("tape-*.safetensors"))]
     missing = [
         tape
@@ -137,9 +137,9 @@ def run_referee(
         return
     until = time.monotonic() + LONGEST
     try:
-        told = {"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}
-        # Where the tapes' mode runs: a step in double takes an accelerator milliseconds
-        process = _started(folder, "referee", told, spec_of(runs[0]), REFEREE, laboratory)
+        request = {"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}
+        # In the mode of the tapes: a step in double takes an accelerator milliseconds
+        process = _started(folder, "referee", request, spec_of(runs[0]), REFEREE, laboratory)
         while (code := process.poll()) is None:
             if time.monotonic() > until or (given_up is not None and given_up.is_set()):
                 process.kill()
@@ -153,14 +153,14 @@ def run_referee(
         laboratory.progress.say(f"the fp64 referee gave no answer: it was ended after {LONGEST:.0f} s")
     elif code:
         log = _log(folder, "referee")
-        said = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-        laboratory.progress.say(f"the fp64 referee failed (exit code {code}): {said}; all of it is in {log}")
+        reason = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        laboratory.progress.say(f"the fp64 referee failed (exit code {code}): {reason}; all of it is in {log}")
 
 
 @contextmanager
 def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory) -> Iterator[None]:
-    """The referee at work beside what is done in this context, which ends with it. On an accelerator it works before:
-    its memory is not for several at once, and a step in double takes milliseconds there."""
+    """Run the referee beside what is done in this context, which ends with it. On an accelerator it works before the
+    context: the memory there is not for several at once, and a step in double takes milliseconds."""
     if runs and spec_of(runs[0]).accelerator is not None:
         run_referee(folder, runs, laboratory)
         yield
@@ -182,12 +182,17 @@ def _log(folder: EvidenceFolder, name: str) -> Path:
 
 
 def _started(
-    folder: EvidenceFolder, name: str, told: Mapping[str, object], spec: ModeSpec, module: str, laboratory: Laboratory
+    folder: EvidenceFolder,
+    name: str,
+    request: Mapping[str, object],
+    spec: ModeSpec,
+    module: str,
+    laboratory: Laboratory,
 ) -> GuestProcess:
-    """A clean process with the environment of this mode that does what it is told. Raises OSError."""
+    """Start a clean process with the environment of this mode, which does what `request` says. Raises OSError."""
     folder.path.mkdir(parents=True, exist_ok=True)
     config = folder.path / f"{name}.json"
-    config.write_text(json.dumps(told))
+    config.write_text(json.dumps(request))
     guest = Guest(config, environment(spec, os.environ), interpreter(spec), module, preloadable(spec))
     with _log(folder, name).open("wb") as written:
         return laboratory.processes.start(guest, written.fileno(), written.fileno())

@@ -1,5 +1,5 @@
-"""What whole trainings say of a pair: the envelope of perturbed ones, the lag over seeds, and as the last proof one
-in the other mode with every culprit swapped out.
+"""The results of whole trainings about a pair: the envelope of perturbed trainings, the lag over seeds, and as the last
+proof a training in the other mode with every culprit swapped out.
 
     remedy(cpu, lazy,kernel.mm=bf16, [aten.mm])       lazy                              the reference's plain kernel
     remedy(cpu, compile, [aten.tanh_backward])        compile,kernel.tanh_backward=aten
@@ -27,14 +27,15 @@ from .question import proven
 from .setting_axes import with_setting
 
 MEMBERS = 4
-"""Perturbed trainings that the envelope is made of where none were asked for."""
+"""Perturbed trainings that make the envelope where none were requested."""
 
 ATEN = "aten"
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """None where the trainings for it were not asked for; `sentences` put both into words."""
+    """The judgement of the curves; None where the trainings for it were not requested. `sentences` put both into
+    words."""
 
     envelope: Envelope | None
     lag: LagTest | None
@@ -52,10 +53,10 @@ def curves_of(evidence: PairEvidence, comparisons: int) -> Curves:
     )
     lag = None
     if evidence.seeds:
-        pairs = [(a, b), *((series(ours), series(theirs)) for ours, theirs in evidence.seeds)]
+        pairs = [(a, b), *((series(reference_run), series(mode_run)) for reference_run, mode_run in evidence.seeds)]
         lag = lag_test(pairs, mode=label, comparisons=comparisons)
-    said = [envelope.words(label) if envelope else "", lag.text if lag else ""]
-    return Curves(envelope, lag, tuple(sentence for sentence in said if sentence))
+    texts = [envelope.words(label) if envelope else "", lag.text if lag else ""]
+    return Curves(envelope, lag, tuple(sentence for sentence in texts if sentence))
 
 
 def series(run: RecordedRun) -> LossSeries:
@@ -65,8 +66,7 @@ def series(run: RecordedRun) -> LossSeries:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A mode with the culprits swapped out. `swaps` are what was changed, `left` the ops that no key of a
-    mode reaches."""
+    """A mode with the culprits swapped out. `swaps` are the changes, `left` the ops that no key of a mode reaches."""
 
     spec: ModeSpec
     swaps: tuple[str, ...]
@@ -78,29 +78,29 @@ def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
     has none its plain kernels."""
     spec, swaps, left = b, dict[str, None](), list[str]()
     for culprit in culprits:
-        said = list[str]()
+        changes = list[str]()
         if culprit.kind != KERNEL and culprit.swapped:
-            spec, said = with_setting(spec, culprit.swapped), [culprit.swapped]
+            spec, changes = with_setting(spec, culprit.swapped), [culprit.swapped]
         kernel = dict(spec.kernel)
         # An op that the compiler may not look into takes its arguments as eager mode lays them out.
         reached = culprit.kind == KERNEL or (culprit.kind == LAYOUT and spec.base == "compile")
         reached = reached and (culprit.op or "").startswith("aten.")  # an op of the script's own has no other kernel
         of_reference = dict.fromkeys(map(_plain, (*culprit.ops["a"], *culprit.beside)))
         for op in dict.fromkeys((*of_reference, *map(_plain, culprit.ops["b"]))) if reached else ():
-            theirs = {key: value for key, value in a.kernel.items() if _plain(key) == op}
-            own = [key for key in kernel if _plain(key) == op and key not in theirs]
+            reference_swaps = {key: value for key, value in a.kernel.items() if _plain(key) == op}
+            own = [key for key in kernel if _plain(key) == op and key not in reference_swaps]
             # What the mode makes of a culprit may have ops whose kernels were swapped for their own sake.
             own = own if op in of_reference else [key for key in own if kernel[key] == (culprit.kernel or {}).get("b")]
-            # Without a word Inductor generates code for it, which is not the plain kernel that eager mode has.
+            # Without a setting Inductor generates code for it, which is not the plain kernel that eager mode has.
             plain = {op: ATEN} if spec.base == "compile" and op in of_reference else {}
-            given = theirs or plain
-            said += [f"without kernel.{key}={kernel.pop(key)}" for key in own if key not in given]
-            said += [f"kernel.{key}={value}" for key, value in given.items() if kernel.get(key) != value]
-            kernel.update(given)
+            wanted = reference_swaps or plain
+            changes += [f"without kernel.{key}={kernel.pop(key)}" for key in own if key not in wanted]
+            changes += [f"kernel.{key}={value}" for key, value in wanted.items() if kernel.get(key) != value]
+            kernel.update(wanted)
             spec = replace(spec, kernel=kernel)
-        if not said:  # the grammar of modes has no words for it
+        if not changes:  # the grammar of modes has no words for it
             left.append(culprit.op or culprit.kind)
-        swaps.update(dict.fromkeys(said))
+        swaps.update(dict.fromkeys(changes))
     return Remedy(spec, tuple(swaps), tuple(dict.fromkeys(left)))
 
 
@@ -116,7 +116,7 @@ def without_culprits(runs: Sequence[RecordedRun], findings: Findings) -> Round:
 
 
 def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round) -> bool:
-    """Whether something of a drift beyond rounding is left in a training without its culprits."""
+    """Check whether some of a drift beyond rounding is left in a training without its culprits."""
     names = {plan.experiment.run for plan in trained.plans if plan.experiment is not None}
     for run, pair in zip(runs[1:], findings.pairs, strict=True):
         if pair.verdict == "beyond-rounding" and run.path.name in names:
@@ -127,12 +127,12 @@ def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round
 
 
 def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Sequence[Culprit]) -> TrainedWithout | None:
-    """What the whole training without the culprits says, or why it cannot be made; None where it was not made for
+    """Report on the whole training without the culprits, or say why it cannot be made; None where it was not made for
     these culprits."""
     spec, run = spec_of(evidence.b), evidence.only("b", "without")
     fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
     if fix.left and verdict == "beyond-rounding":
-        ops = ", ".join(one for one in fix.left if one != SETUP)
+        ops = ", ".join(op for op in fix.left if op != SETUP)
         why = (
             f"no setting of a mode replaces {ops}" if ops else "there is no kernel to swap, the data themselves differ"
         )
@@ -150,7 +150,9 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     compared, perturbed = compare_runs(evidence.a, run), evidence.several("a", "perturbed")
     envelope = None
     if perturbed and not compared.identical:
-        envelope = loss_envelope(series(evidence.a), series(run), [series(one) for one in perturbed])
+        envelope = loss_envelope(
+            series(evidence.a), series(run), [series(perturbed_run) for perturbed_run in perturbed]
+        )
     judged = envelope is not None and bool(envelope.judged.size)
     inside = envelope.onset is None if envelope is not None and judged else None
 
@@ -177,14 +179,14 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
 
 
 def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
-    """That a training without the culprits of a compiled mode came out farther away than the mode itself, and by what;
-    empty where it did not. What takes an op out of a graph leaves other ops to be fused, in other code."""
+    """Say that a training without the culprits of a compiled mode came out farther away than the mode itself, and by
+    how much; empty where it did not. Taking an op out of a graph leaves other ops to be fused, in other code."""
     if without.common_steps != whole.common_steps:
         return ""
-    losses = [one.losses.max_relative or 0.0 for one in (without, whole)]
+    losses = [comparison.losses.max_relative or 0.0 for comparison in (without, whole)]
     counts = [
-        sum(bool(drift.differing) for drift in one.parameters.drifts) if one.parameters else 0
-        for one in (without, whole)
+        sum(bool(drift.differing) for drift in comparison.parameters.drifts) if comparison.parameters else 0
+        for comparison in (without, whole)
     ]
     if losses[0] > losses[1]:
         by = f"its losses by up to {losses[0]:.2g} of their value, those of {b} by {losses[1]:.2g}"

@@ -1,7 +1,7 @@
-"""Whether a mode is here, asked before anything is started.
+"""Checks that a mode is available, before anything is started.
 
-Only a process of a mode touches the mode's device, and loads its vendor's package: it is asked there. What torch itself
-has, on the CPU, is asked in this process.
+Only a process of a mode touches the mode's device and loads its vendor's package, so such a process is asked. For
+torch's own devices on the CPU this process suffices.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None
 
 
 def _asked(spec: ModeSpec, script: str, *, dry: bool) -> dict[str, Any] | None:
-    """What a process of the mode says is lacking."""
+    """Ask a process of the mode what it lacks."""
     with tempfile.TemporaryDirectory(prefix="numdrift-") as folder:
         config, answer = Path(folder, "config.json"), Path(folder, "answer.json")
         request = {"mode": spec.to_json(), "script": script, "dry": dry, "answer": str(answer)}
@@ -66,10 +66,10 @@ def _asked(spec: ModeSpec, script: str, *, dry: bool) -> dict[str, Any] | None:
                 check=False,
                 timeout=PATIENCE,
             )
-            found: dict[str, Any] | None = json.loads(answer.read_text(encoding="utf-8"))
+            lacking: dict[str, Any] | None = json.loads(answer.read_text(encoding="utf-8"))
         except subprocess.TimeoutExpired:
             raise NotAvailable(f"mode {spec.name!r}", f"its process gave no answer in {PATIENCE:.0f} s") from None
         except (OSError, ValueError):
-            said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            raise NotAvailable(f"mode {spec.name!r}", f"its process failed: {said}") from None
-        return found
+            last_line = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise NotAvailable(f"mode {spec.name!r}", f"its process failed: {last_line}") from None
+        return lacking

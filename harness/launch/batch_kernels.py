@@ -43,10 +43,10 @@ def requests_of(spec: ModeSpec) -> tuple[SwapRequest, ...]:
 def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], traced: Sequence[str]) -> None:
     """Find what is wrong with the kernels of a batch before any process starts. Raises UsageError."""
     registry = known_kernels(own, run=False)
-    asked = set()
+    requested = set()
     for spec in specs:
         requests = requests_of(spec)
-        asked |= {(request.op, request.kernel) for request in requests}
+        requested |= {(request.op, request.kernel) for request in requests}
         try:
             if spec.base == "compile":
                 _check_backend(spec, requests)
@@ -58,7 +58,7 @@ def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], tr
         check_op(op, registry)
     # A kernel that no mode names would be built and never run, which looks like one that changes nothing.
     for op, path in own:
-        if (op, path.stem) not in asked:
+        if (op, path.stem) not in requested:
             raise UsageError(
                 f"--kernel {op}={path} is used by no mode; add one, as in "
                 f'--mode "{path.stem}=cpu,kernel.{op}={path.stem}"'
@@ -86,25 +86,26 @@ def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
 
 
 def swaps_of_run(spec: ModeSpec, journal: Path, described: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the manifest says of each swap of a run: `described` by its process, and the calls that were counted."""
+    """Return the manifest's entry for each swap of a run: `described` by its process, and the calls that were
+    counted."""
     # Not strict: a process that failed before its swaps were made has described none of them.
     counts = counts_of_run(spec, journal)
-    return [one | {"calls": count.by_phase()} for one, count in zip(described, counts, strict=False)]
+    return [swap | {"calls": count.by_phase()} for swap, count in zip(described, counts, strict=False)]
 
 
 def counts_of_run(spec: ModeSpec, journal: Path) -> list[SwapCounts]:
     return read_counts(journal / frames.KERNELS, len(requests_of(spec)))
 
 
-def never_executed(spec: ModeSpec, journal: Path, seen: Mapping[str, Sequence[str]]) -> list[str]:
-    """A line on each swap that had no effect in a run; `seen` are the modules that called its op."""
+def never_executed(spec: ModeSpec, journal: Path, modules_by_op: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a line on each swap that had no effect in a run; `modules_by_op` are the modules that called each op."""
     lines = []
     for request, count in zip(requests_of(spec), counts_of_run(spec, journal), strict=True):
         # Traced into a compiled graph it had an effect, too, whether or not that graph was executed.
         if count.calls or count.traced:
             continue
         line = f"{request} was never executed: "
-        if modules := seen.get(request.op):
+        if modules := modules_by_op.get(request.op):
             called = ", ".join(module or "the outermost module" for module in modules)
             line += f"aten.{request.op} is called in {called}"
         else:

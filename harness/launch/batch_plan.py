@@ -1,4 +1,4 @@
-"""What a batch is asked to do, which script it runs, and what is wrong with that, found before anything starts."""
+"""The request of a batch, the script that it runs, and the errors in it that are found before anything starts."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from .guest_process import check_interpreter
 from .xla_environment import in_their_interpreters
 
 WITHOUT_COLLECTIVES = ("lazy", "xla")
-"""Bases whose tensors no process group of torch.distributed takes."""
+"""The bases whose tensors have no collectives in torch.distributed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan(RunRequest):
-    """One reproducer in some modes; what is recorded of each run is the request that a plan is. `timeout` is
-    in seconds a run.
+    """One reproducer in some modes; the plan is also the request of what each run records. `timeout` is in seconds a
+    run.
 
     `kernels` are the user's own, as (op, path). `resync` is the folder of another run's states, from which the steps
-    that have one there start, and `rejoin` that of the run's own states of an earlier time, from which it goes on
-    after such a step. `folder` is the current one of the script, and `inherited` are its variables, None for ours.
-    `positions` are all modes of the batch that this plan is a part of (empty: its own). Of a plan of one mode,
-    `experiment` is what it makes for an investigation, and `serve` the path of a unix socket; a laboratory gives one
-    to a plan that is `held`. Each run has `nproc` processes, its ranks. With `pass_through` the one run has our
-    standard input. `interpreters` is what is to be said of those that the modes run in."""
+    that have one there start, and `rejoin` that of the run's own states of an earlier time, from which it goes on after
+    such a step. `folder` is the current one of the script, and `inherited` are its variables, None for ours.
+    `positions` are all modes of the batch that this plan is a part of (empty: its own). In a plan of one mode,
+    `experiment` is the experiment of an investigation that it makes, and `serve` the path of a unix socket; a
+    laboratory sets one for a plan that is `held`. Each run has `nproc` processes, its ranks. With `pass_through` the
+    one run has our standard input. `interpreters` are sentences on the interpreters of the modes."""
 
     script: Path
     modes: Sequence[ModeSpec]
@@ -75,44 +75,44 @@ def planned(
     *,
     suffix: str = "",
     resync: Path | str | None = None,
-    **asked: Any,
+    **fields: Any,
 ) -> BatchPlan:
-    """A plan from what users say: a script (or module) and its arguments, and the name that its investigation
-    is to have.
+    """Make a plan from a user's words: a script (or module) and its arguments, and the name for its investigation.
 
-    With `resync`, a run, its steps start from the states that this run kept; their outcomes are kept then,
-    for those are what a resync is for. `asked` are fields of the plan. Raises UsageError, also for a run that
-    kept no state of a step that is asked for."""
+    With `resync`, a run, its steps start from the states that this run kept. Their outcomes are kept then, since they
+    are the purpose of a resync. `fields` are fields of the plan. Raises UsageError, also for a run that kept no
+    state of a requested step.
+    """
     suffix = check_name("--suffix", suffix) if suffix else ""
-    if asked.get("nproc", 1) > 1 and asked.get("max_seconds") is not None:
+    if fields.get("nproc", 1) > 1 and fields.get("max_seconds") is not None:
         raise UsageError(
-            f"--max-seconds would end each of --nproc {asked['nproc']} processes at a step of its own, and the others "
+            f"--max-seconds would end each of --nproc {fields['nproc']} processes at a step of its own, and the others "
             "would wait for it; end them after so many steps, as with --max-steps 20"
         )
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
-    found = in_their_interpreters(modes, numpy=_mentions_numpy(reproducer.path))
+    interpreters = in_their_interpreters(modes, numpy=_mentions_numpy(reproducer.path))
     plan = BatchPlan(
         script=reproducer.path,
         module=reproducer.module,
-        modes=found.modes,
-        interpreters=found.said,
+        modes=interpreters.modes,
+        interpreters=interpreters.said,
         investigation=choose_investigation(Path(out), reproducer.named_after, name, suffix),
         arguments=words,
         suffix=suffix,
-        **asked,
+        **fields,
     )
     if resync is None:
         return plan
     run = load_run(resync)
-    # A range of steps takes what there is in it; a step that is named by itself has to be there.
-    kept = [step for step in state_steps(run.path) if step in plan.steps]
-    lacking = [first for first, last in plan.steps.ranges if first == last and first not in kept]
-    if not kept or lacking:
-        what = f"no state of step {lacking[0]}" if lacking else "no states to start these steps from"
+    # A range of steps takes the states that exist in it; a step that is named by itself has to have one.
+    kept_steps = [step for step in state_steps(run.path) if step in plan.steps]
+    lacking = [first for first, last in plan.steps.ranges if first == last and first not in kept_steps]
+    if not kept_steps or lacking:
+        missing = f"no state of step {lacking[0]}" if lacking else "no states to start these steps from"
         raise UsageError(
-            f"{resync} kept {what}; run it with --states {lacking[0] if lacking else 'all'}, under another --name"
+            f"{resync} kept {missing}; run it with --states {lacking[0] if lacking else 'all'}, under another --name"
         )
-    outcomes = StepSelection(tuple((step, step) for step in kept))
+    outcomes = StepSelection(tuple((step, step) for step in kept_steps))
     return replace(plan, resync=run.path / STATES, outcomes=outcomes)
 
 
@@ -124,7 +124,7 @@ def check_plan(plan: BatchPlan) -> None:
             f"{plan.folder}, where the script was run, is no longer there, and what it reads by relative paths; "
             "put it back, or run the modes anew under another --name"
         )
-    # Modes with another Python are asked for their versions first: everything below takes them for usable.
+    # Modes with another Python are asked for their versions first: everything below assumes that they are usable.
     for spec in plan.modes:
         check_interpreter(spec)
     check_kernels(plan.modes, plan.kernels, plan.trace_kernels)
@@ -142,7 +142,7 @@ def check_plan(plan: BatchPlan) -> None:
             f"mode {alone.name!r} cannot be run with --nproc {plan.nproc}: {alone.base} tensors have no collectives; "
             "leave the mode out"
         )
-    # The folder need not exist yet: what decides is the nearest one above it that does.
+    # The folder need not exist yet: the nearest existing folder above it decides.
     folder = existing = plan.investigation.path
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -150,27 +150,27 @@ def check_plan(plan: BatchPlan) -> None:
         raise UsageError(f"{existing} cannot be written to; choose another folder with --out")
     for run in sorted(folder.glob("*/run.json")):
         try:
-            other = Path(read_manifest(run.parent).reproducer)
+            script = Path(read_manifest(run.parent).reproducer)
         except NumdriftError:
             continue  # a damaged run says nothing about its script, and stands in nobody's way
-        if other.resolve() != plan.script.resolve():
-            raise UsageError(f"{folder} holds runs of {other}; choose another investigation with --name")
+        if script.resolve() != plan.script.resolve():
+            raise UsageError(f"{folder} holds runs of {script}; choose another investigation with --name")
     for spec in plan.modes:
         of_run = plan.investigation.run(spec.name, plan.suffix)
         if not plan.force:
             of_run.refuse_collision()
         elif of_run.manifest.exists():
             # `cpu` with the suffix `a_b` and `cpu_a` with the suffix `b` have one folder: never replace the other.
-            there = read_manifest(of_run.path)
-            if (there.mode, there.suffix) != (spec.name, plan.suffix):
+            manifest = read_manifest(of_run.path)
+            if (manifest.mode, manifest.suffix) != (spec.name, plan.suffix):
                 raise UsageError(
-                    f"{of_run.path} is the run of mode {there.mode!r} with the suffix {there.suffix!r}, "
+                    f"{of_run.path} is the run of mode {manifest.mode!r} with the suffix {manifest.suffix!r}, "
                     "which --force does not replace; choose another suffix"
                 )
 
 
 def check_script(script: Path) -> None:
-    """Refuse what is no Python program. Raises UsageError."""
+    """Refuse a file that is no Python program. Raises UsageError."""
     if script.is_dir():
         raise UsageError(f"{script} is a folder; give the training script in it")
     try:
@@ -196,19 +196,19 @@ def script_sha256(script: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """The file to run, and the name of its module where it was asked for as one (else empty)."""
+    """The file to run, and the name of its module where it was requested as one (else empty)."""
 
     path: Path
     module: str = ""
 
     @property
     def named_after(self) -> Path:
-        """What an investigation of it is named after: of `python -m pkg` the package, not its `__main__.py`."""
+        """The name that an investigation of it gets: for `python -m pkg` the package, not its `__main__.py`."""
         return Path(self.module.rpartition(".")[2]) if self.module else self.path
 
 
 def asked_for(script: str | None, module: str | None, arguments: Sequence[str]) -> tuple[Reproducer, tuple[str, ...]]:
-    """The reproducer and its arguments from a command line; behind `-m` the first argument stands in place of a script.
+    """Return the reproducer and its arguments from a command line; behind `-m` the first argument replaces a script.
 
     Raises UsageError when neither is given or the module is not found.
     """
@@ -220,7 +220,8 @@ def asked_for(script: str | None, module: str | None, arguments: Sequence[str]) 
 
 
 def _mentions_numpy(script: Path) -> bool:
-    """Whether the name stands anywhere in the script; False for one that cannot be read, which is told elsewhere."""
+    """Say whether the name occurs in the script; False for a script that cannot be read, which is reported
+    elsewhere."""
     try:
         return b"numpy" in script.read_bytes()
     except OSError:
@@ -228,23 +229,23 @@ def _mentions_numpy(script: Path) -> bool:
 
 
 def find_script(text: str) -> Path:
-    """The path as it is, or that of a console script on the PATH whose first line names a Python interpreter."""
+    """Return the path as it is, or that of a console script on the PATH whose first line names a Python interpreter."""
     path = Path(text)
     if path.exists() or os.sep in text:
         return path
-    found = shutil.which(text)
-    if found is not None:
+    executable = shutil.which(text)
+    if executable is not None:
         # A console script that pip has made begins `#!/.../bin/python`; a binary has no first line worth reading.
-        with Path(found).open("rb") as file:
-            first = file.readline(256)
-        if first.startswith(b"#!") and b"python" in first:
-            return Path(found)
-        raise UsageError(f"{text} is {found}, which is no Python program; give the training script that it starts")
+        with Path(executable).open("rb") as file:
+            first_line = file.readline(256)
+        if first_line.startswith(b"#!") and b"python" in first_line:
+            return Path(executable)
+        raise UsageError(f"{text} is {executable}, which is no Python program; give the training script that it starts")
     return path
 
 
 def find_module(name: str) -> Reproducer:
-    """The file that `python -m NAME` would run from here. Nothing of the package is imported.
+    """Return the file that `python -m NAME` would run from here. Nothing of the package is imported.
 
     Raises UsageError.
     """
@@ -255,12 +256,12 @@ def find_module(name: str) -> Reproducer:
     # `a.b.c` is found part by part, each in the folders of the package before it: `importlib.util.find_spec` would
     # import `a` and `a.b`, and with them the user's code.
     for place in range(len(parts)):
-        whole = ".".join(parts[: place + 1])
-        spec = PathFinder.find_spec(whole, folders) if all(parts) else None
+        dotted = ".".join(parts[: place + 1])
+        spec = PathFinder.find_spec(dotted, folders) if all(parts) else None
         if spec is None:
             beside = {path.stem for folder in folders[:1] for path in Path(folder).glob("*.py")}
             hint = nearest(parts[place], beside) if beside else "start it where `python -m` finds it"
-            raise UsageError(f"there is no module {whole!r} to run with -m from {Path.cwd()}; {hint}")
+            raise UsageError(f"there is no module {dotted!r} to run with -m from {Path.cwd()}; {hint}")
         folders = list(spec.submodule_search_locations or ())
     if spec is not None and spec.submodule_search_locations is not None:
         spec = PathFinder.find_spec(f"{name}.__main__", folders)

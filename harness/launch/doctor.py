@@ -1,4 +1,4 @@
-"""The doctor's examination: a small training is run in each mode, and what failed is said with its remedy."""
+"""The doctor's examination: a small training is run in each mode, and each failure is reported with its remedy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REMEDIES = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is known of one mode. `reason` and `remedy` are empty where it works; `seconds` is wall time."""
+    """The result for one mode. `reason` and `remedy` are empty where it works; `seconds` is wall time."""
 
     mode: str
     summary: str
@@ -50,12 +50,12 @@ class Examination:
 def examine(folder: Path, bases: Sequence[str], reporter: Reporter) -> Examination:
     """Try each base in a process of its own; the runs go into `folder`, which the caller removes."""
     specs: list[ModeSpec] = []
-    where: dict[str, str] = {}
+    interpreters: dict[str, str] = {}
     refused: dict[str, Finding] = {}
     for base in bases:
         try:
             (spec,) = in_their_interpreters([ModeSpec(name=base, base=base)]).modes
-            where[base] = described(spec)
+            interpreters[base] = described(spec)
             specs.append(spec)
         except UsageError as error:
             reason, _, remedy = str(error).removeprefix(f"mode {base!r}: ").partition("; ")
@@ -71,17 +71,18 @@ def examine(folder: Path, bases: Sequence[str], reporter: Reporter) -> Examinati
     findings = dict(refused)
     for manifest in manifests:
         works = manifest.status == "complete" and manifest.steps == 2
-        said = manifest.message or f"{manifest.steps} of 2 steps were recorded"
-        # NotAvailable ends in its remedy, in brackets: that is what helps where no word is known.
-        reason, _, remedy = said.partition(" (") if manifest.message.endswith(")") else (said, "", "")
-        known = next((cure for word, cure in REMEDIES if word in said), remedy.removesuffix(")"))
+        outcome = manifest.message or f"{manifest.steps} of 2 steps were recorded"
+        # NotAvailable ends in its remedy, in brackets: the remedy helps where no word of REMEDIES matches.
+        reason, _, remedy = outcome.partition(" (") if manifest.message.endswith(")") else (outcome, "", "")
+        advice = next((cure for word, cure in REMEDIES if word in outcome), remedy.removesuffix(")"))
         finding = Finding(
             mode=manifest.mode,
-            summary=registry.entry(manifest.mode).summary + (where[manifest.mode] and f", in {where[manifest.mode]}"),
+            summary=registry.entry(manifest.mode).summary
+            + (interpreters[manifest.mode] and f", in {interpreters[manifest.mode]}"),
             works=works,
             seconds=manifest.seconds,
             reason="" if works else reason,
-            remedy="" if works else known or "run the mode on its own with numdrift run to see its whole output",
+            remedy="" if works else advice or "run the mode on its own with numdrift run to see its whole output",
         )
         findings[finding.mode] = finding
     environments = [dict(manifest.environment) for manifest in manifests if manifest.environment]

@@ -90,7 +90,7 @@ def execute_together(
     """Run several plans at a time, at most `jobs` processes at once, and one on an accelerator unless they
     `share_devices`; the names of their modes must differ.
 
-    A process that is held when its script has ended is given to `keep`, with the name of its mode.
+    A process that is held when its script has ended is passed to `keep`, with the name of its mode.
 
     Raises UsageError before anything is started.
     """
@@ -102,13 +102,13 @@ def execute_together(
         spec.name: _prepare(plan, spec, starts[plan.investigation.path]) for plan in plans for spec in plan.modes
     }
     if len(prepared) != sum(len(plan.modes) for plan in plans):
-        raise ValueError(f"two modes have one name among {[spec.name for one in plans for spec in one.modes]}")
+        raise ValueError(f"two modes have one name among {[spec.name for plan in plans for spec in plan.modes]}")
     finished: dict[str, FinishedRun] = {}
-    held: set[str] = set()
+    held_names: set[str] = set()
 
     def keep_process(name: str, process: Running) -> None:
         assert keep is not None
-        held.add(name)
+        held_names.add(name)
         keep(name, process)
 
     def write_down(launch: Launch, end: ProcessEnd) -> None:
@@ -116,13 +116,13 @@ def execute_together(
         finished[launch.name] = close_run(run, end)
         if run.config.keep_files:
             keep_written(run.folder.path, run.config.files)
-        elif launch.name not in held:  # what is held still stands on it
+        elif launch.name not in held_names:  # what is held still stands on it
             throw_away(run.folder.path)
 
     launches = [run.launch for run in prepared.values()]
     with ExitStack() as stack:
         processes = processes or stack.enter_context(PreloadedProcesses())
-        processes.expect([guest_of(one) for one in launches if not one.others])
+        processes.expect([guest_of(launch) for launch in launches if not launch.others])
         completed = supervise(
             launches, reporter, write_down, jobs, processes, keep and keep_process, share_devices=share_devices
         )
@@ -150,9 +150,9 @@ def _prepare(plan: BatchPlan, spec: ModeSpec, since: float) -> PreparedRun:
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be made: {error.strerror}; choose another --out") from None
     files = own_folders(plan, spec, since)
-    first, *others = (_prepare_rank(plan, spec, folder.rank(rank), rank, files) for rank in range(plan.nproc))
-    launch = replace(first.launch, others=[one.launch for one in others])
-    return replace(first, launch=launch, others=tuple(others))
+    first_rank, *other_ranks = (_prepare_rank(plan, spec, folder.rank(rank), rank, files) for rank in range(plan.nproc))
+    launch = replace(first_rank.launch, others=[run.launch for run in other_ranks])
+    return replace(first_rank, launch=launch, others=tuple(other_ranks))
 
 
 def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int, files: OwnFolders) -> PreparedRun:
@@ -170,7 +170,7 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
         arguments=list(plan.arguments),
         record=plan.record,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        position=[*(plan.positions or (other.name for other in plan.modes))].index(spec.name),
+        position=[*(plan.positions or (mode.name for mode in plan.modes))].index(spec.name),
         pickle=folder.pickle.name,
         pid=os.getpid(),
         experiment=plan.experiment,
@@ -195,14 +195,15 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
 
 
 def _graph_variables(spec: ModeSpec, run: Path) -> dict[str, str]:
-    """What a mode has to be told before it is imported, so that its graphs can be captured."""
+    """Return the variables that a mode needs before it is imported, so that its graphs can be captured."""
     dump = {"lazy": lazy_dump, "xla": xla_dump}.get(spec.base)
     return {} if dump is None else dump(run)
 
 
 def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
-    """What the process of one run of a plan is told, or of one rank of it: only rank 0 is served and keeps graphs."""
-    asked = {one.name: getattr(plan, one.name) for one in fields(RunRequest)}
+    """Return the configuration of the process of one run of a plan, or of one of its ranks: only rank 0 is served and
+    keeps graphs."""
+    request_fields = {field.name: getattr(plan, field.name) for field in fields(RunRequest)}
 
     def states(of_run: Path | None) -> str:
         if of_run is None:
@@ -213,7 +214,7 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
         return str(of_rank if of_rank.is_dir() else of_run)
 
     return RunConfig(
-        **asked | {"graphs": plan.graphs and not rank},
+        **request_fields | {"graphs": plan.graphs and not rank},
         script=str(plan.script.absolute()),
         folder=str(plan.folder or Path.cwd()),
         invoked=str(plan.script),
@@ -230,11 +231,13 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
 
 
 def close_run(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
-    """Write what there is to say of a run that has ended, rank by rank where it has several."""
+    """Write the results of a run that has ended, rank by rank where it has several."""
     if not run.others:
         return _close_rank(run, end)
-    finished = [_close_rank(one, own) for one, own in zip([run, *run.others], end.ranks, strict=True)]
-    manifest = run_manifest([RecordedRun(one.folder.path, one.manifest) for one in finished], end)
+    finished = [
+        _close_rank(rank_run, rank_end) for rank_run, rank_end in zip([run, *run.others], end.ranks, strict=True)
+    ]
+    manifest = run_manifest([RecordedRun(rank.folder.path, rank.manifest) for rank in finished], end)
     manifest.write(run.folder.manifest)
     return replace(finished[0], manifest=manifest)
 
@@ -253,13 +256,13 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         notices.append(f"{folder.pickle.name} could not be written: {error}")
     outcome = Ending("crashed", REMOVED) if removed else ending(journal, end, folder.stderr)
     spec = run.launch.spec
-    # Without a last word of its own the process fell over in native code, which may have been a swapped kernel.
+    # A process without an end in its journal crashed in native code, which may have been a swapped kernel.
     if end.returncode and journal.end is None:
         outcome = replace(outcome, message=outcome.message + inside_kernel(spec, folder.journal))
     problems = []
     if outcome.status == "complete" and journal.steps:
-        seen = {event["op"]: event["modules"] for event in journal.events("swap-modules")}
-        problems = never_executed(spec, folder.journal, seen)
+        modules_by_op = {event["op"]: event["modules"] for event in journal.events("swap-modules")}
+        problems = never_executed(spec, folder.journal, modules_by_op)
     manifest = replace(
         run.manifest,
         status=outcome.status,
@@ -267,7 +270,9 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         steps=len(journal.steps),
         seconds=round(end.seconds, 3),
         exit_code=end.returncode,
-        swaps=swaps_of_run(spec, folder.journal, [one for event in journal.events("swaps") for one in event["swaps"]]),
+        swaps=swaps_of_run(
+            spec, folder.journal, [swap for event in journal.events("swaps") for swap in event["swaps"]]
+        ),
         problems=problems,
         notices=[*notices, *([journal.damage] if journal.damage else [])],
         adopted={
@@ -286,8 +291,8 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
             exporting = importlib.import_module("numdrift.harness.graphs.export.onnx_model")
             exporting.export_graphs(graphs, graphs.path)
     except (OSError, NumdriftError, ImportError) as error:
-        said = f"the graphs could not be exported for Netron: {error}"
-        manifest = replace(manifest, notices=[*manifest.notices, said])
+        notice = f"the graphs could not be exported for Netron: {error}"
+        manifest = replace(manifest, notices=[*manifest.notices, notice])
     manifest.write(folder.manifest)
     return FinishedRun(folder, manifest, journal)
 

@@ -1,4 +1,4 @@
-"""How the processes of guests are started, and what is wrong with the Python that one is to run in."""
+"""Starts the processes of guests, and says why an interpreter cannot run one."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PACKAGE = Path(__file__).absolute().parents[2]
 class Launch:
     """One process to start. `timeout` is in seconds; the streams go to files, straight from the process.
 
-    `inherited` are the variables that it starts from, None for ours, and `variables` are added to its environment: what
-    must be there before torch is imported. `others` are the ranks from
-    1 on of a run of several processes, of which this is rank 0. `reads_input` gives it our standard input. The process
-    of one that is `held` goes on when its script has ended well, and answers questions.
+    `inherited` are the variables that it starts from, None for ours. `variables` are added to its environment: those
+    that must be set before torch is imported. `others` are the ranks from 1 on of a run of several processes, of which
+    this is rank 0. `reads_input` gives it our standard input. The process of one that is `held` goes on when its script
+    has ended well, and answers questions.
     """
 
     name: str
@@ -46,17 +46,17 @@ class Launch:
 
 
 def interpreter(spec: ModeSpec) -> str:
-    """The Python that a mode runs in. Raises UsageError when there is none at the path that it names."""
+    """Return the Python that a mode runs in. Raises UsageError when there is none at the path that it names."""
     if spec.python is None:
         return sys.executable
-    found = shutil.which(spec.python)
-    if found is None:
+    path = shutil.which(spec.python)
+    if path is None:
         raise UsageError(f"mode {spec.name!r}: python={spec.python} is no program on this machine")
-    return found
+    return path
 
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""What tells OpenMP how its threads wait for work."""
+"""The variables that tell OpenMP how its threads wait for work."""
 
 
 CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -64,12 +64,12 @@ CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = False) -> dict[str, str]:
-    """The process's variables: the parent's, the same hash seed in every mode, and what the mode states.
+    """Return the process's variables: the parent's, the same hash seed in every mode, and those that the mode states.
 
-    Threads that wait for work sleep, where the user has not said how they are to wait: they spin otherwise, and modes
-    that train side by side take each other's processors (char_gpt in cpu and compile on 2 cores: 22 s in place of 15).
-    Who computes what, and so every bit, is the same. A process that works `alone` is quicker as OpenMP has it: its
-    threads need not be woken for each op (a hybrid of that training: 0.3 s in place of 0.7).
+    Threads that wait for work sleep, unless the user's variables say otherwise. OpenMP's default is to spin, and modes
+    that train side by side would take each other's processors (char_gpt in cpu and compile on 2 cores: 22 s in place of
+    15). The division of the work among threads, and so every bit, is the same. A process that works `alone` is quicker
+    with OpenMP's default: its threads need not be woken for each op (a hybrid of that training: 0.3 s in place of 0.7).
     """
     variables = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", **inherited}
     if not alone and not any(name in variables for name in WAITING):
@@ -86,20 +86,22 @@ def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = F
 
 
 def guest_command(config: Path, *, python: str = sys.executable, module: str = "") -> list[str]:
-    """What starts a process with a configuration: the recorder, or the `main` of another module of numdrift."""
+    """Return the command that starts a process with a configuration: the recorder, or the `main` of another module of
+    numdrift."""
     command = [python, str(PACKAGE / "harness/recorder/bootstrap.py"), str(PACKAGE), str(config)]
     return [*command, module] if module else command
 
 
 EAGER = ("torch", "torch._dynamo")
-"""What a training imports anyway, before its script or with its first optimizer."""
+"""The modules that a training imports anyway, before its script or with its first optimizer."""
 
 COMPILER = (*EAGER, "torch._inductor.compile_fx")
-"""What one that compiles imports besides."""
+"""The modules that a training that compiles imports in addition."""
 
 
 def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
-    """What a process that executes tapes of these modes may find imported; nothing for one that has to be started.
+    """Return the modules that a process that executes tapes of these modes may find imported; none for one that has to
+    be started.
 
     The modes of plug-ins, and of most devices, want a process of their own: drivers do not survive a fork.
     """
@@ -108,7 +110,7 @@ def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
 
 
 def imported_by(spec: ModeSpec) -> tuple[str, ...]:
-    """What a process may have imported already when it becomes a training of this mode."""
+    """Return the modules that a process may have imported already when it becomes a training of this mode."""
     return COMPILER if spec.base == "compile" and preloadable(spec) else preloadable(spec)
 
 
@@ -152,7 +154,7 @@ class GuestProcess(Protocol):
 
 
 class Processes(Protocol):
-    """Where the processes of guests come from."""
+    """The source of the processes of guests."""
 
     def expect(self, guests: Sequence[Guest]) -> None:
         """These will be started soon."""
@@ -191,7 +193,7 @@ OLDEST_TORCH = (2, 6)
 OLDEST_TORCH_XLA = (2, 9)
 
 PATIENCE = 60.0
-"""Seconds until a program that was asked for its version is taken for no Python."""
+"""The seconds that a program has to report its version; after them it is not considered a Python."""
 
 QUESTION = """
 import importlib.util, json, os, sys
@@ -208,13 +210,13 @@ if importlib.util.find_spec("torch_xla") is not None:
     answer["torch_xla"] = version("torch_xla")
 print(json.dumps(answer))
 """
-"""Asks without importing torch, which takes seconds. Any Python 3.8 understands it."""
+"""A program that finds the versions without importing torch, which takes seconds. Any Python 3.8 understands it."""
 
 
 def check_interpreter(spec: ModeSpec) -> dict[str, str]:
-    """Ask the Python of a mode for its torch, and its torch_xla; gives their versions, none for numdrift's own Python.
+    """Ask the Python of a mode for its torch, and its torch_xla; return their versions, none for numdrift's own Python.
 
-    Raises UsageError when one of them will not do.
+    Raises UsageError when one of them cannot be used.
     """
     if spec.python is None:
         return {}
@@ -236,37 +238,39 @@ def check_interpreter(spec: ModeSpec) -> dict[str, str]:
         ) from None
     try:
         # Only the last line is the answer: a `sitecustomize` of that Python may print what it likes before it.
-        found: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
-        version = tuple(found["python"])
+        versions: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
+        version = tuple(versions["python"])
         if version < OLDEST_PYTHON:
             wrong = f"is Python {_dotted(version)}, numdrift needs {_dotted(OLDEST_PYTHON)} or later"
-        elif "torch" not in found:
+        elif "torch" not in versions:
             wrong = f"has no torch; install one there: {python} -m pip install torch"
         # Of `2.13.0a0+git1234` the first two numbers count.
-        elif _numbers(found["torch"]) < OLDEST_TORCH:
-            wrong = f"has torch {found['torch']}, numdrift needs {_dotted(OLDEST_TORCH)} or later"
+        elif _numbers(versions["torch"]) < OLDEST_TORCH:
+            wrong = f"has torch {versions['torch']}, numdrift needs {_dotted(OLDEST_TORCH)} or later"
         elif spec.base == "xla":
-            wrong = _wrong_with_xla(found)
+            wrong = _wrong_with_xla(versions)
     except (ValueError, TypeError, KeyError):
         wrong = f"is no Python: {(done.stderr.strip().splitlines() or ['it printed no version'])[-1]}"
     if wrong:
         raise UsageError(f"mode {spec.name!r}: python={spec.python} {wrong}")
-    return {name: str(found[name]) for name in ("torch", "torch_xla") if name in found}
+    return {name: str(versions[name]) for name in ("torch", "torch_xla") if name in versions}
 
 
 XLA_REMEDY = "`bash scripts/xla` makes .venv-xla, which has what fits"
 
 
-def _wrong_with_xla(found: Mapping[str, Any]) -> str:
-    """What is wrong with an environment that mode `xla` is to run in; "" for nothing."""
-    if "torch_xla" not in found:
-        return f"has no torch_xla beside its torch {found['torch']}; {XLA_REMEDY}"
-    if _numbers(found["torch_xla"]) < OLDEST_TORCH_XLA:
-        return f"has torch_xla {found['torch_xla']}, numdrift needs {_dotted(OLDEST_TORCH_XLA)} or later; {XLA_REMEDY}"
-    if _numbers(found["torch_xla"]) != _numbers(found["torch"]):
+def _wrong_with_xla(versions: Mapping[str, Any]) -> str:
+    """Say why mode `xla` cannot run in an environment; "" when it can."""
+    if "torch_xla" not in versions:
+        return f"has no torch_xla beside its torch {versions['torch']}; {XLA_REMEDY}"
+    if _numbers(versions["torch_xla"]) < OLDEST_TORCH_XLA:
         return (
-            f"has torch_xla {found['torch_xla']} beside torch {found['torch']}, and it loads beside torch "
-            f"{found['torch_xla']} alone; {XLA_REMEDY}"
+            f"has torch_xla {versions['torch_xla']}, numdrift needs {_dotted(OLDEST_TORCH_XLA)} or later; {XLA_REMEDY}"
+        )
+    if _numbers(versions["torch_xla"]) != _numbers(versions["torch"]):
+        return (
+            f"has torch_xla {versions['torch_xla']} beside torch {versions['torch']}, and it loads beside torch "
+            f"{versions['torch_xla']} alone; {XLA_REMEDY}"
         )
     return ""
 

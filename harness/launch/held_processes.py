@@ -1,6 +1,7 @@
-"""Processes of runs whose scripts have ended and that go on, with all that the script has set up, to answer questions.
+"""Workers: processes of runs that stay alive after their scripts have ended, with all that the script has set up, to
+answer questions.
 
-What is asked travels as `tape/wire.py` says; here without tensors, for who asks from here has no torch.
+Questions travel in the format of `tape/wire.py`; without tensors, since this process has no torch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LENGTH = struct.Struct(">Q")
 ANSWER_SECONDS = 600.0
 
 PATIENCE = 30.0
-"""Seconds that a script has for what it does at its exit, before its process is killed."""
+"""The seconds that a script has for its exit handlers, before its process is killed."""
 
 
 class HeldProcesses:
@@ -33,7 +34,7 @@ class HeldProcesses:
         self._held: dict[Path, tuple[Running, Path]] = {}
 
     def address(self) -> Path:
-        """Where one more process may listen."""
+        """Return the address for the socket of one more process."""
         self._count += 1
         return Path(self._folder.name) / f"{self._count}.sock"
 
@@ -43,17 +44,17 @@ class HeldProcesses:
         self._held[run.absolute()] = process, address
 
     def address_of(self, run: Path) -> Path | None:
-        """Where the process of a run listens, None where none is alive."""
+        """Return the address of a run's process, None where none is alive."""
         process, address = self._held.get(run.absolute(), (None, Path()))
         return address if process is not None and process.poll() is None else None
 
     def ask(self, run: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The answer of a run's process; None where there is no process, or none that answers so."""
+        """Return the answer of a run's process; None where there is no process, or none that answers."""
         address = self.address_of(run)
         return None if address is None else _answer(address, request)
 
     def let_go(self, *runs: Path) -> None:
-        """Let the processes of these runs end as they would have after their scripts: what they write is written."""
+        """Let the processes of these runs end as they would have ended after their scripts: they write everything."""
         self._end(*runs)
         for run in runs:
             throw_away(run)

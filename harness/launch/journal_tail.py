@@ -1,4 +1,4 @@
-"""How far a run under way is, as its event log tells while it grows."""
+"""The progress of a run under way, read from its event log while it grows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """What a run has made of its script, or (`kind` is "doubt") not; `source` is a file and line, or empty."""
+    """A fact that a run has found in its script, or (`kind` is "doubt") not; `source` is a file and line, or empty."""
 
     kind: str
     text: str
@@ -20,9 +20,9 @@ class Understood:
 
 @dataclass(frozen=True, slots=True)
 class Compilations:
-    """The graphs that a run has compiled; of the one that is `under_way`, its number from 1 on is `graphs`, `line` is
-    the script's line that called it, and `since` when we saw it begin, as `time.monotonic()` has it. One that is
-    compiled once more, to see inside of it, has its number in `again` and is not counted."""
+    """The graphs that a run has compiled. For the graph that is `under_way`, `graphs` is its number from 1 on, `line`
+    the script's line that called it, and `since` the time at which we saw it begin, as `time.monotonic()`. A graph that
+    is compiled once more, to see inside of it, has its number in `again` and is not counted."""
 
     graphs: int = 0
     under_way: bool = False
@@ -34,8 +34,8 @@ class Compilations:
 
 @dataclass(frozen=True, slots=True)
 class JournalProgress:
-    """How far a run is: `steps` ended so far, the last loss (None where a step had none), seconds of training, what
-    was understood of the script so far, and what it compiles."""
+    """The progress of a run: `steps` ended so far, the last loss (None where a step had none), seconds of training, the
+    facts understood of the script so far, and the graphs that it compiles."""
 
     steps: int
     loss: float | None
@@ -43,11 +43,11 @@ class JournalProgress:
     understood: tuple[Understood, ...] = ()
     compilations: Compilations = Compilations()
     silent_since: float | None = None
-    """Where nothing has come from the run for a while: when the step under way began, as `time.monotonic()` has it."""
+    """The beginning of the step under way, as `time.monotonic()`, where the run has written nothing for a while."""
 
 
 SILENT_SECONDS = 30.0
-"""A run in which no step has ended for so long, and nothing is being compiled, gives a sign of life all the same."""
+"""The seconds without an ended step or a compilation after which a run is reported as still alive."""
 
 
 class Tail:
@@ -62,8 +62,8 @@ class Tail:
         self.progress = JournalProgress(0, None, 0.0)
 
     def advance(self) -> bool:
-        """Read on; says whether there is something to tell: a step has ended since the last call, a graph is being
-        compiled, or neither was for SILENT_SECONDS, which is told at every call until it is over."""
+        """Read on, and say whether there is something to report: a step has ended since the last call, a graph is being
+        compiled, or neither has happened for SILENT_SECONDS, which is reported at every call until it is over."""
         try:
             with self._events.open("rb") as file:
                 file.seek(self._offset)
@@ -89,13 +89,14 @@ class Tail:
         if lines and lines[-1].startswith(b'{"event":"end"'):
             self._ended = True
             self.ended_well = json.loads(lines[-1]).get("exit_code") == 0
-        # Steps are told by their first bytes and only the last is parsed: a fast script writes thousands between looks.
+        # Steps are recognized by their first bytes and only the last is parsed: a fast script writes thousands between
+        # looks.
         steps = [line for line in lines if line.startswith(b'{"event":"step"')]
         if not steps:
             silent = now - self._heard >= SILENT_SECONDS and not (compilations.under_way or self._ended)
             since = self._began if silent else None
-            told = tuple(understood)
-            self.progress = replace(self.progress, understood=told, compilations=compilations, silent_since=since)
+            facts = tuple(understood)
+            self.progress = replace(self.progress, understood=facts, compilations=compilations, silent_since=since)
             return compilations.under_way or silent
         self._began = self._heard = now
         last: dict[str, Any] = json.loads(steps[-1])

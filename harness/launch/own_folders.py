@@ -1,4 +1,4 @@
-"""Which folders a run has for itself, what it has written there, and what becomes of it."""
+"""The folders that a run has for itself, the files that it has written there, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,30 @@ CACHES = (
     "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME", "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "HF_HOME",
     "HF_DATASETS_CACHE", "XDG_CACHE_HOME", "PYTHONPYCACHEPREFIX", "MPLCONFIGDIR",
 )  # fmt: skip
-"""The variables that name folders of libraries, which are the same for all runs: what is compiled is compiled once."""
+"""The variables that name folders of libraries, which are the same for all runs: each thing is compiled once."""
 
 UNSEEN = ("__pycache__",)
-"""Folders in which Python writes whatever a script does."""
+"""The folders in which Python writes, whatever a script does."""
 
 MOST = 1000
 """So many written files are listed one by one."""
 
 
 def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
-    """What a run has for itself: the current folder, and the script's where that lies elsewhere and is no library's.
+    """Return the folders that a run has for itself: the current folder, and the script's where that lies elsewhere and
+    is no library's.
 
-    `since` is when the first run of the investigation began.
+    `since` is the time at which the first run of the investigation began.
     """
-    here, cached = (plan.folder or Path.cwd()).resolve(), caches()
+    current_folder, cached = (plan.folder or Path.cwd()).resolve(), caches()
     ignored = tuple(
-        map(str, [plan.investigation.path.resolve(), *(one for one in cached if not here.is_relative_to(one))])
+        map(
+            str,
+            [
+                plan.investigation.path.resolve(),
+                *(cache for cache in cached if not current_folder.is_relative_to(cache)),
+            ],
+        )
     )
     if plan.in_place or plan.pass_through:
         return OwnFolders(why="it was asked for", ignored=ignored, since=since)
@@ -53,23 +60,25 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
         return OwnFolders(why=why, ignored=ignored, since=since)
     folder = plan.investigation.run(spec.name, plan.suffix).path.resolve()
     shared = [folder, *cached, Path(tempfile.gettempdir()).resolve()]
-    wanted = [here]
+    wanted = [current_folder]
     of_script = plan.script.resolve().parent
-    if not any(of_script.is_relative_to(one) for one in (here, Path(sys.prefix), Path(sys.base_prefix))):
-        wanted = [of_script] if here.is_relative_to(of_script) else [here, of_script]
-    for one in wanted:
-        # The root of all, and what everybody's files lie in, numdrift's own among them, cannot be a run's own.
-        if one == Path(one.anchor) or one in shared:
-            why = f"{one} is everybody's: start it in a folder of its own"
+    if not any(
+        of_script.is_relative_to(parent) for parent in (current_folder, Path(sys.prefix), Path(sys.base_prefix))
+    ):
+        wanted = [of_script] if current_folder.is_relative_to(of_script) else [current_folder, of_script]
+    for candidate in wanted:
+        # The root, and folders that hold everybody's files, numdrift's own among them, cannot be a run's own.
+        if candidate == Path(candidate.anchor) or candidate in shared:
+            why = f"{candidate} is everybody's: start it in a folder of its own"
             return OwnFolders(why=why, ignored=ignored, since=since)
-    shared = [one for one in shared if any(one.is_relative_to(each) for each in wanted)]
-    # An overlay does not show what is mounted below it: that is laid over in its turn.
+    shared = [path for path in shared if any(path.is_relative_to(root) for root in wanted)]
+    # An overlay does not show mounts below it: they get overlays of their own.
     mounted = [
-        one
-        for one in mount_points()
-        if any(each in one.parents for each in wanted)
-        and not any(one.is_relative_to(each) for each in shared)
-        and one.is_dir()
+        mount
+        for mount in mount_points()
+        if any(root in mount.parents for root in wanted)
+        and not any(mount.is_relative_to(path) for path in shared)
+        and mount.is_dir()
     ]
     return OwnFolders(
         folders=tuple(map(str, [*wanted, *mounted])),
@@ -81,7 +90,7 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
 
 
 def mount_points() -> list[Path]:
-    """What something is mounted at, sorted, so that the outer comes before the inner."""
+    """Return the mount points, sorted, so that the outer comes before the inner."""
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     # a blank in a path is written \\040
     return sorted({Path(os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1"))) for line in lines})
@@ -89,27 +98,27 @@ def mount_points() -> list[Path]:
 
 def caches() -> list[Path]:
     """Folders that libraries share between processes."""
-    found = [Path(os.environ[name]) for name in CACHES if os.environ.get(name)]
+    folders = [Path(os.environ[name]) for name in CACHES if os.environ.get(name)]
     with suppress(RuntimeError):  # a user without a home, and one without a name, as containers have them
-        found += [Path.home() / ".cache", Path.home() / ".triton"]
+        folders += [Path.home() / ".cache", Path.home() / ".triton"]
     with suppress(KeyError, OSError):
-        found.append(Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}"))
-    return [one.resolve() for one in found]
+        folders.append(Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}"))
+    return [folder.resolve() for folder in folders]
 
 
 def began(investigation: Path) -> float:
-    """When the first run of the investigation began, as `time.time()` has it; now where there is none."""
-    first = time.time()
+    """Return the time at which the first run of the investigation began, as `time.time()`; now where there is none."""
+    earliest = time.time()
     top = investigation.parent if investigation.name == EVIDENCE else investigation
     for manifest in top.glob("*/run.json"):
         with suppress(NumdriftError, ValueError):
-            first = min(first, datetime.fromisoformat(read_manifest(manifest.parent).started).timestamp())
-    return first
+            earliest = min(earliest, datetime.fromisoformat(read_manifest(manifest.parent).started).timestamp())
+    return earliest
 
 
 def run_files(config: RunConfig, journal: Journal) -> RunFiles:
-    """What became of the files of a run that has ended. Temporary files that are gone again are no files of it."""
-    said = next(iter(journal.events("files")), {})
+    """Describe the files of a run that has ended. Temporary files that no longer exist are left out."""
+    files_event = next(iter(journal.events("files")), {})
     written, more = written_files(config.files)
     outside: dict[str, WrittenFile] = {}
     for event in journal.events(OUTSIDE):
@@ -119,41 +128,44 @@ def run_files(config: RunConfig, journal: Journal) -> RunFiles:
         elif event["what"] == "removed" and not path.exists() and not path.is_relative_to(tempfile.gettempdir()):
             outside[str(path)] = WrittenFile(str(path), 0, "removed")
     return RunFiles(
-        own=said.get("own") is True,
-        why=str(said.get("why", "")),
+        own=files_event.get("own") is True,
+        why=str(files_event.get("why", "")),
         written=tuple(written),
         more=more,
         kept=config.keep_files,
-        outside=tuple(sorted(outside.values(), key=lambda one: one.path)),
+        outside=tuple(sorted(outside.values(), key=lambda file: file.path)),
         read=tuple(str(event["path"]) for event in journal.events(OUTSIDE) if event["what"] == "read"),
     )
 
 
 def written_files(files: OwnFolders) -> tuple[list[WrittenFile], int]:
-    """What a run has written to its own folders, sorted by path, and how many files beyond `MOST` there are.
+    """Return the files that a run has written to its own folders, sorted by path, and the number of files beyond
+    `MOST`.
 
     Paths are relative to the first folder where they lie in it, absolute elsewhere.
     """
-    found: list[WrittenFile] = []
+    written: list[WrittenFile] = []
     for number, folder in enumerate(files.folders):
         upper = Path(files.written, str(number), "files")
-        for where, folders, names in os.walk(upper):
-            folders[:] = [one for one in folders if one not in UNSEEN]
-            before = Path(folder, Path(where).relative_to(upper))
+        for directory, folders, names in os.walk(upper):
+            folders[:] = [subfolder for subfolder in folders if subfolder not in UNSEEN]
+            before = Path(folder, Path(directory).relative_to(upper))
             for name in names:
-                there, was = Path(where, name).lstat(), before / name
-                said = _shown(was, files.folders[0])
-                if _is_gone(there):
-                    found.append(WrittenFile(said, 0, "removed"))
+                status, original = Path(directory, name).lstat(), before / name
+                shown = _shown(original, files.folders[0])
+                if _is_gone(status):
+                    written.append(WrittenFile(shown, 0, "removed"))
                 else:
-                    found.append(WrittenFile(said, there.st_size, "changed" if os.path.lexists(was) else "written"))
-            # A folder that was removed and made again hides all that was in it.
-            if _is_made_again(where):
-                gone = (Path(at, name) for at, _, inside in os.walk(before) for name in inside)
-                kept = (path for path in gone if not os.path.lexists(Path(where, path.relative_to(before))))
-                found += [WrittenFile(_shown(path, files.folders[0]), 0, "removed") for path in kept]
-    found.sort(key=lambda one: one.path)
-    return found[:MOST], max(0, len(found) - MOST)
+                    written.append(
+                        WrittenFile(shown, status.st_size, "changed" if os.path.lexists(original) else "written")
+                    )
+            # A folder that was removed and made again hides all that was in it before.
+            if _is_made_again(directory):
+                hidden = (Path(at, name) for at, _, inside in os.walk(before) for name in inside)
+                removed = (path for path in hidden if not os.path.lexists(Path(directory, path.relative_to(before))))
+                written += [WrittenFile(_shown(path, files.folders[0]), 0, "removed") for path in removed]
+    written.sort(key=lambda file: file.path)
+    return written[:MOST], max(0, len(written) - MOST)
 
 
 def _shown(path: Path, folder: str) -> str:
@@ -161,30 +173,30 @@ def _shown(path: Path, folder: str) -> str:
 
 
 def _is_made_again(folder: str) -> bool:
-    """Whether an overlay shows of this folder nothing of what was there before it."""
+    """Check that an overlay shows nothing of what was in this folder before it."""
     for name in ("trusted.overlay.opaque", "user.overlay.opaque"):
         with suppress(OSError):  # it has no such mark, or we may not read it
             return os.getxattr(folder, name) == b"y"
     return False
 
 
-def _is_gone(there: os.stat_result) -> bool:
-    """Whether this is an overlay's mark for what is there no longer: a device of the numbers 0, 0."""
-    return stat.S_ISCHR(there.st_mode) and there.st_rdev == 0
+def _is_gone(status: os.stat_result) -> bool:
+    """Recognize an overlay's mark for a file that no longer exists: a device of the numbers 0, 0."""
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
 def keep_written(run: Path, files: OwnFolders) -> None:
-    """Put what the run in a folder has written to its own folders into its `files`."""
-    kept = run / KEPT
+    """Move the files that a run has written to its own folders into the `files` of its folder."""
+    kept_folder = run / KEPT
     for number, folder in enumerate(files.folders):
         upper = Path(files.written, str(number), "files")
-        for where, _, names in os.walk(upper):
-            for path in (Path(where, name) for name in names):
+        for directory, _, names in os.walk(upper):
+            for path in (Path(directory, name) for name in names):
                 if _is_gone(path.lstat()):
                     path.unlink()  # nothing but a mark
         if upper.is_dir() and any(upper.iterdir()):
             inside = Path(folder).is_relative_to(files.folders[0])
-            target = kept / (Path(folder).relative_to(files.folders[0]) if inside else Path(folder).name)
+            target = kept_folder / (Path(folder).relative_to(files.folders[0]) if inside else Path(folder).name)
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.is_dir():  # what lies below the first folder has a place in it already
                 shutil.copytree(upper, target, symlinks=True, dirs_exist_ok=True)
@@ -194,7 +206,7 @@ def keep_written(run: Path, files: OwnFolders) -> None:
 
 
 def throw_away(run: Path) -> None:
-    """Remove what the run in a folder has written to its own folders. Its processes have ended."""
+    """Remove the files that the run in a folder has written to its own folders. Its processes have ended."""
     written = run / WRITTEN
     for path in written.glob("*/work/work"):
         with suppress(OSError):
@@ -204,13 +216,13 @@ def throw_away(run: Path) -> None:
 
 def in_words(files: Sequence[WrittenFile], more: int) -> str:
     """`wrote out/ckpt.pt (12.0 MiB), log.txt and 3 more files, removed old.txt`, the largest first."""
-    there = sorted((one for one in files if one.what != "removed"), key=lambda one: -one.size)
-    gone = [one.path for one in files if one.what == "removed"]
-    names = [f"{one.path} ({in_mib(one.size)})" if one.size > 100 else one.path for one in there]
-    said = []
-    for what, listed, beyond in (("wrote", names, more), ("removed", gone, 0)):
+    written = sorted((file for file in files if file.what != "removed"), key=lambda file: -file.size)
+    removed = [file.path for file in files if file.what == "removed"]
+    names = [f"{file.path} ({in_mib(file.size)})" if file.size > 100 else file.path for file in written]
+    phrases = []
+    for verb, listed, beyond in (("wrote", names, more), ("removed", removed, 0)):
         if listed:
-            rest = len(listed[3:]) + beyond
-            more_files = f" and {rest:,} more {'file' if rest == 1 else 'files'}" if rest else ""
-            said.append(f"{what} {', '.join(listed[:3])}{more_files}")
-    return ", ".join(said)
+            unlisted = len(listed[3:]) + beyond
+            more_files = f" and {unlisted:,} more {'file' if unlisted == 1 else 'files'}" if unlisted else ""
+            phrases.append(f"{verb} {', '.join(listed[:3])}{more_files}")
+    return ", ".join(phrases)

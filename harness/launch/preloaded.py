@@ -1,8 +1,8 @@
-"""Trainings that begin in milliseconds: forked off a process that has torch imported, in place of started.
+"""Trainings that begin in milliseconds: they are forked off a process that has torch imported, instead of started.
 
-`recorder/preloaded_process.py` is the other side. A fork is what a started process would be, bit for bit; where that
-cannot be had (another system, an accelerator, a thread in the preloaded process), and whenever something fails on the
-way, the process is started. `NUMDRIFT_PRELOAD=0` has all of them started.
+`recorder/preloaded_process.py` is the other side. A fork computes what a started process would compute, bit for bit.
+Where that is not possible (another system, an accelerator, a thread in the preloaded process), and whenever something
+fails on the way, the process is started. `NUMDRIFT_PRELOAD=0` makes all of them start.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ READ_LATE = frozenset(
         "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
     )
 )  # fmt: skip
-"""The variables that numdrift itself gives a process and nothing reads when torch is imported: scripts read their
-device, the lazy core its dump at its first graph, torch.distributed those of the ranks when they meet. Any other may be
-read early."""
+"""The variables that numdrift itself sets for a process and that nothing reads when torch is imported: scripts read
+their device, the lazy core its dump at its first graph, torch.distributed those of the ranks when they meet. Any other
+variable may be read early."""
 
 MOST = 3
 """Preloaded processes at a time: each holds some 200 MB that no other has."""
 
 PATIENCE = 120.0
-"""Seconds until a preloaded process that was asked for a fork is given up: the imports of torch are in them."""
+"""The seconds after which a preloaded process that was asked for a fork is given up: they include the imports of
+torch."""
 
 
 def can_preload() -> bool:
@@ -54,12 +55,17 @@ def can_preload() -> bool:
 
 
 def circumstances() -> tuple[object, ...]:
-    """What a process takes over from the one that starts it, besides its variables."""
-    taken = ("Umask:", "Groups:", "SigBlk:", "SigIgn:", "Cpus_allowed:", "Mems_allowed:")
+    """Return what a process inherits from the one that starts it, besides its variables."""
+    inherited_keys = ("Umask:", "Groups:", "SigBlk:", "SigIgn:", "Cpus_allowed:", "Mems_allowed:")
     status = Path("/proc/thread-self/status").read_text(encoding="utf-8").splitlines()
     limits = Path("/proc/self/limits").read_text(encoding="utf-8")
     # A fork has the folder that was the current one when its preloaded process was started.
-    return (Path.cwd(), limits, os.getpriority(os.PRIO_PROCESS, 0), *(one for one in status if one.startswith(taken)))
+    return (
+        Path.cwd(),
+        limits,
+        os.getpriority(os.PRIO_PROCESS, 0),
+        *(line for line in status if line.startswith(inherited_keys)),
+    )
 
 
 Key = tuple[object, ...]
@@ -68,7 +74,7 @@ Key = tuple[object, ...]
 class PreloadedProcesses:
     """A preloaded process for each interpreter, environment and circumstances that several guests have in common.
 
-    Those that are told to `expect` several, or with `lasting` all that any guest asks for. They end with the context.
+    They are made for guests that `expect` has announced, or with `lasting` for all guests. They end with the context.
     """
 
     def __init__(self, *, lasting: bool = False) -> None:
@@ -84,9 +90,9 @@ class PreloadedProcesses:
         self.close()
 
     def close(self) -> None:
-        for one in self._known.values():
-            if one is not None:
-                one.close()
+        for process in self._known.values():
+            if process is not None:
+                process.close()
         self._known.clear()
 
     def expect(self, guests: Sequence[Guest]) -> None:
@@ -122,14 +128,16 @@ class PreloadedProcesses:
     def _preloaded(self, key: Key, guest: Guest) -> PreloadedProcess | None:
         with self._turn:
             if key in self._known:
-                self._known[key] = found = self._known.pop(key)
-                return found
-            idle = [other for other, one in self._known.items() if one is not None and not one.is_busy()]
-            alive = sum(one is not None for one in self._known.values())
+                self._known[key] = preloaded = self._known.pop(key)
+                return preloaded
+            idle = [
+                idle_key for idle_key, process in self._known.items() if process is not None and not process.is_busy()
+            ]
+            alive = sum(process is not None for process in self._known.values())
             if alive >= MOST and idle:
-                gone = self._known.pop(idle[0])
-                assert gone is not None
-                gone.close()
+                evicted = self._known.pop(idle[0])
+                assert evicted is not None
+                evicted.close()
             try:
                 self._known[key] = PreloadedProcess(guest)
             except OSError as error:
@@ -158,12 +166,12 @@ class PreloadedProcess:
             )
 
     def fork(self, guest: Guest, stdout: int, stderr: int) -> ForkedProcess:
-        """Raises OSError where none could be had; then nothing of the guest has begun."""
+        """Start a guest. Raises OSError where none could be started; then nothing of the guest has begun."""
         connection, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its:
-                asked = json.dumps(guest.imports).encode()
-                socket.send_fds(self._connection, [asked], [stdout, stderr, its.fileno()])
+                request = json.dumps(guest.imports).encode()
+                socket.send_fds(self._connection, [request], [stdout, stderr, its.fileno()])
             connection.settimeout(PATIENCE)
             number = connection.recv(32)
             if not number:
@@ -176,14 +184,14 @@ class PreloadedProcess:
             connection.close()
             raise
         forked = ForkedProcess(int(number), connection)
-        self._forks = [*(one for one in self._forks if one.poll() is None), forked]
+        self._forks = [*(fork for fork in self._forks if fork.poll() is None), forked]
         return forked
 
     def is_busy(self) -> bool:
-        return any(one.poll() is None for one in self._forks)
+        return any(fork.poll() is None for fork in self._forks)
 
     def said(self) -> str:
-        """What it has printed on its standard error."""
+        """The text that it has printed on its standard error."""
         descriptor = self._said.fileno()  # read where we say: the process goes on writing where it was
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace").strip()
 
@@ -196,7 +204,7 @@ class PreloadedProcess:
 
 
 class ForkedProcess:
-    """A fork of a preloaded process, which is its parent and tells us on the connection how it ended."""
+    """A fork of a preloaded process, which is its parent and reports on the connection how it ended."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid
@@ -209,21 +217,21 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, negative for a signal. Raises subprocess.TimeoutExpired."""
+        """Return the exit code, negative for a signal. Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
             self._connection.settimeout(timeout)
             try:
-                told = self._connection.recv(32)
+                reply = self._connection.recv(32)
             except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired(["fork"], timeout or 0.0) from None
             except OSError:
-                told = b""
+                reply = b""
             self._connection.close()
-            if not told:
+            if not reply:
                 # The preloaded process was killed. The kernel has asked its forks to end: none is to go on unseen.
                 with suppress(OSError):
                     os.killpg(self.pid, signal.SIGKILL)
-            self.returncode = int(told or -signal.SIGKILL)
+            self.returncode = int(reply or -signal.SIGKILL)
         return self.returncode
 
     def kill(self) -> None:

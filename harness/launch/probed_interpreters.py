@@ -1,4 +1,4 @@
-"""What is installed in interpreters, asked of each by importing its torch, all at the same time."""
+"""The packages that interpreters have, asked of each by importing its torch, all at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MODULE = "numdrift.harness.recorder.fingerprint"
 
 
 def probed(interpreters: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The fingerprint of each interpreter, as no mode has changed it; empty for one that does not tell within PATIENCE.
+    """Return the fingerprint of each interpreter, without a mode's changes; empty for one that does not answer within
+    PATIENCE.
 
     It takes as long as the slowest of them takes to import torch: 3 s where that lies in memory.
     """
@@ -45,7 +46,7 @@ def probed(interpreters: Sequence[str]) -> list[Mapping[str, Any]]:
 
 def _read(answer: Path) -> Mapping[str, Any]:
     with suppress(OSError, ValueError):
-        found = json.loads(answer.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
+        content = json.loads(answer.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            return content
     return {}

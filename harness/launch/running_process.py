@@ -18,7 +18,7 @@ from .guest_process import GuestProcess, Launch, Processes, inherited_by, start
 from .journal_tail import Tail
 
 GRACE_SECONDS = 5.0
-"""How long a process may take to end after it was asked to, before it is killed."""
+"""The seconds that a process has to end after it was asked to, before it is killed."""
 
 OOM_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
@@ -28,10 +28,10 @@ Ended = Literal["exited", "timeout", "interrupted", "out-of-memory", "with-anoth
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """How a process ended: by itself or ended by us; `returncode` is negative for a signal.
+    """The ending of a process: by itself or ended by us; `returncode` is negative for a signal.
 
-    Of a run of several ranks it is how the run ended: `ranks` has the end of each, and `rank` is the one that the rest
-    is about, the first that failed. `at` is the time of the end as `time.time()` has it, as far as we saw it.
+    For a run of several ranks it is the ending of the run: `ranks` has the end of each, and `rank` is the one that the
+    other fields describe, the first that failed. `at` is the time of the end as `time.time()`, as far as we saw it.
     """
 
     returncode: int
@@ -60,7 +60,8 @@ class Running:
             return self.stop(signal.SIGTERM, "timeout")
         if code is None:
             return None
-        # The kernel tells nobody whom it has killed: a SIGKILL while its count of kills went up is taken for one.
+        # The kernel does not report which process it has killed: a SIGKILL while its count of kills went up counts as
+        # one.
         killed_for_memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
         return ProcessEnd(code, "out-of-memory" if killed_for_memory else "exited", elapsed, time.time())
 
@@ -74,20 +75,20 @@ class Running:
         return self._process.pid
 
     def held(self) -> ProcessEnd | None:
-        """How the run ended, where its script has and its process goes on; None otherwise."""
+        """Return the ending of the run, where its script has ended and its process goes on; None otherwise."""
         if not self.launch.held or not self.tail.ended_well:
             return None
         return ProcessEnd(0, "exited", time.monotonic() - self.began, time.time())
 
-    def stop(self, how: signal.Signals, why: Ended) -> ProcessEnd:
-        """Ask the process and all that it started to end, then kill what is left."""
-        self.ask(how)
+    def stop(self, number: signal.Signals, why: Ended) -> ProcessEnd:
+        """Ask the process and all that it started to end, then kill those that remain."""
+        self.ask(number)
         return self.end(why, GRACE_SECONDS)
 
-    def ask(self, how: signal.Signals) -> None:
+    def ask(self, number: signal.Signals) -> None:
         """Send a signal to the process and all that it started."""
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, how)
+            os.killpg(self._process.pid, number)
 
     def pass_on(self, number: signal.Signals) -> None:
         """Send a signal to the script's process alone."""
@@ -95,7 +96,7 @@ class Running:
             os.kill(self._process.pid, number)
 
     def end(self, why: Ended, patience: float) -> ProcessEnd:
-        """Wait for the end of a process that was asked to; after so many seconds kill what is left."""
+        """Wait for the end of a process that was asked to end; after so many seconds kill the processes that remain."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
         self.ask(signal.SIGKILL)  # also where it has ended: what it started may still run in its group
@@ -104,7 +105,7 @@ class Running:
 
 
 def _oom_kills() -> int:
-    """How often the kernel has killed something in this control group for lack of memory."""
+    """Return the number of processes that the kernel has killed in this control group for lack of memory."""
     with suppress(OSError, ValueError):
         for line in OOM_EVENTS.read_text().splitlines():
             key, _, count = line.partition(" ")
@@ -117,11 +118,13 @@ ADDRESS = "127.0.0.1"
 RUN_ID = "numdrift"
 
 UNHEARD_SECONDS = 0.2
-"""A process that said nothing of its end has ended so much before we saw it, at most: several looks of ours."""
+"""The seconds by which a process without an end in its journal has ended before we saw it, at most: several looks of
+ours."""
 
 
 def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:
-    """What torchrun gives each rank of one machine, but for its agent's store: rank 0 serves the ranks' own."""
+    """Return the variables that torchrun sets for each rank of one machine, without its agent's store: rank 0 serves
+    the ranks' own."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -142,16 +145,16 @@ def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:
 
 
 def thread_variables(spec: ModeSpec, inherited: Mapping[str, str]) -> dict[str, str]:
-    """One thread a rank unless somebody says otherwise, which is torchrun's rule."""
+    """Return the variables for one thread a rank unless the user's say otherwise, which is torchrun's rule."""
     stated = spec.threads is not None or "OMP_NUM_THREADS" in {**inherited, **dict(spec.env)}
     return {} if stated else {"OMP_NUM_THREADS": "1"}
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens at just now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as found:
-        found.bind((ADDRESS, 0))  # 0: the system chooses; between now and rank 0's bind another may take it
-        return int(found.getsockname()[1])
+    """Return a port of this machine at which nobody listens at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((ADDRESS, 0))  # 0: the system chooses; between now and rank 0's bind another may take it
+        return int(probe.getsockname()[1])
 
 
 class RunningRanks:
@@ -167,20 +170,20 @@ class RunningRanks:
         port = free_port()
         self.began = time.monotonic()
         self._running = []
-        for rank, one in enumerate(ranks):
-            given = thread_variables(one.spec, inherited_by(one)) | dict(one.variables)
-            given |= rank_variables(rank, len(ranks), port)
+        for rank, rank_launch in enumerate(ranks):
+            variables = thread_variables(rank_launch.spec, inherited_by(rank_launch)) | dict(rank_launch.variables)
+            variables |= rank_variables(rank, len(ranks), port)
             # No time limit of its own: that of the run is over for all ranks at once.
-            self._running.append(Running(replace(one, timeout=None, variables=given, others=()), processes))
+            self._running.append(Running(replace(rank_launch, timeout=None, variables=variables, others=()), processes))
         self.tail = self._running[0].tail
         self._ends: dict[int, ProcessEnd] = {}
         self._failed_at: float | None = None
 
     def poll(self) -> ProcessEnd | None:
-        """The way the run ended, or None while a rank of it runs."""
+        """Return the ending of the run, or None while one of its ranks runs."""
         now = time.monotonic()
-        for rank, one in enumerate(self._running):
-            end = None if rank in self._ends else one.poll()
+        for rank, running in enumerate(self._running):
+            end = None if rank in self._ends else running.poll()
             if end is not None:
                 self._ends[rank] = end
                 if end.returncode and self._failed_at is None:
@@ -201,48 +204,50 @@ class RunningRanks:
         return self._running[0]
 
     def held(self) -> ProcessEnd | None:
-        """How the run ended, where rank 0 alone goes on, its script having ended well; None otherwise."""
+        """Return the ending of the run, where rank 0 alone goes on after its script ended well; None otherwise."""
         end = self.first.held() if self._ends.keys() == set(range(1, len(self._running))) else None
-        if end is None or any(one.returncode for one in self._ends.values()):
+        if end is None or any(rank_end.returncode for rank_end in self._ends.values()):
             return None
         self._ends[0] = end
         return self._together("exited")
 
-    def stop(self, how: signal.Signals, why: Ended) -> ProcessEnd:
-        """Ask every rank that still runs to end, then kill what is left."""
-        self._stop_rest(how, why)
+    def stop(self, number: signal.Signals, why: Ended) -> ProcessEnd:
+        """Ask every rank that still runs to end, then kill those that remain."""
+        self._stop_rest(number, why)
         return self._together(why)
 
     def pass_on(self, number: signal.Signals) -> None:
         """Send a signal to every rank that still runs."""
-        for rank, one in enumerate(self._running):
+        for rank, running in enumerate(self._running):
             if rank not in self._ends:
-                one.pass_on(number)
+                running.pass_on(number)
 
-    def _stop_rest(self, how: signal.Signals, why: Ended) -> None:
-        left = [rank for rank in range(len(self._running)) if rank not in self._ends]
-        # All are asked before any is waited for, and the time of grace is one for all of them.
-        for rank in left:
-            self._running[rank].ask(how)
+    def _stop_rest(self, number: signal.Signals, why: Ended) -> None:
+        running_ranks = [rank for rank in range(len(self._running)) if rank not in self._ends]
+        # All are asked before any is waited for, and they share one time of grace.
+        for rank in running_ranks:
+            self._running[rank].ask(number)
         until = time.monotonic() + GRACE_SECONDS
-        for rank in left:
+        for rank in running_ranks:
             self._ends[rank] = self._running[rank].end(why, max(0.0, until - time.monotonic()))
 
     def _together(self, why: Ended) -> ProcessEnd:
         ends = tuple(self._ends[rank] for rank in range(len(self._running)))
-        rank = first_to_fail([one.launch for one in self._running], ends)
-        # A run that we stopped is told by a rank that had failed before, else by the first that we stopped.
+        rank = first_to_fail([running.launch for running in self._running], ends)
+        # A run that we stopped is reported by a rank that had failed before, else by the first that we stopped.
         if rank is None and why != "exited":
-            rank = next((place for place, end in enumerate(ends) if end.why == why), 0)
-        found, seconds = ends[rank or 0], time.monotonic() - self.began
-        return ProcessEnd(found.returncode, found.why if why == "exited" else why, seconds, found.at, rank or 0, ends)
+            rank = next((index for index, end in enumerate(ends) if end.why == why), 0)
+        decisive, seconds = ends[rank or 0], time.monotonic() - self.began
+        return ProcessEnd(
+            decisive.returncode, decisive.why if why == "exited" else why, seconds, decisive.at, rank or 0, ends
+        )
 
 
 def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int | None:
-    """The rank whose failure came first, None where every rank that ended by itself did so well.
+    """Return the rank whose failure came first, None where every rank that ended by itself ended well.
 
-    The others fail because of it: their peer is gone. What a rank has written last tells when it failed; its process
-    may live on for a while, and another's end may be seen before.
+    The others fail because of it: their peer is gone. The last write of a rank shows when it failed; its process may
+    live on for a while, and another's end may be seen before.
     """
     failed_at: dict[int, float] = {}
     for rank, (launch, end) in enumerate(zip(launches, ends, strict=True)):

@@ -19,7 +19,7 @@ POLL_SECONDS = 0.05
 
 
 class Reporter(Protocol):
-    """Who is told how the processes get on."""
+    """The listener to the progress of the processes."""
 
     def started(self, name: str) -> None: ...
 
@@ -41,57 +41,58 @@ def supervise(
     """Run every launch, at most `jobs` at a time, as one of `processes`; `finished` is called as each ends. On an
     accelerator there is one at a time, unless they `share_devices`: its memory may not be enough for two.
 
-    With `keep`, a launch that is held ends with its script, and its process, which goes on, is given to that.
+    With `keep`, a launch that is held ends with its script, and its process, which goes on, is passed to `keep`.
 
-    Gives False when Ctrl-C or a signal ended it early: what runs gets it and is stopped, what waits is not started.
+    Returns False when Ctrl-C or a signal ended it early: running processes get the signal and are stopped, waiting
+    launches are not started.
     """
     waiting, running = list(launches), list[Running | RunningRanks]()
 
     def pass_on(number: signal.Signals) -> None:
-        for one in running:
-            one.pass_on(number)
+        for process in running:
+            process.pass_on(number)
 
-    def follow(one: Running | RunningRanks) -> None:
-        if one.tail.advance():
-            reporter.progressed(one.launch.name, one.tail.progress)
+    def follow(process: Running | RunningRanks) -> None:
+        if process.tail.advance():
+            reporter.progressed(process.launch.name, process.tail.progress)
 
-    def close(one: Running | RunningRanks, end: ProcessEnd) -> None:
-        follow(one)  # what it wrote between the last look and its end
-        finished(one.launch, end)
-        reporter.ended(one.launch.name, end)
+    def close(process: Running | RunningRanks, end: ProcessEnd) -> None:
+        follow(process)  # what it wrote between the last look and its end
+        finished(process.launch, end)
+        reporter.ended(process.launch.name, end)
 
     try:
         with signals_for(pass_on):
             while waiting or running:
                 while len(running) < jobs:
-                    busy = {_device(each.launch) for each in running} - {None}
-                    free = (each for each in waiting if share_devices or _device(each) not in busy)
+                    busy = {_device(active.launch) for active in running} - {None}
+                    free = (queued for queued in waiting if share_devices or _device(queued) not in busy)
                     launch = next(free, None)
                     if launch is None:
                         break
                     waiting.remove(launch)
                     running.append((RunningRanks if launch.others else Running)(launch, processes))
                     reporter.started(launch.name)
-                for one in list(running):
-                    end = one.poll()
-                    follow(one)
-                    if end is None and keep is not None and (held := one.held()) is not None:
-                        end = held
-                        keep(one.launch.name, one.first)
+                for process in list(running):
+                    end = process.poll()
+                    follow(process)
+                    if end is None and keep is not None and (held_end := process.held()) is not None:
+                        end = held_end
+                        keep(process.launch.name, process.first)
                     if end is not None:
                         # Removed before it is closed: Ctrl-C within `finished` must not stop and close it once more.
-                        running.remove(one)
-                        close(one, end)
+                        running.remove(process)
+                        close(process, end)
                 time.sleep(POLL_SECONDS)
-    except (KeyboardInterrupt, EndingSignal) as asked:
+    except (KeyboardInterrupt, EndingSignal) as ending:
         # The scripts have sessions of their own, so the terminal's Ctrl-C has reached this process alone.
-        how = asked.number if isinstance(asked, EndingSignal) else signal.SIGINT
-        for one in running:
-            close(one, one.stop(how, "interrupted"))
+        caught = ending.number if isinstance(ending, EndingSignal) else signal.SIGINT
+        for process in running:
+            close(process, process.stop(caught, "interrupted"))
         return False
     except BaseException:
-        for one in running:
-            one.stop(signal.SIGTERM, "interrupted")
+        for process in running:
+            process.stop(signal.SIGTERM, "interrupted")
         raise
     return True
 
@@ -120,8 +121,9 @@ class EndingSignal(BaseException):
 def signals_for(pass_on: Callable[[signal.Signals], None]) -> Iterator[None]:
     """Call `pass_on` for each of PASSED_ON, and raise EndingSignal for ENDING, while the context is open.
 
-    What the process has done with these signals before is done again afterwards. One that it ignores, as nohup has it
-    ignore SIGHUP, stays ignored, here and in the processes that it starts. Threads but the main one get none.
+    The process's own handlers of these signals are restored afterwards. A signal that it ignores, as nohup has it
+    ignore SIGHUP, stays ignored, here and in the processes that it starts. Threads other than the main one get no
+    signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python lets nobody but the main thread have handlers: a run from another one goes on without
@@ -134,23 +136,23 @@ def signals_for(pass_on: Callable[[signal.Signals], None]) -> Iterator[None]:
         raise EndingSignal(signal.Signals(number))
 
     handlers = dict.fromkeys(PASSED_ON, passed) | dict.fromkeys(ENDING, ended)
-    heard = {one: handler for one, handler in handlers.items() if signal.getsignal(one) != signal.SIG_IGN}
-    before = {one: signal.signal(one, handler) for one, handler in heard.items()}
+    heard = {signum: handler for signum, handler in handlers.items() if signal.getsignal(signum) != signal.SIG_IGN}
+    before = {signum: signal.signal(signum, handler) for signum, handler in heard.items()}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 FOLLOW_SECONDS = 0.02
-"""Between two looks at what a script has printed: short enough that it feels like the script's own output."""
+"""The seconds between two looks at the output of a script: short enough that it feels like the script's own output."""
 
 
 class PassThrough:
-    """A reporter that says nothing itself: what comes into the files of a run is written out.
+    """A reporter that prints nothing itself: the content of the files of a run is written out.
 
-    `streams` are the files of standard output and standard error, each beside where it goes.
+    `streams` are the files of standard output and standard error, each beside its destination.
     """
 
     def __init__(self, streams: dict[Path, BinaryIO]) -> None:

@@ -1,8 +1,8 @@
-"""Where mode `xla` runs that names no interpreter: in .venv-xla, which lies beside, and the modes beside it, too.
+"""The interpreter of mode `xla` and of the modes beside it, where they name none: that of .venv-xla.
 
 torch_xla loads beside the one torch that it was built for, so it has an environment of its own (`scripts/xla`). Modes
-that are held against each other run in one interpreter, unless they are told otherwise: two torch versions differ in
-more than the mode.
+that are compared with each other run in one interpreter, unless they name others: two torch versions differ in more
+than the mode.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PYTHON = Path(NAME, "bin/python")
 
 @dataclass(frozen=True, slots=True)
 class Interpreters:
-    """The modes with the interpreters that they run in, and what is to be said of these, a sentence each."""
+    """The modes with the interpreters that they run in, and the sentences on these."""
 
     modes: Sequence[ModeSpec]
     said: Sequence[str] = ()
@@ -41,15 +41,15 @@ def xla_python() -> Path | None:
 
 
 def is_xla_here() -> bool:
-    """Whether numdrift's own Python has torch_xla."""
+    """Check that numdrift's own Python has torch_xla."""
     return importlib.util.find_spec("torch_xla") is not None
 
 
 def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> Interpreters:
     """Give each mode `xla` that names no interpreter the one of .venv-xla, and the modes beside it that name none, too.
 
-    Where the modes have several interpreters, what differs between these is said: that of `numpy` for a script that
-    mentions it. Raises UsageError where there is no .venv-xla, and for an interpreter that will not do.
+    Where the modes have several interpreters, the differences between these are reported: that of `numpy` for a script
+    that mentions it. Raises UsageError where there is no .venv-xla, and for an interpreter that cannot be used.
     """
     asking = [spec for spec in modes if spec.base == "xla"]
     if not asking or is_xla_here():
@@ -66,49 +66,52 @@ def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> 
             "python=/path/to/its/python"
         )
     moved = [replace(spec, python=str(python)) if spec.python is None else spec for spec in modes]
-    found = [spec.name for spec, before in zip(moved, modes, strict=True) if spec is not before]
-    return Interpreters(moved, _versions(moved, found, numpy=numpy))
+    moved_names = [spec.name for spec, before in zip(moved, modes, strict=True) if spec is not before]
+    return Interpreters(moved, _versions(moved, moved_names, numpy=numpy))
 
 
-def _versions(modes: Sequence[ModeSpec], found: Sequence[str], *, numpy: bool) -> list[str]:
-    """Which interpreter runs which modes, what differs between them, and what that means for what is found."""
+def _versions(modes: Sequence[ModeSpec], moved_names: Sequence[str], *, numpy: bool) -> list[str]:
+    """Say which interpreter runs which modes, what differs between them, and what that means for the findings."""
     groups: dict[tuple[str, str], list[str]] = {}
     for spec in modes:
-        there = check_interpreter(spec) or {"torch": importlib.metadata.version("torch")}
-        groups.setdefault((spec.python or sys.executable, _versions_in_words(there)), []).append(spec.name)
+        installed = check_interpreter(spec) or {"torch": importlib.metadata.version("torch")}
+        groups.setdefault((spec.python or sys.executable, _versions_in_words(installed)), []).append(spec.name)
     own = importlib.metadata.version("torch")
     is_own = any(versions.partition(",")[0] == f"torch {own}" for _, versions in groups)
-    said = []
+    sentences = []
     for (python, versions), names in groups.items():
         text = f"{_listed(names)} run{'s' if len(names) == 1 else ''} in {_shown(python)}: {versions}"
-        if set(names) & set(found) and not is_own:
+        if set(names) & set(moved_names) and not is_own:
             text += f" (numdrift's own Python has torch {own}; python= in a mode says otherwise)"
-        said.append(text)
+        sentences.append(text)
     alike = len({str(replace(spec, name=spec.base, python=None)) for spec in modes}) == 1
-    return [*said, *_differing(groups, alike=alike, numpy=numpy)] if len(groups) > 1 else said
+    return [*sentences, *_differing(groups, alike=alike, numpy=numpy)] if len(groups) > 1 else sentences
 
 
 def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, numpy: bool) -> list[str]:
-    """What differs between the first of several interpreters and each other one, and what may therefore be to blame,
-    where the modes are `alike` in all but their interpreter and where not."""
-    (first, *others), labels = probed([python for python, _ in groups]), [_listed(names) for names in groups.values()]
-    said = []
-    for label, other in zip(labels[1:], others, strict=True):
-        phrases = differences(first, other, () if numpy else ("numpy",))
-        if are_two(first, other):
-            said.append(told(labels[0], label, phrases))
-    if alike and said:
-        said.append("the modes are the same otherwise: what is found is the version's")
-    elif said or len({versions for _, versions in groups}) > 1:
-        said.append(
+    """Say what differs between the first of several interpreters and each other one, and what may therefore be to
+    blame, where the modes are `alike` in all but their interpreter and where not."""
+    (reference, *further), labels = (
+        probed([python for python, _ in groups]),
+        [_listed(names) for names in groups.values()],
+    )
+    sentences = []
+    for label, installed in zip(labels[1:], further, strict=True):
+        phrases = differences(reference, installed, () if numpy else ("numpy",))
+        if are_two(reference, installed):
+            sentences.append(told(labels[0], label, phrases))
+    if alike and sentences:
+        sentences.append("the modes are the same otherwise: what is found is the version's")
+    elif sentences or len({versions for _, versions in groups}) > 1:
+        sentences.append(
             "so what is found may be the version's, not the mode's; a reference in the same interpreter tells the two "
             "apart"
         )
-    return said
+    return sentences
 
 
 def described(spec: ModeSpec) -> str:
-    """The interpreter of a mode and what is installed in it; "" for numdrift's own. Raises UsageError."""
+    """Describe the interpreter of a mode and the packages in it; "" for numdrift's own. Raises UsageError."""
     return "" if spec.python is None else f"{_shown(spec.python)}: {_versions_in_words(check_interpreter(spec))}"
 
 
@@ -117,8 +120,8 @@ def _versions_in_words(versions: Mapping[str, str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+    *leading, last = names
+    return f"{', '.join(leading)} and {last}" if leading else last
 
 
 def _shown(python: str) -> str:

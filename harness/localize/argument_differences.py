@@ -1,4 +1,4 @@
-"""What two calls that stand for each other are told differently, beyond the values of their tensors."""
+"""Differences between the arguments of two corresponding calls, beyond the values of their tensors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LAYOUT = "another layout"
 PART = "another layout or part of a tensor"
 
 TURNED = "computes the transpose of the product, from both transposed and exchanged"
-"""Another order of the same sums: the kernel is the same one for other sizes and strides."""
+"""Another order of the same sums: the kernel is the one for other sizes and strides."""
 
 FOLDED = "takes the same elements in other dimensions"
-"""A sum over the first two of three dimensions is one over the first of two: the kernel is that for other sizes."""
+"""A sum over the first two of three dimensions is one over the first of two, by the kernel for other sizes."""
 
 SUMS = ("sum", "mean")
 
@@ -34,8 +34,8 @@ GENERATOR = "the generator is at another state"
 
 
 def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
-    """Say what differs, empty where nothing does. Both calls are of one op, in place or not, or of one that compilers
-    have for it, which may take its arguments in another order."""
+    """Return the differences in words, none where the calls agree. Both calls are of one op, in place or not, or of one
+    that compilers have for it, which may take its arguments in another order."""
     if is_turned_product(left, right, links):
         return [TURNED]
     if is_folded_sum(left, right, links):
@@ -44,196 +44,212 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
         return _of_list(left, right, links)
     if left.call.name.strip("_") != right.call.name.strip("_"):
         return _of_other_op(left, right, links)
-    ours, theirs = _by_name(left), _by_name(right)
-    found = []
-    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(ours[""]) != len(theirs[""]):
-        found.append(f"{len(ours[''])} arguments against {len(theirs[''])}")
-    called = _positions(left)
-    for name in ours:
-        for place, ((mine, use), (yours, used)) in enumerate(zip(ours[name], theirs.get(name, []), strict=False)):
-            if use is None or used is None:
-                found += [_called(name or called[place], said) for said in _plain(mine, yours)]
+    left_arguments, right_arguments = _by_name(left), _by_name(right)
+    differences = []
+    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(left_arguments[""]) != len(
+        right_arguments[""]
+    ):
+        differences.append(f"{len(left_arguments[''])} arguments against {len(right_arguments[''])}")
+    called_names = _positions(left)
+    for name in left_arguments:
+        for position, ((left_value, left_use), (right_value, right_use)) in enumerate(
+            zip(left_arguments[name], right_arguments.get(name, []), strict=False)
+        ):
+            if left_use is None or right_use is None:
+                differences += [
+                    _called(name or called_names[position], text) for text in _plain(left_value, right_value)
+                ]
                 continue
-            # Whether the views show the contents as they stand for each other, each in its own layout
-            link = links.of["a"].get(use.value)
+            # True if both views show the linked contents, each in its own layout
+            link = links.of["a"].get(left_use.value)
             is_relaid = (
                 link is not None
-                and link.value == used.value
-                and layout_of(link.mine) == layout_of(use.view)
-                and layout_of(link.theirs) == layout_of(used.view)
+                and link.value == right_use.value
+                and layout_of(link.mine) == layout_of(left_use.view)
+                and layout_of(link.theirs) == layout_of(right_use.view)
             )
-            found += _views(use.view, used.view, relaid=is_relaid)
-            if not links.are_linked(use.value, used.value):
-                found.append("reads another tensor")
-    for name in sorted(ours.keys() ^ theirs.keys()):
-        values = [value for value, use in (ours if name in ours else theirs)[name] if use is None]
+            differences += _views(left_use.view, right_use.view, relaid=is_relaid)
+            if not links.are_linked(left_use.value, right_use.value):
+                differences.append("reads another tensor")
+    for name in sorted(left_arguments.keys() ^ right_arguments.keys()):
+        values = [
+            value for value, use in (left_arguments if name in left_arguments else right_arguments)[name] if use is None
+        ]
         shown = f" ({', '.join(map(plain_text, values))})" if values else ""
-        found.append(f"only {'the reference' if name in ours else 'the other mode'} is given {name}{shown}")
-    return list(dict.fromkeys(found))
+        differences.append(
+            f"only {'the reference' if name in left_arguments else 'the other mode'} is given {name}{shown}"
+        )
+    return list(dict.fromkeys(differences))
 
 
 def _of_list(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
-    """What an op on a list of one tensor and the op itself are told differently: arguments go by their order in the
-    schemas, defaults included.
+    """Compare an op on a list of one tensor with the op itself: arguments go by their order in the schemas, defaults
+    included.
 
     _foreach_addcdiv_([x], [t], [u], 0.1)   addcdiv_(x, t, u, value=0.1)
     """
-    found = []
+    differences = []
     name_of = [name for name, _ in argument_names(right.execution.operation)]
-    for name, (mine, use), (yours, used) in zip(name_of, _in_order(left), _in_order(right), strict=False):
-        if use is None or used is None:
-            found += [_called(name, said) for said in _plain(mine, yours)]
+    for name, (left_value, left_use), (right_value, right_use) in zip(
+        name_of, _in_order(left), _in_order(right), strict=False
+    ):
+        if left_use is None or right_use is None:
+            differences += [_called(name, text) for text in _plain(left_value, right_value)]
             continue
-        found += _views(use.view, used.view, relaid=True)
-        if not links.are_linked(use.value, used.value):
-            found.append("reads another tensor")
-    return list(dict.fromkeys(found))
+        differences += _views(left_use.view, right_use.view, relaid=True)
+        if not links.are_linked(left_use.value, right_use.value):
+            differences.append("reads another tensor")
+    return list(dict.fromkeys(differences))
 
 
 def _in_order(node: FlowNode) -> list[tuple[Any, Use | None]]:
-    """What a call takes in the order of its schema, a list of one tensor as that tensor."""
+    """Return the arguments of a call in the order of its schema, a list of one tensor as that tensor."""
     uses = dict(zip(map(id, views_in(node.call)), node.reads, strict=True))
     schema = argument_names(node.execution.operation)
-    given = dict(zip((name for name, _ in schema), node.call.arguments, strict=False)) | dict(node.call.keywords)
-    values = [given.get(name, default) for name, default in schema]
+    arguments = dict(zip((name for name, _ in schema), node.call.arguments, strict=False)) | dict(node.call.keywords)
+    values = [arguments.get(name, default) for name, default in schema]
     values = [value[0] if isinstance(value, tuple) and len(value) == 1 else value for value in values]
     return [(value, uses.get(id(value))) for value in values]
 
 
 def is_folded_sum(left: FlowNode, right: FlowNode, links: Links) -> bool:
-    """Whether two sums are over the same elements of one tensor, which one side sees in fewer dimensions: their results
-    have as many elements, in the same order."""
+    """Check that two sums are over the same elements of one tensor, which one side sees in fewer dimensions: their
+    results have as many elements, in the same order."""
     if left.call.op != right.call.op or left.call.name not in SUMS:
         return False
     if not (len(left.reads) == len(right.reads) == len(left.made) == len(right.made) == 1):
         return False
-    taken = left.reads[0], right.reads[0]
-    given = left.made[0].view, right.made[0].view
-    sizes = {math.prod(view.size) for view in given}
+    read_uses = left.reads[0], right.reads[0]
+    result_views = left.made[0].view, right.made[0].view
+    sizes = {math.prod(view.size) for view in result_views}
     return (
-        links.are_linked(*(one.value for one in taken))
-        and taken[0].view.size != taken[1].view.size
-        and are_folded(*(one.view for one in taken))
+        links.are_linked(*(use.value for use in read_uses))
+        and read_uses[0].view.size != read_uses[1].view.size
+        and are_folded(*(use.view for use in read_uses))
         and len(sizes) == 1
-        and given[0].dtype == given[1].dtype
+        and result_views[0].dtype == result_views[1].dtype
     )
 
 
 def _of_other_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
-    """What calls of two ops for the same are told differently: tensors at the same places, and numbers by their names.
+    """Compare calls of two ops for the same computation: tensors by their positions, and numbers by their names.
 
     max_pool2d_with_indices(x, [2, 2], [2, 2])                          its other arguments are defaults
     _low_memory_max_pool_with_offsets(x, [2, 2], [2, 2], 0, 1, False)   has none
     """
-    found = []
-    for mine, yours in common_reads(left, right):
-        found += [] if links.are_linked(mine.value, yours.value) else ["reads another tensor"]
-    ours, theirs = _numbers(left), _numbers(right)
-    for name in ours.keys() & theirs.keys():
-        few, many = sorted((ours[name], theirs[name]), key=len)
+    differences = []
+    for left_use, right_use in common_reads(left, right):
+        differences += [] if links.are_linked(left_use.value, right_use.value) else ["reads another tensor"]
+    left_numbers, right_numbers = _numbers(left), _numbers(right)
+    for name in left_numbers.keys() & right_numbers.keys():
+        few, many = sorted((left_numbers[name], right_numbers[name]), key=len)
         if few and many != few * (len(many) // len(few)):  # 2 for [2, 2] is the same
-            found.append(f"{name}: {ours[name]} against {theirs[name]}")
-    return list(dict.fromkeys(found))
+            differences.append(f"{name}: {left_numbers[name]} against {right_numbers[name]}")
+    return list(dict.fromkeys(differences))
 
 
 def _numbers(node: FlowNode) -> dict[str, list[Any]]:
-    """What a call is told but tensors, by the names of its schema, defaults included."""
+    """Return the arguments of a call except tensors, by the names of its schema, defaults included."""
     schema = argument_names(node.execution.operation)
-    told = dict(zip((name for name, _ in schema), node.call.arguments, strict=False)) | dict(node.call.keywords)
-    found = {}
+    arguments = dict(zip((name for name, _ in schema), node.call.arguments, strict=False)) | dict(node.call.keywords)
+    numbers = {}
     for name, default in schema:
-        flat = [leaf for leaf in leaves([told.get(name, default)]) if leaf is not None]
+        flat = [leaf for leaf in leaves([arguments.get(name, default)]) if leaf is not None]
         if not any(isinstance(leaf, View) for leaf in flat):
-            found[name] = flat
-    return found
+            numbers[name] = flat
+    return numbers
 
 
-def epsilon_difference(ours: Sequence[FlowNode], theirs: Sequence[FlowNode]) -> list[str]:
-    """Of a norm that one side has taken apart: in its parts epsilon is what is added to the variance.
+def epsilon_difference(left_nodes: Sequence[FlowNode], right_nodes: Sequence[FlowNode]) -> list[str]:
+    """Compare the epsilons of a norm that one side has taken apart: in its parts epsilon is what is added to the
+    variance.
 
     native_layer_norm(x, [16], w, b, 1e-05)     var_mean(x), add(var, 0.001), rsqrt, ...      "eps: 1e-05 against 0.001"
     """
-    found: list[list[float]] = []
-    for nodes in (ours, theirs):
+    epsilons: list[list[float]] = []
+    for nodes in (left_nodes, right_nodes):
         if len(nodes) == 1:
-            known = _numbers(nodes[0]).get("eps", [])
+            values = _numbers(nodes[0]).get("eps", [])
         else:
             adding = (node.call for node in nodes if node.call.name.strip("_") == "add")
-            known = [one for call in adding for one in call.arguments[1:2] if isinstance(one, float)]
-        found.append([one for one in known if isinstance(one, float)])
-    left, right = found
+            values = [value for call in adding for value in call.arguments[1:2] if isinstance(value, float)]
+        epsilons.append([value for value in values if isinstance(value, float)])
+    left, right = epsilons
     if len(left) != 1 or len(right) != 1 or math.isclose(left[0], right[0], rel_tol=1e-6):  # in float32 it is rounded
         return []
     return [f"eps: {plain_text(left[0])} against {plain_text(right[0])}"]
 
 
 def _by_name(node: FlowNode) -> dict[str, list[tuple[Any, Use | None]]]:
-    """What a call takes, by keyword; under "" what has none."""
+    """Return the arguments of a call by keyword; those without one are under ""."""
     flat = iter(arguments_of(node))
     call = node.call
-    found = {"": [next(flat) for _ in leaves(call.arguments)]}
-    return found | {name: [next(flat) for _ in leaves(value)] for name, value in call.keywords.items()}
+    positional = {"": [next(flat) for _ in leaves(call.arguments)]}
+    return positional | {name: [next(flat) for _ in leaves(value)] for name, value in call.keywords.items()}
 
 
 def _positions(node: FlowNode) -> list[str]:
-    """The names in the schema of the arguments without keyword, one for each leaf of `_by_name`'s under ""."""
+    """Return the names in the schema of the arguments without keyword, one for each leaf under "" in `_by_name`."""
     schema = [name for name, _ in argument_names(node.execution.operation)]
     names = [*schema, *[""] * len(node.call.arguments)]
     return [name for name, value in zip(names, node.call.arguments, strict=False) for _ in leaves(value)]
 
 
-def _called(name: str, said: str) -> str:
-    """What differs in an argument, with its name where that says something: `eps: 1e-05 against 0.001`."""
-    return f"{name}: {said}" if name and name not in NAMELESS and " against " in said else said
+def _called(name: str, difference: str) -> str:
+    """Put the argument's name before a difference where the name says something: `eps: 1e-05 against 0.001`."""
+    return f"{name}: {difference}" if name and name not in NAMELESS and " against " in difference else difference
 
 
 def draws_differ(left: FlowNode, right: FlowNode) -> bool:
-    """Whether two random calls draw from other states of their generators, or only one draws."""
-    ours, theirs = left.call.draw, right.call.draw
-    if ours is None or theirs is None:
-        return (ours is None) != (theirs is None)
-    states = [(one.state, two.state) for one, two in zip(ours.states, theirs.states, strict=False)]
-    return len(ours.states) != len(theirs.states) or any(not torch.equal(*pair) for pair in states)
+    """Check whether two random calls draw from different states of their generators, or only one draws."""
+    left_draw, right_draw = left.call.draw, right.call.draw
+    if left_draw is None or right_draw is None:
+        return (left_draw is None) != (right_draw is None)
+    states = [
+        (left_state.state, right_state.state)
+        for left_state, right_state in zip(left_draw.states, right_draw.states, strict=False)
+    ]
+    return len(left_draw.states) != len(right_draw.states) or any(not torch.equal(*pair) for pair in states)
 
 
 def drawn_reasons(left: FlowNode, right: FlowNode, reasons: list[str]) -> list[str]:
-    """The differences of two calls; where both draw the same numbers and take a tensor in another layout, what that
-    means: a kernel draws in the order of the memory, so they come into other elements."""
+    """Return the differences of two calls. Where both draw the same numbers and take a tensor in another layout, say
+    what that means: a kernel draws in the order of the memory, so the numbers come into other elements."""
     if left.call.draw is None or right.call.draw is None:
         return reasons
-    pairs = ((ours.view, theirs.view) for ours, theirs in common_reads(left, right))
+    pairs = ((left_use.view, right_use.view) for left_use, right_use in common_reads(left, right))
     laid_out = [
-        f"draws into other elements: takes its input with strides {yours.stride}, the reference {mine.stride}"
-        for mine, yours in pairs
-        if mine.size == yours.size
-        and any(a != b for a, b, n in zip(mine.stride, yours.stride, mine.size, strict=True) if n > 1)
+        f"draws into other elements: takes its input with strides {right_view.stride}, the reference {left_view.stride}"
+        for left_view, right_view in pairs
+        if left_view.size == right_view.size
+        and any(a != b for a, b, n in zip(left_view.stride, right_view.stride, left_view.size, strict=True) if n > 1)
     ]
-    return [*laid_out[:1], *(one for one in reasons if not laid_out or one not in (LAYOUT, PART))]
+    return [*laid_out[:1], *(reason for reason in reasons if not laid_out or reason not in (LAYOUT, PART))]
 
 
-def _views(mine: View, yours: View, *, relaid: bool) -> list[str]:
-    if mine.size != yours.size:
-        return [f"shape {list(mine.size)} against {list(yours.size)}"]
-    if mine.dtype != yours.dtype:
-        return [f"{_name(mine.dtype)} against {_name(yours.dtype)}"]
-    if (mine.offset, mine.stride) == (yours.offset, yours.stride):
+def _views(left: View, right: View, *, relaid: bool) -> list[str]:
+    if left.size != right.size:
+        return [f"shape {list(left.size)} against {list(right.size)}"]
+    if left.dtype != right.dtype:
+        return [f"{_name(left.dtype)} against {_name(right.dtype)}"]
+    if (left.offset, left.stride) == (right.offset, right.stride):
         return []
     return [LAYOUT if relaid else PART]
 
 
-def _plain(mine: Any, yours: Any) -> list[str]:
-    if isinstance(mine, View) or isinstance(yours, View):
+def _plain(left: Any, right: Any) -> list[str]:
+    if isinstance(left, View) or isinstance(right, View):
         return ["a number against a tensor"]
-    if isinstance(mine, GeneratorState) and isinstance(yours, GeneratorState):
-        return [] if torch.equal(mine.state, yours.state) else [GENERATOR]
-    both_nan = all(isinstance(one, float) and math.isnan(one) for one in (mine, yours))
-    if mine == yours or both_nan:
+    if isinstance(left, GeneratorState) and isinstance(right, GeneratorState):
+        return [] if torch.equal(left.state, right.state) else [GENERATOR]
+    both_nan = all(isinstance(value, float) and math.isnan(value) for value in (left, right))
+    if left == right or both_nan:
         return []
-    return [f"{plain_text(mine)} against {plain_text(yours)}"]
+    return [f"{plain_text(left)} against {plain_text(right)}"]
 
 
 def plain_text(value: Any) -> str:
-    """An argument that is no tensor, as people write it."""
+    """Write an argument that is no tensor as people write it."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return _name(value) if isinstance(value, torch.dtype) else str(value)

@@ -1,4 +1,4 @@
-"""Blocks of two aligned steps: which wait for which, and which stand in each other's place."""
+"""Blocks of two aligned steps: the order in which they wait for each other, and those that replace each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .storage_flow import StorageFlow
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Nodes of both sides that stand for each other; `paired` where each side has the same op there."""
+    """Nodes of both sides that correspond; `paired` where each side has the same op there."""
 
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -23,12 +23,12 @@ class Block:
 
     @property
     def is_pair(self) -> bool:
-        """Whether it is one call on each side."""
+        """True if it is one call on each side."""
         return self.paired and len(self.a) == 1 and len(self.b) == 1
 
 
 def waiting(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> networkx.DiGraph:
-    """Which block waits for which, on either side."""
+    """Return the graph of the blocks that wait for others, on either side."""
     graph = networkx.DiGraph()
     graph.add_nodes_from(range(len(blocks)))
     for flow, side in ((a, "a"), (b, "b")):
@@ -42,39 +42,44 @@ def waiting(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> networkx
 
 
 def cycles(graph: networkx.DiGraph) -> list[set[int]]:
-    """The blocks that wait for each other."""
-    return [one for one in networkx.strongly_connected_components(graph) if len(one) > 1]
+    """Return the sets of blocks that wait for each other."""
+    return [component for component in networkx.strongly_connected_components(graph) if len(component) > 1]
 
 
 def homes(blocks: Sequence[Block], side: str) -> dict[int, int]:
-    """The block of each node of a side, by its number."""
+    """Return the number of the block of each node of a side."""
     return {node: number for number, block in enumerate(blocks) for node in block.of(side)}
 
 
 def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
-    """The blocks, where one that only side a has and one that only side b has are one, if what they make is read by the
-    same argument of the same op: a pooling module that is made where it is called, and so has no place in the model but
-    its class's name, and another one that is called in its place. Two blocks of which one waits for the other stay two.
+    """Merge a block that only side a has with one that only side b has if their results are read by the same argument
+    of the same op.
+
+    An example is a pooling module that is made where it is called, so that its place in the model is only its class's
+    name, and another one that is called in its place. Two blocks of which one waits for the other stay two.
     """
-    wanted = dict.fromkeys(_replacements(a, b, blocks))
-    graph = waiting(a, b, blocks) if wanted else networkx.DiGraph()
+    replacements = dict.fromkeys(_replacements(a, b, blocks))
+    graph = waiting(a, b, blocks) if replacements else networkx.DiGraph()
     joined: dict[int, int] = {}
-    for mine, yours in wanted:
-        if mine in joined or yours in joined.values():
+    for number_a, number_b in replacements:
+        if number_a in joined or number_b in joined.values():
             continue
-        if networkx.has_path(graph, mine, yours) or networkx.has_path(graph, yours, mine):
+        if networkx.has_path(graph, number_a, number_b) or networkx.has_path(graph, number_b, number_a):
             continue
-        graph.add_edges_from([(before, mine) for before in graph.pred[yours]])
-        graph.add_edges_from([(mine, after) for after in graph.succ[yours]])
-        graph.remove_node(yours)
-        joined[mine] = yours
-    taken = set(joined.values())
-    both = {mine: Block(blocks[mine].a, blocks[yours].b, paired=False) for mine, yours in joined.items()}
-    return [both.get(number, block) for number, block in enumerate(blocks) if number not in taken]
+        graph.add_edges_from([(before, number_a) for before in graph.pred[number_b]])
+        graph.add_edges_from([(number_a, after) for after in graph.succ[number_b]])
+        graph.remove_node(number_b)
+        joined[number_a] = number_b
+    removed = set(joined.values())
+    joint_blocks = {
+        number_a: Block(blocks[number_a].a, blocks[number_b].b, paired=False) for number_a, number_b in joined.items()
+    }
+    return [joint_blocks.get(number, block) for number, block in enumerate(blocks) if number not in removed]
 
 
 def _replacements(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Iterator[tuple[int, int]]:
-    """Numbers of blocks of one side alone whose results a pair of ops reads at the same place, that of side a first."""
+    """Yield the numbers of two blocks, of one side alone each, whose results a pair of ops reads at the same place;
+    side a's first."""
     alone = {number for number, block in enumerate(blocks) if not (block.a and block.b)}
     if not alone:
         return
@@ -82,7 +87,7 @@ def _replacements(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> It
     for block in blocks:
         if not block.is_pair:
             continue
-        for mine, yours in zip(a.nodes[block.a[0]].reads, b.nodes[block.b[0]].reads, strict=False):
-            one, other = a.makers.get(mine.value), b.makers.get(yours.value)
-            if one is not None and other is not None and {left[one], right[other]} <= alone:
-                yield left[one], right[other]
+        for left_use, right_use in zip(a.nodes[block.a[0]].reads, b.nodes[block.b[0]].reads, strict=False):
+            left_maker, right_maker = a.makers.get(left_use.value), b.makers.get(right_use.value)
+            if left_maker is not None and right_maker is not None and {left[left_maker], right[right_maker]} <= alone:
+                yield left[left_maker], right[right_maker]

@@ -1,4 +1,4 @@
-"""How far a correct kernel may be from exact arithmetic on the very inputs that it had, in any order of summation.
+"""Bounds on how far a correct kernel may be from exact arithmetic on its recorded inputs, in any order of summation.
 
 Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002 (gamma_n, u and eta:
 see bounded_call).
@@ -14,10 +14,10 @@ see bounded_call).
     convolutions         as products, k the products that meet in one element; each part of the backward alike. An
                          element has the largest bound of its plane: see `_of_planes`
 
-What is assumed of a correct kernel: results in less than float32 are accumulated in float32 and rounded once at the
-end, others are computed in their own dtype; a number among the arguments is rounded to the result's dtype first. Not
-covered, for they compute other sums: Strassen, Winograd and Fourier transforms. Exponential and other library
-functions have no bound of their own here, nor has what is made of them (softmax, gelu, normalizations).
+A correct kernel is assumed to accumulate results in less than float32 in float32 and to round them once at the end;
+others are computed in their own dtype. A number among the arguments is rounded to the result's dtype first. Strassen,
+Winograd and Fourier transforms are not covered, for they compute other sums. Exponential and other library functions
+have no bound of their own here, nor have the ops made of them (softmax, gelu, normalizations).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ SELECTIONS = frozenset(SELECTED.split())
 def error_bound(
     operation: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], dtype: torch.dtype, output: int = 0
 ) -> Tensor | None:
-    """The largest error of result number `output`, which has this dtype, element by element; None where no
-    bound is known.
+    """Return the largest error of result number `output`, which has this dtype, element by element; None where no bound
+    is known.
 
     `operation` is an overload of an aten op, in place or not; its floating-point arguments are doubles, and
     nothing is written.
@@ -60,12 +60,12 @@ def error_bound(
             return selected.error
         if call.name not in FORMULAS:
             return None
-        found = FORMULAS[call.name](call)
+        computed = FORMULAS[call.name](call)
     except NoBound:
         return None
     # stored in the result's own digits, where it was computed in others
     digits = Digits.of(dtype)
-    return (found if digits == call.digits else found.rounded_to(digits)).error + digits.least
+    return (computed if digits == call.digits else computed.rounded_to(digits)).error + digits.least
 
 
 def _times_alpha(call: BoundedCall, name: str) -> Computed:
@@ -74,7 +74,7 @@ def _times_alpha(call: BoundedCall, name: str) -> Computed:
 
 
 def _div(call: BoundedCall) -> Computed:
-    """One number for all elements may be inverted first."""
+    """Divide; a divisor that is one number for all elements may be inverted first."""
     if call.given.get("rounding_mode") is not None:
         raise NoBound
     dividend, divisor = call.number("self"), call.number("other")
@@ -90,15 +90,15 @@ def _converted(call: BoundedCall) -> Computed:
 
 
 def _addcmul(call: BoundedCall) -> Computed:
-    """self + value * tensor1 * tensor2, the products in any order."""
-    one, other = call.number("tensor1"), call.number("tensor2")
+    """Compute self + value * tensor1 * tensor2, the products in any order."""
+    left, right = call.number("tensor1"), call.number("tensor2")
     if call.given["value"] == 1:
-        return call.number("self") + one * other
-    return call.number("self") + _product(call.number("value"), one, other)
+        return call.number("self") + left * right
+    return call.number("self") + _product(call.number("value"), left, right)
 
 
 def _addcdiv(call: BoundedCall) -> Computed:
-    """self + value * tensor1 / tensor2, the product or the quotient first."""
+    """Compute self + value * tensor1 / tensor2, the product or the quotient first."""
     above, below = call.number("tensor1"), call.number("tensor2")
     if call.given["value"] == 1:
         return call.number("self") + above / below
@@ -106,26 +106,26 @@ def _addcdiv(call: BoundedCall) -> Computed:
     return call.number("self") + any_of(value * (above / below), (value * above) / below)
 
 
-def _product(one: Computed, two: Computed, three: Computed) -> Computed:
-    return any_of((one * two) * three, one * (two * three), (one * three) * two)
+def _product(first: Computed, second: Computed, third: Computed) -> Computed:
+    return any_of((first * second) * third, first * (second * third), (first * third) * second)
 
 
 def _lerp(call: BoundedCall) -> Computed:
-    """self + weight (end - self), or from the other end: end - (end - self) (1 - weight)."""
+    """Compute self + weight (end - self), or from the other end: end - (end - self) (1 - weight)."""
     start, end, weight = call.number("self"), call.number("end"), call.number("weight")
     distance = end - start
     return any_of(start + weight * distance, end - distance * (call.digits.given(1.0) - weight))
 
 
 def _tanh_backward(call: BoundedCall) -> Computed:
-    """g (1 - y y), multiplied out or factored."""
+    """Compute g (1 - y y), multiplied out or factored."""
     g, y = call.number("grad_output"), call.number("output")
     one = call.digits.given(1.0)
     return any_of(g * (one - y * y), g - g * (y * y), g - (g * y) * y, g * ((one - y) * (one + y)))
 
 
 def _sigmoid_backward(call: BoundedCall) -> Computed:
-    """g (1 - y) y in any order."""
+    """Compute g (1 - y) y in any order."""
     g, y = call.number("grad_output"), call.number("output")
     return _product(g, call.digits.given(1.0) - y, y)
 
@@ -137,14 +137,14 @@ def _mean(call: BoundedCall) -> Computed:
 
 
 def _over(total: Computed, terms: int) -> Computed:
-    """A sum over the number of its terms, or times its inverse."""
+    """Divide a sum by the number of its terms, or multiply it by the inverse."""
     if not terms:
         raise NoBound
     return any_of(total / total.digits.given(float(terms)), total * total.digits.given(1.0 / terms))
 
 
 def _norm(call: BoundedCall) -> Computed:
-    """sqrt(sum x x)."""
+    """Compute sqrt(sum x x)."""
     if call.given["ord"] != 2:
         raise NoBound
     summands = call.summands()
@@ -161,21 +161,21 @@ def _mse_loss(call: BoundedCall) -> Computed:
 
 
 def _mse_loss_backward(call: BoundedCall) -> Computed:
-    """2 g (self - target), over the number of elements for a mean."""
+    """Compute 2 g (self - target), over the number of elements for a mean."""
     apart = call.number("self") - call.number("target")
     share = 2.0 / apart.value.numel() if call.given["reduction"] == 1 and apart.value.numel() else 2.0
     return _product(call.digits.given(share), apart, call.number("grad_output"))
 
 
 def _products(call: BoundedCall, roundings: int, products: int) -> Computed:
-    """Sums of products, from the absolute values of what is multiplied; `roundings` are what each product
-    goes through."""
+    """Compute sums of products, and their error from the absolute values of the factors; `roundings` counts the
+    roundings of each product."""
     error = call.digits.gamma(roundings) * call.apply(torch.abs)
     return Computed(call.apply(), error + call.digits.least * (products + 1), call.digits)
 
 
 def _product_of(left: str) -> Callable[[BoundedCall], Computed]:
-    """A product over the last dimension of the argument `left`, and perhaps a bias."""
+    """Return the formula of a product over the last dimension of the argument `left`, and perhaps a bias."""
 
     def formula(call: BoundedCall) -> Computed:
         terms = call.given[left].shape[-1]
@@ -185,7 +185,7 @@ def _product_of(left: str) -> Callable[[BoundedCall], Computed]:
 
 
 def _added_product(left: str) -> Callable[[BoundedCall], Computed]:
-    """beta C + alpha A B, where A is the argument `left`."""
+    """Return the formula of beta C + alpha A B, where A is the argument `left`."""
 
     def formula(call: BoundedCall) -> Computed:
         terms = call.given[left].shape[-1]
@@ -206,35 +206,36 @@ def _convolution(call: BoundedCall) -> Computed:
     return _of_planes(_products(call, terms + (call.given["bias"] is not None), terms))
 
 
-def _of_planes(found: Computed) -> Computed:
-    """What is computed with the largest error of its plane: all but the first two dimensions. Transforms mix the
-    elements of a plane: where all products of one are zero, Winograd's leave it a rounding error of its neighbours
-    (A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016)."""
-    plane = list(range(2, found.error.dim()))
-    return replace(found, error=found.error.amax(plane, keepdim=True).expand_as(found.error)) if plane else found
+def _of_planes(sums: Computed) -> Computed:
+    """Give each element the largest error of its plane: all but the first two dimensions. Transforms mix the elements
+    of a plane. Where all products of one are zero, Winograd's leave it a rounding error of its neighbours (A. Lavin, S.
+    Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016)."""
+    plane = list(range(2, sums.error.dim()))
+    return replace(sums, error=sums.error.amax(plane, keepdim=True).expand_as(sums.error)) if plane else sums
 
 
 def _convolution_backward(call: BoundedCall) -> Computed:
-    """Of the input, the weight or the bias: each is linear in the absolute values of what it reads."""
-    given, output = call.given, call.output
-    gradient, weight = given["grad_output"], given["weight"]
-    if not given["output_mask"][output]:
+    """Compute the gradient of the input, the weight or the bias: each is linear in the absolute values of what it
+    reads."""
+    arguments, output = call.given, call.output
+    gradient, weight = arguments["grad_output"], arguments["weight"]
+    if not arguments["output_mask"][output]:
         raise NoBound
     if output == 2:
         return call.number("grad_output").sum([0, *range(2, gradient.dim())])
     if output == 0:
-        channels = weight.shape[1] if given["transposed"] else weight.shape[0] // given["groups"]
+        channels = weight.shape[1] if arguments["transposed"] else weight.shape[0] // arguments["groups"]
         terms = channels * math.prod(weight.shape[2:])
     else:
-        small = given["input"] if given["transposed"] else gradient
+        small = arguments["input"] if arguments["transposed"] else gradient
         terms = small.shape[0] * math.prod(small.shape[2:])
-    # only the part that is meant: the others may have been left out, and cost as much
-    one = {**given, "output_mask": [number == output for number in range(3)]}
-    return _of_planes(_products(replace(call, given=one), terms, terms))
+    # only this output: the others may have been left out, and cost as much
+    single_output = {**arguments, "output_mask": [number == output for number in range(3)]}
+    return _of_planes(_products(replace(call, given=single_output), terms, terms))
 
 
 def _embedding_dense_backward(call: BoundedCall) -> Computed:
-    """Each row is the sum of the gradients of its occurrences."""
+    """Compute each row as the sum of the gradients of its occurrences."""
     if call.given["scale_grad_by_freq"]:
         raise NoBound
     # the row that occurs most often adds up the most terms
@@ -275,4 +276,4 @@ FORMULAS: Mapping[str, Callable[[BoundedCall], Computed]] = {
     "sum": lambda call: call.summands().sum(call.given.get("dim"), keepdim=call.given.get("keepdim", False)),
     "tanh_backward": _tanh_backward,
 }
-"""By the op's name, without overload and the mark of one in place."""
+"""Formulas by the op's name, without overload and without the underscore of an op in place."""

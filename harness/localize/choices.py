@@ -1,13 +1,14 @@
-"""Choices that fall otherwise on the other side: of an op next to its edge, and of the script by a number that it read.
+"""Choices that differ on the other side: of an op near its edge, and of the script by a number that it read.
 
-Two modes that differ by rounding now and then choose differently: an input of 1e-9 is positive here and negative there,
-two candidates of a maximum are one ULP apart. What follows is as far apart as the choices are, and no sign of a fault.
-The test: side b as it is, with its own kernels and its own values, but with side a's choices. If only that brings the
-drift below the threshold, then everything smooth agrees within rounding, and the choices hung on it. Only ops that give
-both sides the same bits on the same inputs are forced, so a kernel that chooses wrongly is not excused.
+Two modes that differ by rounding sometimes choose differently: an input of 1e-9 is positive in one and negative in the
+other, or two candidates of a maximum are one ULP apart. What follows is as far apart as the choices are, and no sign of
+a fault. The test executes side b with its own kernels and its own values, but with side a's choices. If only that
+brings the drift below the threshold, then everything smooth agrees within rounding, and the drift depends on the
+choices. Only ops that give both sides the same bits on the same inputs are forced, so a kernel that chooses wrongly is
+not excused.
 
-Where the script itself took another branch, what it then executes or leaves out is one cause, with the comparison that
-decided:
+Where the script itself took another branch, the ops that it then executes or leaves out are one cause, with the
+comparison that decided:
 
     the script took another branch at train.py:12: gt(0.0551199913, 0.0551) is True in cpu, gt(0.0550999902, ...
 """
@@ -30,55 +31,55 @@ from .storage_flow import SIDES, FlowNode, Side
 from .swap_sites import Cause
 
 Choose = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
-"""From side a's arguments and outputs and side b's arguments: what the op gives of b's values by a's choice."""
+"""From side a's arguments and outputs and side b's arguments: the op's outputs of b's values by a's choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenDrift:
-    """A step with the reference's choices: its `drift`, how many elements chose otherwise, and in which ops."""
+    """A step with the reference's choices: its `drift`, how many elements chose differently, and in which ops."""
 
     drift: Drift
     flipped: int
     ops: tuple[str, ...]
 
 
-def _max_pool(a: Sequence[Any], given: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+def _max_pool(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     # [..., height, width]: torch's indices count in the flattened plane of the input
-    indices = given[1]
+    indices = a_out[1]
     values = b[0].flatten(-2).gather(-1, indices.flatten(-2)).view(indices.shape)
     return [values, indices.clone()]
 
 
-def _max_dim(a: Sequence[Any], given: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+def _max_dim(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     dim, keep = int(b[1]), len(b) > 2 and bool(b[2])
-    indices = given[1] if keep else given[1].unsqueeze(dim)
+    indices = a_out[1] if keep else a_out[1].unsqueeze(dim)
     values = b[0].gather(dim, indices)
-    return [values if keep else values.squeeze(dim), given[1].clone()]
+    return [values if keep else values.squeeze(dim), a_out[1].clone()]
 
 
-def _hardtanh(a: Sequence[Any], given: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+def _hardtanh(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     low, high = (b[1], b[2]) if len(b) > 2 else (-1.0, 1.0)
-    return [torch.where((a[0] > low) & (a[0] < high), b[0], given[0])]
+    return [torch.where((a[0] > low) & (a[0] < high), b[0], a_out[0])]
 
 
-def _leaky_relu(a: Sequence[Any], given: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+def _leaky_relu(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     return [torch.where(a[0] > 0, b[0], b[0] * (b[1] if len(b) > 1 else 0.01))]
 
 
-def _as_given(a: Sequence[Any], given: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-    return [one.clone() if isinstance(one, torch.Tensor) else one for one in given]
+def _as_given(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    return [output.clone() if isinstance(output, torch.Tensor) else output for output in a_out]
 
 
 CHOICES: Mapping[str, Choose] = {
-    "relu": lambda a, given, b: [torch.where(a[0] > 0, b[0], torch.zeros_like(b[0]))],
-    "threshold_backward": lambda a, given, b: [torch.where(a[1] > b[2], b[0], torch.zeros_like(b[0]))],
+    "relu": lambda a, a_out, b: [torch.where(a[0] > 0, b[0], torch.zeros_like(b[0]))],
+    "threshold_backward": lambda a, a_out, b: [torch.where(a[1] > b[2], b[0], torch.zeros_like(b[0]))],
     "max_pool2d_with_indices": _max_pool,
     "max": _max_dim,
     "min": _max_dim,
     "hardtanh": _hardtanh,
-    "hardtanh_backward": lambda a, given, b: [torch.where((a[1] > b[2]) & (a[1] < b[3]), b[0], torch.zeros_like(b[0]))],
+    "hardtanh_backward": lambda a, a_out, b: [torch.where((a[1] > b[2]) & (a[1] < b[3]), b[0], torch.zeros_like(b[0]))],
     "leaky_relu": _leaky_relu,
-    "leaky_relu_backward": lambda a, given, b: [torch.where(a[1] > 0, b[0], b[0] * b[2])],
+    "leaky_relu_backward": lambda a, a_out, b: [torch.where(a[1] > 0, b[0], b[0] * b[2])],
     **dict.fromkeys(
         ["argmax", "argmin", "sgn", "sign", "gt", "ge", "lt", "le", "eq", "ne", "floor", "ceil", "round", "trunc"],
         _as_given,
@@ -88,7 +89,7 @@ CHOICES: Mapping[str, Choose] = {
 
 
 class _Remembering:
-    """Side a's kernels, with what chosen ops took and gave kept by block."""
+    """Execute side a's kernels, and keep the arguments and outputs of choosing ops by block."""
 
     def __init__(self, kernels: Kernels, nodes: Mapping[int, int]) -> None:
         self.seen: dict[int, tuple[list[Any], list[Any]]] = {}
@@ -99,15 +100,15 @@ class _Remembering:
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         block = self._nodes.get(number)
-        before = [_copied(one) for one in arguments] if block is not None else []
+        before = [_copied(value) for value in arguments] if block is not None else []
         outputs = self._kernels.execute(number, node, arguments, keywords)
         if block is not None:
-            self.seen[block] = (before, [_copied(one) for one in outputs])
+            self.seen[block] = (before, [_copied(value) for value in outputs])
         return outputs
 
 
 class _Forced:
-    """Side b's kernels, with side a's choices."""
+    """Execute side b's kernels with side a's choices."""
 
     def __init__(
         self, kernels: Kernels, nodes: Mapping[int, int], seen: Mapping[int, tuple[list[Any], list[Any]]]
@@ -124,12 +125,14 @@ class _Forced:
         block = self._nodes.get(number)
         if block is None or block not in self._seen:
             return self._kernels.execute(number, node, arguments, keywords)
-        before = [_copied(one) for one in arguments]
+        before = [_copied(argument) for argument in arguments]
         outputs = self._kernels.execute(number, node, arguments, keywords)
-        # after the kernel, so that an op in place has written, and what it took is the copy of before
-        there = next(value.device for value in (*before, *outputs) if isinstance(value, torch.Tensor))
-        theirs, given = ([_moved(value, there) for value in values] for values in self._seen[block])
-        chosen = CHOICES[op_name(node)](theirs, given, before)
+        # after the kernel, so that an op in place has written; its arguments are the copy made before
+        device = next(value.device for value in (*before, *outputs) if isinstance(value, torch.Tensor))
+        reference_arguments, reference_outputs = (
+            [_moved(value, device) for value in values] for values in self._seen[block]
+        )
+        chosen = CHOICES[op_name(node)](reference_arguments, reference_outputs, before)
         for output, value in zip(outputs, chosen, strict=True):
             if isinstance(output, torch.Tensor) and not is_same(output, value.to(output.dtype)):
                 self.flipped += int((output != value).sum())
@@ -141,7 +144,7 @@ class _Forced:
 def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int]) -> ChosenDrift | None:
     """Execute side b with side a's choices; None where the step has none, or they cannot be taken over.
 
-    `differing` are blocks that give other bits on the same inputs: they are left as they are.
+    `differing` are blocks that compute other bits on the same inputs: they are left as they are.
     """
     nodes: dict[str, dict[int, int]] = {"a": {}, "b": {}}
     for number, block in enumerate(pair.blocks):
@@ -174,16 +177,15 @@ def _moved(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
-# Where the script itself took another branch: a number that it read from a tensor, and that is another one on the other
-# side.
+# Where the script itself took another branch: a number that it read from a tensor differs between the sides.
 
 DIGITS = 9
-"""Significant digits that tell any two float32 apart."""
+"""Significant digits that distinguish any two float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A read in `block` that gave the script other numbers; by side the node that reads, and its number."""
+    """A read in `block` that gave the script differing numbers: by side the node that reads, and its number."""
 
     block: int
     reads: Mapping[Side, int]
@@ -196,56 +198,63 @@ def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side
     for number, block in enumerate(pair.blocks):
         reads = {side: block.of(side)[0] for side in SIDES} if block.is_pair else {}
         outputs = {side: pair.flows[side].nodes[node].call.outputs for side, node in reads.items()}
-        given = {side: [one for one in outputs.get(side, ()) if not isinstance(one, View)] for side in SIDES}
-        if given["a"] and given["b"] and given["a"] != given["b"]:
-            decisions.append(Decision(number, reads, {side: given[side][0] for side in SIDES}))
-    found: dict[object, Cause] = {}
+        figures = {side: [output for output in outputs.get(side, ()) if not isinstance(output, View)] for side in SIDES}
+        if figures["a"] and figures["b"] and figures["a"] != figures["b"]:
+            decisions.append(Decision(number, reads, {side: figures[side][0] for side in SIDES}))
+    joined: dict[object, Cause] = {}
     for place, cause in enumerate(causes):
         decision = _before(pair, cause, decisions) if cause.kind == "structure" else None
         key: object = place if decision is None else decision.block
-        if key in found:
-            found[key] = replace(found[key], sites=(*found[key].sites, *cause.sites))
+        if key in joined:
+            joined[key] = replace(joined[key], sites=(*joined[key].sites, *cause.sites))
         elif decision is not None:
             line = next(
                 (line for side in SIDES if (line := pair.flows[side].nodes[decision.reads[side]].call.line)), None
             )
-            where = f" at {Path(line).name}" if line else ""
-            said = [f"{_expression(pair, decision, side)} in {labels[side]}" for side in SIDES]
-            in_words = f"the script took another branch{where}: {', '.join(said)}"
-            found[key] = replace(cause, reasons=(in_words, *cause.reasons))
+            at_line = f" at {Path(line).name}" if line else ""
+            expressions = [f"{_expression(pair, decision, side)} in {labels[side]}" for side in SIDES]
+            in_words = f"the script took another branch{at_line}: {', '.join(expressions)}"
+            joined[key] = replace(cause, reasons=(in_words, *cause.reasons))
         else:
-            found[key] = cause
-    return list(found.values())
+            joined[key] = cause
+    return list(joined.values())
 
 
 def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Decision | None:
-    """The last decision before the cause. One about a truth or a count; about any other number, which a
-    script also reads to print it, only if the cause begins with the very next op."""
+    """Return the last decision before the cause.
+
+    A decision about a truth value or a count always qualifies. One about any other number, which a script also reads to
+    print it, qualifies only if the cause begins with the very next op.
+    """
     nodes = {side: [node for block in cause.blocks for node in pair.blocks[block].of(side)] for side in SIDES}
     chosen = None
-    for one in decisions:
-        before = all(one.reads[side] < node for side in SIDES for node in nodes[side])
-        just_before = any(one.reads[side] + 1 in nodes[side] for side in SIDES)
-        if one.block not in cause.blocks and before and (not isinstance(one.numbers["a"], float) or just_before):
-            chosen = one
+    for script_decision in decisions:
+        before = all(script_decision.reads[side] < node for side in SIDES for node in nodes[side])
+        just_before = any(script_decision.reads[side] + 1 in nodes[side] for side in SIDES)
+        if (
+            script_decision.block not in cause.blocks
+            and before
+            and (not isinstance(script_decision.numbers["a"], float) or just_before)
+        ):
+            chosen = script_decision
     return chosen
 
 
 def _expression(pair: TapePair, decision: Decision, side: Side) -> str:
-    """What was read and its number, as `gt(0.0551199913, 0.0551) is True`."""
+    """Return what was read and its number, as `gt(0.0551199913, 0.0551) is True`."""
     flow, number = pair.flows[side], _text(decision.numbers[side])
     read = flow.nodes[decision.reads[side]]
     maker = flow.makers.get(read.reads[0].value) if read.reads else None
     if maker is None:
         return f"{read.call.name} is {number}"
-    # The tensors that the maker reads, executed up to it as its own side has it
+    # The tensors that the maker reads, from its own side executed up to it
     node = flow.nodes[maker]
     with set_apart(pair.devices()):
         execution = MixtureExecution(pair, Mixture(side))
         for block in range(pair.home[side][maker]):
             execution.run(block)
         values = iter([_text(execution.memory.tensor(side, use)) for use in node.reads])
-    arguments = [next(values) if isinstance(one, View) else _text(one) for one in node.call.arguments]
+    arguments = [next(values) if isinstance(argument, View) else _text(argument) for argument in node.call.arguments]
     return f"{node.call.name}({', '.join(arguments)}) is {number}"
 
 

@@ -1,4 +1,4 @@
-"""Writes what a culprit's card shows of its block: both sides' code, and their errors over the real inputs."""
+"""Write the details of a culprit's block: both sides' code, and their errors over the real inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .script_calls import CallWriter, SideCode
 from .storage_flow import SIDES, Side
 
 MOST_CHARACTERS = 20_000
-"""Of a side's lines."""
+"""The most characters of a side's lines that are shown."""
 
 
 def write_detail(
@@ -23,19 +23,20 @@ def write_detail(
 ) -> None:
     """Write the file of a block whose script has these `codes`, of these `kinds`; with `errors` over its inputs.
 
-    A culprit is told without the file where anything goes wrong."""
+    Where anything goes wrong no file is written, and the culprit is reported without it.
+    """
     with suppress(Exception):  # whatever it is, the script is written and says what matters
-        known = {side: _behind(block, side, codes[side], kinds[side]) for side in SIDES}
+        shown_codes = {side: _behind(block, side, codes[side], kinds[side]) for side in SIDES}
         detail = CulpritDetail(
-            {side: _executed(block, side, known[side], kinds[side]) for side in SIDES},
-            errors_over_inputs(block, known) if errors else None,
+            {side: _executed(block, side, shown_codes[side], kinds[side]) for side in SIDES},
+            errors_over_inputs(block, shown_codes) if errors else None,
         )
         content = {"schema": DETAIL.schema, **plain(detail)}
         put(path, json_text(content, indent=None))
 
 
 def _behind(block: ShownBlock, side: Side, code: SideCode, kind: str) -> SideCode:
-    """The calls of a side; of one whose results are recorded, those that gave them."""
+    """Return the calls of a side; for one whose results are recorded, the calls that computed them."""
     if kind == "recorded" and block.slices[side].calls:
         with suppress(NotShown):
             return CallWriter(block.slices[side], Values()).code(block.results[side], "given")
@@ -45,7 +46,7 @@ def _behind(block: ShownBlock, side: Side, code: SideCode, kind: str) -> SideCod
 def _executed(block: ShownBlock, side: Side, code: SideCode, kind: str) -> ExecutedSide:
     if not block.slices[side].calls:
         return ExecutedSide(NOTHING)
-    how = {"calls": CALLS, "compiled": COMPILED, "recorded": RECORDED}[kind]
+    way = {"calls": CALLS, "compiled": COMPILED, "recorded": RECORDED}[kind]
     shown = sum(map(len, code.lines)) <= MOST_CHARACTERS
     lines, formula = (code.lines, formula_of(code.lines)) if shown else ((), ())
-    return ExecutedSide(how, tuple(code.parameters), tuple(lines), tuple(formula))
+    return ExecutedSide(way, tuple(code.parameters), tuple(lines), tuple(formula))

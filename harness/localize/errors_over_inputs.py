@@ -1,5 +1,5 @@
-"""How far both sides' results are from those in double, element by element over the real inputs: some of the elements,
-the largest errors of each side among them."""
+"""The distance of both sides' results from those in double, element by element over the real inputs: for some of the
+elements, the largest errors of each side among them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .script_calls import SideCode
 from .storage_flow import SIDES, Side
 
 FEWEST = 4
-"""Elements of a result that are worth a picture."""
+"""The fewest elements of a result that are worth a picture."""
 
 MOST_POINTS = 2000
 LARGEST = 250
-"""Elements with the largest errors of a side that are always among them."""
+"""Elements with the largest errors of a side that are always among the points."""
 
 MOST_ARGUMENTS = 4
 
 CANDIDATES = 2**15
-"""Elements of which the others are chosen."""
+"""Elements from which the other points are chosen."""
 
 PIECE = 2**20
 """Elements whose errors are computed at a time."""
 
 GROUPS = 32
-"""Groups of neighbouring values of an argument between which errors are held against those within."""
+"""Groups of neighbouring values of an argument; errors between groups are compared with those within."""
 
 DIGITS = {"value": 6, "error": 4}
 """Significant digits that are kept."""
@@ -43,38 +43,38 @@ DIGITS = {"value": 6, "error": 4}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedResult:
-    """A result of both sides, flat, and what it is in double: the `number`th of what is compared."""
+    """A result of both sides, flat, and its exact value in double; `number` is its index among the block's."""
 
     number: int
     exact: torch.Tensor
     results: Mapping[Side, torch.Tensor]
 
     def errors(self, side: Side, chosen: torch.Tensor | slice) -> torch.Tensor:
-        """Signed, in ULP of what the elements are in double."""
+        """Return signed errors, in ULP of the elements' values in double."""
         result, exact = self.results[side][chosen], self.exact[chosen]
         return (result.double() - exact).div_(spacing_of(exact, result.dtype))
 
 
 def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> ErrorsOverInputs | None:
-    """None where no result has digits, or its exact value is not known."""
+    """Return None where no result has digits, or its exact value is not known."""
     if block.reference is None:
         return None
-    # what was drawn is no less exact; an op that has no double form is
+    # random draws are no less exact; an op without a double form is
     drawn = any(call.draw is not None for call in block.slices[block.reference].calls)
     results = _compared(block) if block.live or drawn else []
-    found = [(one, {side: _scanned(one, side) for side in SIDES}) for one in results]
-    if not found:
+    scanned = [(compared, {side: _scanned(compared, side) for side in SIDES}) for compared in results]
+    if not scanned:
         return None
-    result, scans = max(found, key=lambda one: max(scan.largest for scan in one[1].values()))
+    result, scans = max(scanned, key=lambda entry: max(scan.largest for scan in entry[1].values()))
     arguments = _arguments(block, codes, result)
     chosen = torch.cat([scan.at for scan in scans.values()]).unique()
     elements = result.exact.numel()
     candidates = _spread(elements)
     worse = max(SIDES, key=lambda side: scans[side].largest)
     sizes = result.errors(worse, candidates).abs()
-    values = {name: one.at(candidates) for name, one in arguments.items()}
-    told = {name: _told_by(one, sizes) for name, one in values.items()}
-    ranked = sorted(told, key=lambda name: -told[name])[:MOST_ARGUMENTS]  # a stable sort
+    values = {name: argument.at(candidates) for name, argument in arguments.items()}
+    spread_shares = {name: _told_by(numbers, sizes) for name, numbers in values.items()}
+    ranked = sorted(spread_shares, key=lambda name: -spread_shares[name])[:MOST_ARGUMENTS]  # a stable sort
     arguments = {name: arguments[name] for name in ranked}
     axis = values[next(iter(arguments))] if arguments else result.exact[candidates]
     few = MOST_POINTS - len(chosen) if elements > MOST_POINTS else elements
@@ -85,28 +85,28 @@ def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> Err
         elements=elements,
         not_finite={side: scan.not_finite for side, scan in scans.items()},
         largest={side: scan.largest for side, scan in scans.items()},
-        inputs={name: _numbers(one.at(chosen), "value") for name, one in arguments.items()},
+        inputs={name: _numbers(argument.at(chosen), "value") for name, argument in arguments.items()},
         exact=_numbers(result.exact[chosen], "value"),
         errors={side: _numbers(result.errors(side, chosen), "error") for side in SIDES},
     )
 
 
 def _compared(block: ShownBlock) -> list[ComparedResult]:
-    """The results that have digits on both sides, and more of them in double."""
-    found = []
+    """Return the results that have digits on both sides, and more of them in double."""
+    compared = []
     for number, (exact, a, b) in enumerate(zip(block.exact, block.results["a"], block.results["b"], strict=True)):
         sides: dict[Side, torch.Tensor] = {"a": a, "b": b}
-        coarser = all(one.is_floating_point() and one.dtype != torch.float64 for one in sides.values())
+        coarser = all(result.is_floating_point() and result.dtype != torch.float64 for result in sides.values())
         alike = exact.shape == a.shape == b.shape and exact.numel() >= FEWEST
         if exact.dtype == torch.float64 and coarser and alike:
-            flat: dict[Side, torch.Tensor] = {side: one.cpu().reshape(-1) for side, one in sides.items()}
-            found.append(ComparedResult(number, exact.cpu().reshape(-1), flat))
-    return found
+            flat: dict[Side, torch.Tensor] = {side: result.cpu().reshape(-1) for side, result in sides.items()}
+            compared.append(ComparedResult(number, exact.cpu().reshape(-1), flat))
+    return compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScannedErrors:
-    """A side's largest error, where its largest ones are, and how many are not finite."""
+    """A side's largest error, the places of its largest ones, and the count of those that are not finite."""
 
     largest: float
     at: torch.Tensor
@@ -129,43 +129,47 @@ def _scanned(result: ComparedResult, side: Side) -> ScannedErrors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpArgument:
-    """What an op takes for each element that it makes, in this shape. `order` says of each element that is compared
-    where it was made; None where that is its own place."""
+    """The argument of an op for each element that it makes, in this shape. `order` gives for each compared element the
+    place where it was made; None where that is its own place."""
 
     values: torch.Tensor
     shape: tuple[int, ...]
     order: torch.Tensor | None
 
     def at(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Its numbers for these elements."""
+        """Return its numbers for these elements."""
         places = chosen if self.order is None else self.order[chosen]
         whole = self.values.expand(self.shape)
         return whole[torch.unravel_index(places, self.shape)] if self.shape else whole.reshape(1)[places]
 
 
 def _arguments(block: ShownBlock, codes: Mapping[Side, SideCode], result: ComparedResult) -> dict[str, OpArgument]:
-    """What the first side takes that is a single op which computes element by element, by the names in its code: as
-    far as it is a number for each element of the result."""
+    """Return the arguments of the first side that is a single elementwise op, by the names in its code: those that have
+    a number for each element of the result."""
     for side in SIDES:
         slice_, reads = block.slices[side], codes[side].reads
         if len(slice_.calls) != 1:
             continue
         [call] = slice_.calls
         seen = slice_.watched[result.number].view
-        made = next((one for one in call.outputs if isinstance(one, View) and one.slot == seen.slot), None)
+        made = next((output for output in call.outputs if isinstance(output, View) and output.slot == seen.slot), None)
         pointwise = torch.Tag.pointwise in getattr(registered_operation(call.op), "tags", ())
         if made is None or not reads or not pointwise or seen.extent > made.extent:
             continue
         order = _order(made, seen)
         storages = Storages(slice_, lambda recorded: recorded)
-        taken = {name: storages.tensor(view).cpu() for name, view in reads.items()}
-        belong = {name: one for name, one in taken.items() if one.is_floating_point() and _belongs(one, made.size)}
-        return {name: OpArgument(one, made.size, order) for name, one in belong.items()}
+        tensors = {name: storages.tensor(view).cpu() for name, view in reads.items()}
+        belong = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if tensor.is_floating_point() and _belongs(tensor, made.size)
+        }
+        return {name: OpArgument(tensor, made.size, order) for name, tensor in belong.items()}
     return {}
 
 
 def _order(made: View, seen: View) -> torch.Tensor | None:
-    """Where the elements of one view are in another one of the same memory; None where both are the same."""
+    """Return the places of one view's elements in another view of the same memory; None where both are the same."""
     if (made.offset, made.size, made.stride) == (seen.offset, seen.size, seen.stride):
         return None
     places = torch.zeros(made.extent, dtype=torch.int64)
@@ -174,14 +178,16 @@ def _order(made: View, seen: View) -> torch.Tensor | None:
 
 
 def _belongs(argument: torch.Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether each element of a result of this shape is made of one of the argument's, of which there are several."""
+    """Check that each element of a result of this shape is made of one of the argument's elements, of which there are
+    several."""
     own = argument.shape
-    fits = len(own) <= len(shape) and all(n in (1, of) for n, of in zip(own[::-1], shape[::-1], strict=False))
+    fits = len(own) <= len(shape) and all(n in (1, size) for n, size in zip(own[::-1], shape[::-1], strict=False))
     return fits and argument.numel() > 1
 
 
 def _spread(elements: int) -> torch.Tensor:
-    """At most CANDIDATES elements, evenly spread and in no step with rows or columns: multiples of the golden ratio."""
+    """Return at most CANDIDATES elements, evenly spread and out of step with rows and columns: multiples of the golden
+    ratio."""
     if elements <= CANDIDATES:
         return torch.arange(elements)
     parts = torch.arange(CANDIDATES, dtype=torch.float64).mul_((math.sqrt(5) - 1) / 2).frac_()
@@ -190,21 +196,22 @@ def _spread(elements: int) -> torch.Tensor:
 
 
 def _told_by(values: torch.Tensor, errors: torch.Tensor) -> float:
-    """How much of the spread of errors is between groups of neighbouring values, from 0 to 1: the correlation ratio
-    (Fisher 1925), of logarithms, which no single error outweighs."""
-    there = torch.isfinite(errors) & torch.isfinite(values)
-    logarithms, kept = errors[there].log1p(), values[there]
+    """Return the share of the spread of errors that is between groups of neighbouring values, from 0 to 1: the
+    correlation ratio (Fisher 1925), of logarithms, which no single error outweighs."""
+    usable = torch.isfinite(errors) & torch.isfinite(values)
+    logarithms, kept = errors[usable].log1p(), values[usable]
     if not len(kept):
         return 0.0
     groups = logarithms[kept.argsort(stable=True)].tensor_split(max(1, min(GROUPS, len(kept) // 4)))
     whole = float(logarithms.var(correction=0))
     mean = float(logarithms.mean())
-    between = sum(len(one) * (float(one.mean()) - mean) ** 2 for one in groups) / len(kept)
+    between = sum(len(group) * (float(group.mean()) - mean) ** 2 for group in groups) / len(kept)
     return between / whole if whole else 0.0
 
 
 def _along(axis: torch.Tensor, most: int) -> torch.Tensor:
-    """Places in `axis`, half of them at even ranks and half in even distances, so that what is rare is seen, too."""
+    """Return places in `axis`, half of them at even ranks and half at even distances, so that rare values are seen,
+    too."""
     order = axis.double().argsort(stable=True)
     order = order[torch.isfinite(axis[order])]
     if len(order) <= most:
@@ -217,4 +224,4 @@ def _along(axis: torch.Tensor, most: int) -> torch.Tensor:
 
 
 def _numbers(values: torch.Tensor, kind: str) -> list[float]:
-    return [float(f"{one:.{DIGITS[kind]}g}") for one in values.double().tolist()]
+    return [float(f"{value:.{DIGITS[kind]}g}") for value in values.double().tolist()]

@@ -1,5 +1,5 @@
-"""Executes both sides' version of the blocks in which two tapes may differ, on the same inputs: which of them give
-other bits on side b's values, and how large each side's error is."""
+"""Execute both sides' version of the blocks in which two tapes may differ, on the same inputs: find those that compute
+other bits on side b's values, and measure each side's error."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ def slice_of(
     outputs: Sequence[Use],
     instead: Instead,
 ) -> Tape:
-    """The nodes with what they read of earlier ones as inputs. Watched are `outputs`, named by their order.
+    """Return the nodes as a tape, with their reads of earlier values as inputs. Watched are `outputs`, named by their
+    order.
 
-    `instead` are, by slot, what a paired call reads of the other side. `memory` is that of before the nodes.
-    Raises Unbound where it has not what they read.
+    `instead` holds, by slot, the views of the other side that a paired call reads. `memory` is the memory before the
+    nodes. Raises Unbound where it lacks a value that they read.
     """
     made: set[FlowValue] = set()
     inputs: dict[int, torch.Tensor] = {}
@@ -63,15 +64,19 @@ def slice_of(
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What the test of a block gave. `differs` is None where the block alone cannot be tested: what it makes has no
-    counterpart, or it fails on the other side's values, as `why` says. `errors` are each side's, against double
-    precision. Its results are apart by `largest`, as a share of their size, and by `roundings` of their own precision.
-    `slices` hold each side's calls and inputs, where they were asked for. `relaid` are the arguments whose layout makes
-    the other bits, or with which its kernel does; `terms` counts the elements of one of them to one of a result.
-    `elsewhere` says of an op that gives places that other elements lie there, `once` of one that computes each element
-    by itself that its results are of 16 bits: it does so in float32, and rounds them once. What is told something else
-    means results that are `meant` times what rounding makes of them apart, in exact arithmetic on the same inputs. What
-    differs is a `single` number, or several."""
+    """The result of testing a block.
+
+    `differs` is None where the block alone cannot be tested, as `why` says: its results have no counterpart, or it
+    fails on the other side's values. `errors` are each side's, against double precision. The sides' results are apart
+    by `largest`, as a share of their size, and by `roundings` of their own precision. `slices` hold each side's calls
+    and inputs, where they were requested.
+
+    `relaid` are the arguments whose layout causes the other bits, alone or together with the kernel; `terms` counts the
+    elements of one of them per element of a result. `elsewhere` marks an op that returns places, and returns places of
+    other elements. `once` marks an elementwise op with results of 16 bits: it computes in float32 and rounds them once.
+    `meant` is for ops with different arguments: the distance of the results in exact arithmetic on the same inputs, in
+    multiples of their rounding. `single` is true where single numbers are all that differs.
+    """
 
     suspect: Suspect
     differs: bool | None
@@ -89,11 +94,11 @@ class Examined:
 
     @property
     def is_entangled(self) -> bool:
-        """Whether others read what it makes, and it cannot be had without them."""
+        """True if other blocks read its results, and it cannot be executed without them."""
         return self.differs is None and self.why != ALONE
 
 
-def examine(pair: TapePair, found: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
+def examine(pair: TapePair, suspects_by_block: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
     """Walk through side b and execute side a's version of every suspect block on b's values.
 
     Without `errors` no double precision is used.
@@ -101,13 +106,13 @@ def examine(pair: TapePair, found: Mapping[int, Suspect], *, errors: bool = True
     results: dict[int, Examined] = {}
     with set_apart(pair.devices()):
         execution = MixtureExecution(pair, Mixture("b"))
-        for number in range(max(found, default=-1) + 1):
-            if number not in found:
+        for number in range(max(suspects_by_block, default=-1) + 1):
+            if number not in suspects_by_block:
                 execution.run(number)
                 continue
             before = execution.memory.fork()
             execution.run_as("b", number, execution.memory)
-            results[number] = examined_block(execution, found[number], before, kept=False, errors=errors)
+            results[number] = examined_block(execution, suspects_by_block[number], before, kept=False, errors=errors)
             execution.memory.block_ended(number)
     return results
 
@@ -115,26 +120,26 @@ def examine(pair: TapePair, found: Mapping[int, Suspect], *, errors: bool = True
 def examined_block(
     execution: MixtureExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool
 ) -> Examined:
-    """The test of a block that was executed as side b has it; `before` is the memory that it began with."""
+    """Test a block that was executed as side b has it; `before` is the memory that it began with."""
     pair, number = execution.pair, suspect.block
     compared = compared_results(pair, number)
     if not compared:
         return Examined(suspect, None, ALONE)
-    ours = before.fork()
+    memory_a = before.fork()
     try:
-        execution.run_as("a", number, ours)
+        execution.run_as("a", number, memory_a)
         results = {
-            "a": [ours.tensor("a", mine).clone() for mine, _ in compared],
-            "b": [execution.memory.tensor("b", theirs).clone() for _, theirs in compared],
+            "a": [memory_a.tensor("a", use).clone() for use, _ in compared],
+            "b": [execution.memory.tensor("b", use).clone() for _, use in compared],
         }
-        # The sides may run on two devices; what they give is compared on the reference's.
+        # The sides may run on two devices; their results are compared on the reference's.
         results["b"] = [b.to(a.device) for a, b in zip(results["a"], results["b"], strict=True)]
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
         return Examined(suspect, None, in_words(error))
     if all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True)):
-        # What one side alone makes here is not compared: where that hides a cause, `localize_step` doubts every block.
+        # Results of one side alone are not compared: where that hides a cause, `localize_step` doubts every block.
         return Examined(suspect, False)
     slices: dict[Side, Tape] = {}
     block = pair.blocks[number]
@@ -145,28 +150,34 @@ def examined_block(
         with suppress(Unbound):
             slices[side] = slice_of(pair.flows[side], side, nodes, before.fork(), outputs, instead)
     suspect, relaid_arguments = _by_layout(execution, suspect, before)
-    taken = max((math.prod(one.lies["a"].size) for one in relaid_arguments), default=0)
-    terms = taken // max(1, min((one.numel() for one in results["b"] if one.is_floating_point()), default=1))
+    elements = max((math.prod(argument.lies["a"].size) for argument in relaid_arguments), default=0)
+    terms = elements // max(1, min((value.numel() for value in results["b"] if value.is_floating_point()), default=1))
     if suspect.kind == "structure" and CASTS.issuperset((*names_of(pair, number, "a"), *names_of(pair, number, "b"))):
-        # The cast that one side alone has is what rounds: against the digits that there are without it.
+        # The cast that one side alone has rounds: compare with the digits that the results have without it.
         widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
-        results = {one: [value.to(wide) for value, wide in zip(results[one], widest, strict=True)] for one in results}
+        results = {
+            executed_side: [value.to(wide) for value, wide in zip(results[executed_side], widest, strict=True)]
+            for executed_side in results
+        }
     exact = _exactly(slices) if errors else None
-    found = _errors(exact[1], results) if exact is not None else None
-    apart = [(relative(a, b), precision(a, b)) for a, b in zip(results["a"], results["b"], strict=True)]
-    largest, roundings = max(one for one, _ in apart), max(in_roundings(*one) for one in apart)
+    local_errors = _errors(exact[1], results) if exact is not None else None
+    distances = [(relative(a, b), precision(a, b)) for a, b in zip(results["a"], results["b"], strict=True)]
+    largest, roundings = (
+        max(distance for distance, _ in distances),
+        max(in_roundings(*distance) for distance in distances),
+    )
     elsewhere = False
     with suppress(Exception):  # an op may raise anything on values that are not its own
         elsewhere = "a" in slices and names_other_elements(slices["a"], results["a"], results["b"])
     kept_slices = slices if kept else None
-    one = pair.flows["a"].nodes[block.a[0]].execution.operation if block.is_pair else None
-    once = torch.Tag.pointwise in getattr(one, "tags", ()) and all(
+    operation = pair.flows["a"].nodes[block.a[0]].execution.operation if block.is_pair else None
+    once = torch.Tag.pointwise in getattr(operation, "tags", ()) and all(
         value.dtype in (torch.bfloat16, torch.float16) for value in (*results["a"], *results["b"])
     )
     meant = _apart_exactly(exact, slices, results) if suspect.kind == "arguments" else 0.0
     single = is_single(zip(results["a"], results["b"], strict=True))
     return Examined(
-        *(suspect, True, "", found, largest, roundings, kept_slices, relaid_arguments),
+        *(suspect, True, "", local_errors, largest, roundings, kept_slices, relaid_arguments),
         terms=terms,
         elsewhere=elsewhere,
         once=once,
@@ -178,29 +189,29 @@ def examined_block(
 def _by_layout(
     execution: MixtureExecution, suspect: Suspect, before: Memory
 ) -> tuple[Suspect, tuple[RelaidArgument, ...]]:
-    """What a block is that gives other bits where its arguments lie otherwise: a matter of the layout, if the layout
-    alone makes them, else of the kernel that it has there."""
+    """Classify a block that computes other bits where its arguments are laid out differently: as a matter of the
+    layout, if the layout alone causes them, else of the kernel that it has there."""
     swapped: SwappedLayout | None = None
     if execution.pair.blocks[suspect.block].is_pair and {LAYOUT, PART}.issuperset(suspect.reasons):
         with suppress(Exception):  # an op may raise anything on a layout that is not its own
             swapped = swapped_layout(execution, suspect.block, before)
     if swapped is None:
         return suspect, ()
-    said = looks_of(swapped.arguments)
+    looks = looks_of(swapped.arguments)
     match swapped.effect:
         case "layout":
-            return replace(suspect, kind="layout", reasons=said), swapped.arguments
+            return replace(suspect, kind="layout", reasons=looks), swapped.arguments
         case "kernel":
             return replace(suspect, kind="kernel", reasons=(LAYOUT,)), ()
         case _:
-            where = "the reference" if swapped.effect == "kernel in a" else "the other mode"
-            reasons = (f"the kernels differ in the layout of {where} only", *said)
+            layout_side = "the reference" if swapped.effect == "kernel in a" else "the other mode"
+            reasons = (f"the kernels differ in the layout of {layout_side} only", *looks)
             return replace(suspect, kind="kernel", reasons=reasons), swapped.arguments
 
 
 def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
-    """What the block leaves behind on both sides: by the links of what either side makes in it."""
-    found: dict[tuple[FlowValue, FlowValue], tuple[Use, Use]] = {}
+    """Return the results that the block leaves on both sides: by the links of what either side makes in it."""
+    results: dict[tuple[FlowValue, FlowValue], tuple[Use, Use]] = {}
     for side in SIDES:
         flow = pair.flows[side]
         for node in pair.blocks[number].of(side):
@@ -208,50 +219,54 @@ def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
                 link = pair.links.of[side].get(use.value)
                 if link is None or not pair.readers[side].get(use.value, set()) - {number}:
                     continue
-                mine, theirs = Use(link.mine, use.value), Use(link.theirs, link.value)
-                a, b = (mine, theirs) if side == "a" else (theirs, mine)
-                # both are there when the block has ended
+                own_use, linked_use = Use(link.mine, use.value), Use(link.theirs, link.value)
+                a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
+                # both exist when the block has ended
                 if pair.maker("a", a.value) <= number and pair.maker("b", b.value) <= number:
-                    found[a.value, b.value] = (a, b)
-    return list(found.values())
+                    results[a.value, b.value] = (a, b)
+    return list(results.values())
 
 
 def _exactly(slices: Mapping[Side, Tape]) -> tuple[Side, ExactResults] | None:
-    """What side a's calls give in double, or side b's where only those can be executed so."""
+    """Compute side a's calls in double, or side b's where only those can be executed so."""
     for side in SIDES:
         if side in slices and slices[side].calls:
             with suppress(Exception):  # an op may raise anything on doubles
-                return side, exact_block(slices[side], [slices[one] for one in SIDES if one in slices])
+                return side, exact_block(
+                    slices[side], [slices[executed_side] for executed_side in SIDES if executed_side in slices]
+                )
     return None
 
 
 def _apart_exactly(
     exact: tuple[Side, ExactResults] | None, slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]
 ) -> float:
-    """How far two versions of a block are apart in double, where rounding is no reason: the largest distance of a
-    result, over what rounding of its inputs, and in the precision that side a has it in, makes. Zero where that is not
-    known."""
-    found = [0.0]
+    """Return the distance of two versions of a block in double, where rounding is no reason.
+
+    It is the largest distance of a result, over the error that rounding causes: of its inputs, and of the result in
+    side a's precision. Zero where that is not known.
+    """
+    distances = [0.0]
     if exact is not None and exact[0] == "a" and exact[1].is_exact:
         with suppress(Exception):  # an op may raise anything on doubles
-            theirs, not_exact = exact_values(slices["b"])
+            values_b, not_exact = exact_values(slices["b"])
             for number, recorded in enumerate(results["a"] if not not_exact else ()):
                 name = f"output {number}"
-                a, b = exact[1].values[name], theirs[name]
+                a, b = exact[1].values[name], values_b[name]
                 if recorded.is_floating_point() and a.shape == b.shape and bool(a.any()):
-                    found.append(exact[1].distance(name, b, recorded.dtype))
-    return max(found)
+                    distances.append(exact[1].distance(name, b, recorded.dtype))
+    return max(distances)
 
 
 def _errors(exact: ExactResults, results: Mapping[str, list[torch.Tensor]]) -> dict[Side, LocalError] | None:
-    """Each side's error against what is exact."""
-    found = {one: exact.error(results[one]) for one in SIDES}
-    return {one: error for one, error in found.items() if error is not None} or None
+    """Return each side's error against the exact results."""
+    errors = {side: exact.error(results[side]) for side in SIDES}
+    return {side: error for side, error in errors.items() if error is not None} or None
 
 
 def precision(a: torch.Tensor, b: torch.Tensor) -> float:
-    """By how much of their size values like these are rounded: whole numbers not at all."""
-    return max(UNIT_ROUNDOFF.get(str(one.dtype).removeprefix("torch."), 0.0) for one in (a, b))
+    """Return the unit roundoff of values like these, as a share of their size: zero for whole numbers."""
+    return max(UNIT_ROUNDOFF.get(str(value.dtype).removeprefix("torch."), 0.0) for value in (a, b))
 
 
 def in_roundings(largest: float, unit: float) -> float:
@@ -259,12 +274,12 @@ def in_roundings(largest: float, unit: float) -> float:
 
 
 def is_single(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Whether all that differs of these results are single numbers: their errors do not average out."""
+    """Check that all differing results are single numbers: their errors do not average out."""
     return all(a.numel() == 1 or is_same(a, b.to(a.dtype)) for a, b in pairs)
 
 
 def relative(a: torch.Tensor, b: torch.Tensor) -> float:
-    """||b - a|| / ||a||; of whole numbers the share that differs."""
+    """Return ||b - a|| / ||a||; for whole numbers the share that differs."""
     if a.shape != b.shape:
         return 1.0
     if a.is_complex():

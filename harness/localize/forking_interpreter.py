@@ -1,11 +1,11 @@
 """`python -I forking_interpreter.py LIFELINE MODULE...`: imports modules, then executes scripts, each in a fork.
 
-Standard input is a socket that listens; `script_interpreter.py` is the other side. What happens for each script:
+Standard input is a socket that listens; `script_interpreter.py` is the other side. The exchange for each script:
 
     asks, with a connection  -->  forks a process that forks the script, and answers with the script's number
     waits                    <--  and then with its exit code
 
-LIFELINE is the number of a socket of the process that has started this one: with it all of this ends.
+LIFELINE is the number of a socket of the process that has started this one: when it closes, all of this ends.
 """
 
 import gc
@@ -23,40 +23,40 @@ def main() -> None:
     listening, lifeline = socket.socket(fileno=os.dup(0)), socket.socket(fileno=int(sys.argv[1]))
     asking: dict[int, socket.socket] = {}
     watched = select.poll()
-    for one in (listening, lifeline):
-        watched.register(one, select.POLLIN)
+    for endpoint in (listening, lifeline):
+        watched.register(endpoint, select.POLLIN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the forks
     ahead = sys.argv[2:]
     while True:
         ready = {number for number, _ in watched.poll(0 if ahead else None)}
         if lifeline.fileno() in ready:
             os.killpg(0, signal.SIGKILL)
-        # Who asks waits until all is imported: a fork would have to do it else.
+        # A client waits until all is imported: otherwise each fork would have to import it.
         if ahead:
             importlib.import_module(ahead.pop(0))
             gc.collect()
-            gc.freeze()  # no collection of a fork touches, and so copies, what is shared; the one at its end would
+            gc.freeze()  # a collection in a fork would touch, and so copy, the shared pages
             continue
         if listening.fileno() in ready:
             connection, _ = listening.accept()
             asking[connection.fileno()] = connection
             watched.register(connection, select.POLLIN)
         for number in asking.keys() & ready:
-            message, given, _, _ = socket.recv_fds(asking[number], 65536, 1)
+            message, descriptors, _, _ = socket.recv_fds(asking[number], 65536, 1)
             if not message:
                 watched.unregister(number)
                 asking.pop(number).close()
             elif not os.fork():
-                for one in (listening, lifeline, *asking.values()):
-                    one.close()
-                execute(json.loads(message), socket.socket(fileno=given[0]))
+                for endpoint in (listening, lifeline, *asking.values()):
+                    endpoint.close()
+                execute(json.loads(message), socket.socket(fileno=descriptors[0]))
                 return
             else:
-                os.close(given[0])
+                os.close(descriptors[0])
 
 
 def execute(asked: dict[str, str], answers: socket.socket) -> None:
-    """Comes back in the fork that has executed the script."""
+    """Execute a script in a fork; only that fork returns from here."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     process = os.fork()
     if process:

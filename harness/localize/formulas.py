@@ -1,5 +1,5 @@
-"""What a side executes as people write it: the lines of its function in a script with signs in place of arithmetic ops,
-and what is used once put where it is used.
+"""Write a side's code as people write it: the lines of its function in a script with signs in place of arithmetic ops,
+and each value that is used once put where it is used.
 
     t1 = torch.ops.aten.mul.Tensor(output, output)
     t2 = torch.ops.aten.sub.Tensor(1, t1)                   grad_output * (1 - output * output)
@@ -21,35 +21,35 @@ SIGNS: Mapping[str, ast.operator] = {
     "pow": ast.Pow(),
 }
 LONGEST = 90
-"""Characters of a line into which more is put."""
+"""The most characters of a line into which a value is put."""
 
 MOST_LINES = 12
 
 
 class _NoFormula(Exception):
-    """The lines do what a formula does not say: they write to what they are given, or set generators."""
+    """Raised where lines do what a formula cannot say: write to their arguments, or set generators."""
 
 
 def formula_of(lines: Sequence[str]) -> list[str]:
-    """The lines of the formula, the last of which is the result; none where it would say less than the calls."""
+    """Return the lines of the formula, the last of which is the result; none where it says less than the calls."""
     *statements, last = ast.parse("\n".join(lines)).body
     try:
         if not (isinstance(last, ast.Return) and isinstance(last.value, ast.List) and statements):
             return []
-        uses = Counter(one.id for one in ast.walk(ast.Module(statements, [])) if isinstance(one, ast.Name))
-        uses.update(one.id for one in ast.walk(last) if isinstance(one, ast.Name))
+        uses = Counter(node.id for node in ast.walk(ast.Module(statements, [])) if isinstance(node, ast.Name))
+        uses.update(node.id for node in ast.walk(last) if isinstance(node, ast.Name))
         writer = _Formulas(uses)
         for statement in statements:
             writer.take(statement)
-        results = [ast.unparse(writer.visit(one)) for one in last.value.elts]
+        results = [ast.unparse(writer.visit(element)) for element in last.value.elts]
     except _NoFormula:
         return []
-    found = [*writer.lines, ", ".join(results)]
-    return found if len(found) <= MOST_LINES else []
+    formula = [*writer.lines, ", ".join(results)]
+    return formula if len(formula) <= MOST_LINES else []
 
 
 class _Formulas(ast.NodeTransformer):
-    """Writes expressions as formulas. `uses` counts each name, its assignment among them."""
+    """Write expressions as formulas. `uses` counts the occurrences of each name, including its assignment."""
 
     def __init__(self, uses: Mapping[str, int]) -> None:
         self.lines: list[str] = []
@@ -75,8 +75,8 @@ class _Formulas(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         match node:
             case ast.Call(ast.Attribute(ast.Attribute(ast.Attribute(), op)), arguments, keywords):
-                given: list[ast.expr] = [self.visit(one) for one in arguments]
-                named = [ast.keyword(one.arg, self.visit(one.value)) for one in keywords]
+                operands: list[ast.expr] = [self.visit(argument) for argument in arguments]
+                named = [ast.keyword(keyword.arg, self.visit(keyword.value)) for keyword in keywords]
             case ast.Call(ast.Name("held"), [dtype]):
                 return dtype
             case ast.Call(ast.Attribute(value, "clone"), [], []) if isinstance(value, ast.Name):
@@ -86,12 +86,12 @@ class _Formulas(ast.NodeTransformer):
                 return node
         if op.endswith("_") or op.startswith("_foreach"):
             raise _NoFormula
-        if op in SIGNS and len(given) == 2 and not named:
-            return ast.BinOp(given[0], SIGNS[op], given[1])
-        if op == "rsub" and len(given) == 2 and not named:
-            return ast.BinOp(given[1], ast.Sub(), given[0])
+        if op in SIGNS and len(operands) == 2 and not named:
+            return ast.BinOp(operands[0], SIGNS[op], operands[1])
+        if op == "rsub" and len(operands) == 2 and not named:
+            return ast.BinOp(operands[1], ast.Sub(), operands[0])
         if op == "neg":
-            return ast.UnaryOp(ast.USub(), given[0])
+            return ast.UnaryOp(ast.USub(), operands[0])
         if op == "reciprocal":
-            return ast.BinOp(ast.Constant(1), ast.Div(), given[0])
-        return ast.Call(ast.Name(op), given, named)
+            return ast.BinOp(ast.Constant(1), ast.Div(), operands[0])
+        return ast.Call(ast.Name(op), operands, named)

@@ -1,4 +1,4 @@
-"""The asking side of a run that serves: its steps' digests, and calls executed by its kernels."""
+"""The client of a serving run: it requests digests of the run's steps, and has calls executed by its kernels."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ..tape.wire import Message, WireError, described, receive, send, tensors_of
 from .storage_flow import FlowNode
 
 ANSWER_SECONDS = 600.0
-"""How long an answer may take."""
+"""The longest wait for an answer."""
 
 CONNECT_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a run says of itself: torch's version, its threads, its mode, the process, and the steps with a tape."""
+    """The facts that a run reports: torch's version, its threads, its mode, the process, and the steps with a tape."""
 
     torch: str
     threads: int
@@ -38,13 +38,13 @@ class Facts:
 
 
 class Worker:
-    """A connection to a run that serves. Every request raises WorkerError where the answer is an error, and
-    WorkerGone where there is none; after that the connection is closed."""
+    """A connection to a run that serves. Every request raises WorkerError where the answer is an error, and WorkerGone
+    where none comes; after that the connection is closed."""
 
     def __init__(self, connection: socket.socket, name: str) -> None:
         self.name = name
         self.apart = False
-        """Whether steps are asked about with their calls on lists taken apart (see `tape.list_calls`)."""
+        """True if requests are about steps with their calls on lists taken apart (see `tape.list_calls`)."""
         self._connection = connection
 
     @classmethod
@@ -82,19 +82,19 @@ class Worker:
             return Facts(str(fields["torch"]), int(fields["threads"]), str(fields["mode"]), int(fields["pid"]), steps)
 
     def digests(self, step: int) -> list[list[str | None]]:
-        """For each call the digests of what its real execution gave: fresh outputs, then written arguments."""
+        """Return for each call the digests of its real execution: of fresh outputs, then of written arguments."""
         fields = self._ask({"request": "digests", "step": step}).fields
         with self._understanding():
-            return [[None if one is None else str(one) for one in call] for call in fields["digests"]]
+            return [[None if digest is None else str(digest) for digest in call] for call in fields["digests"]]
 
     def notes(self, step: int) -> list[str]:
-        """What of the step could not be observed, and why."""
+        """Return what of the step could not be observed, and why."""
         fields = self._ask({"request": "notes", "step": step}).fields
         with self._understanding():
-            return [str(one) for one in fields["notes"]]
+            return [str(note) for note in fields["notes"]]
 
     def prepare(self, step: int, positions: Sequence[int]) -> None:
-        """Say which calls will be executed: where that takes compiling they are compiled together."""
+        """Announce the calls that will be executed: where that takes compiling they are compiled together."""
         self._ask({"request": "prepare", "step": step, "positions": list(positions)})
 
     def execute(
@@ -104,11 +104,11 @@ class Worker:
         memory: Mapping[int, tuple[int, torch.Tensor]],
         settings: Mapping[str, Any] | None = None,
     ) -> tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]:
-        """Have a call executed on these spans: by slot, where one begins in its storage, and its bytes. With `settings`
-        torch is set otherwise in these than in the step.
+        """Have a call executed on these spans: by slot, the place where one begins in its storage, and its bytes.
+        `settings` are torch's settings that differ from those in the step.
 
-        Gives the outputs, None for those that are not fresh, and by slot the spans of what was written; such
-        a span is longer than it was when the op has made its storage larger. All are on the CPU.
+        Return the outputs, None for those that are not fresh, and by slot the spans of what was written. Such a span is
+        longer than before if the op has made its storage larger. All are on the CPU.
         """
         answer = self._ask(
             {
@@ -133,39 +133,40 @@ class Worker:
         tensors: Sequence[torch.Tensor],
         settings: Mapping[str, Any] | None = None,
     ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
-        """Have a call executed on tensors that lie otherwise than the recorded ones. Gives the outputs, None for those
-        that are not fresh, and what the call has written."""
+        """Have a call executed on tensors with other layouts than the recorded ones. Return the outputs, None for those
+        that are not fresh, and the tensors that the call has written."""
         values, segments = described(tensors)
         fields = {"request": "relaid", "step": step, "position": position, "tensors": values, **_stated(settings)}
         answer = self._ask(fields, segments)
         with self._understanding():
             fresh, written = (tensors_of(answer.fields[name], answer.segments) for name in ("outputs", "written"))
-            return fresh, [one for one in written if one is not None]
+            return fresh, [tensor for tensor in written if tensor is not None]
 
     def called(self, step: int, position: int) -> list[LaidOut] | None:
-        """How the tensors of a call lay when the mode's code called the op itself, None where that is not known."""
+        """Return the layouts of a call's tensors when the mode's code called the op itself, None where that is not
+        known."""
         answer = self._ask({"request": "called", "step": step, "position": position})
         with self._understanding():
             layouts = answer.fields["layouts"]
-            return None if layouts is None else [LaidOut.from_json(one) for one in layouts]
+            return None if layouts is None else [LaidOut.from_json(layout) for layout in layouts]
 
     def value(self, step: int, position: int) -> list[torch.Tensor] | None:
-        """What a call gave in its real execution, None where it was not kept."""
+        """Return the results of a call's real execution, None where they were not kept."""
         answer = self._ask({"request": "value", "step": step, "position": position})
         with self._understanding():
             values = answer.fields["tensors"]
             if values is None:
                 return None
-            return [one for one in tensors_of(values, answer.segments) if one is not None]
+            return [tensor for tensor in tensors_of(values, answer.segments) if tensor is not None]
 
     def quit(self) -> None:
-        """Let the process exit, and close the connection. One that is gone already is let be."""
+        """Let the process exit, and close the connection. A process that is gone already is no error."""
         with suppress(WorkerGone):
             self._ask({"request": "quit"})
         self.close()
 
     def close(self) -> None:
-        """Close the connection, also for a thread that waits for an answer. The process waits for another one."""
+        """Close the connection, also for a thread that waits for an answer. The process waits for another client."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
@@ -191,7 +192,7 @@ class Worker:
 
     @contextmanager
     def _understanding(self) -> Iterator[None]:
-        """An answer that is none is an error, too."""
+        """Raise WorkerError for an answer that cannot be understood."""
         try:
             yield
         except (KeyError, TypeError, ValueError) as error:
@@ -206,7 +207,7 @@ def _stated(settings: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 class HeldWorker(Protocol):
-    """The asking side of a held run."""
+    """The client of a worker."""
 
     def execute(
         self,
@@ -232,7 +233,7 @@ class HeldWorker(Protocol):
 
 
 class WorkerCalls:
-    """Executes calls of one step in a worker; `count` counts them."""
+    """Execute calls of one step in a worker; `count` counts them."""
 
     def __init__(self, worker: HeldWorker, step: int) -> None:
         self.count = 0
@@ -246,8 +247,8 @@ class WorkerCalls:
         keywords: Mapping[str, Any],
         settings: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """The flat outputs, plain values as they were recorded; what the call writes is written in place. With
-        `settings` torch is set otherwise in these than in the step."""
+        """Return the flat outputs, with plain values as they were recorded; what the call writes is written in place.
+        `settings` are torch's settings that differ from those in the step."""
         self.count += 1
         call = node.call
         views, tensors = list(views_in(call)), tensors_among(arguments, keywords)
@@ -291,11 +292,12 @@ class WorkerCalls:
         ]
 
     def called(self, node: FlowNode) -> list[LaidOut] | None:
-        """How what a call takes lay when the mode's code called the op itself, None where that is not known."""
+        """Return the layouts of a call's tensors when the mode's code called the op itself, None where that is not
+        known."""
         return self._worker.called(self._step, node.execution.position)
 
     def prepare(self, nodes: Sequence[FlowNode]) -> None:
-        """Say which calls will be executed."""
+        """Announce the calls that will be executed."""
         self._worker.prepare(self._step, [node.execution.position for node in nodes])
 
     def value(self, node: FlowNode) -> list[torch.Tensor] | None:
@@ -303,18 +305,18 @@ class WorkerCalls:
 
 
 def tensors_among(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The tensors that a call takes, in the order of its views."""
-    given = [leaf for value in (*arguments, *keywords.values()) for leaf in leaves(value)]
-    return [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+    """Return the tensors that a call takes, in the order of its views."""
+    flat = [leaf for value in (*arguments, *keywords.values()) for leaf in leaves(value)]
+    return [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]
 
 
 def lies_as_recorded(node: FlowNode, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
-    """Whether these tensors lie as those that the call took."""
+    """Check that these tensors have the layouts of those that the call took."""
     pairs = zip(tensors_among(arguments, keywords), views_in(node.call), strict=True)
     return all(LaidOut.of(tensor) == LaidOut.of(view) for tensor, view in pairs)
 
 
 def _bytes_of(tensor: torch.Tensor, start: int, count: int) -> torch.Tensor:
-    """Bytes of the storage that a tensor lies in."""
+    """Return bytes of the storage that a tensor lies in."""
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return whole.set_(tensor.untyped_storage(), start, (count,), (1,))

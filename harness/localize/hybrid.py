@@ -9,7 +9,7 @@ With `recorded_step` of the tape's example, and another factor on side b. Block 
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3.5000, 3.5000])}
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3., 3.])}
 
-The last one has side b's loss and side a's gradient: a backward of its own belongs to that forward, see swap_sites.
+The last one has side b's loss and side a's gradient: that forward has a backward of its own, see swap_sites.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from .value_links import Links, common_reads, linked
 Values = dict[str, torch.Tensor]
 
 END = -2
-"""Stands for what follows the last block, and for the batch as a whole."""
+"""Represents the end of the step, after the last block, and the batch as a whole."""
 
 
 class Kernels(Protocol):
-    """How one side executes its calls."""
+    """The kernels by which one side executes its calls."""
 
     def execute(
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        """Execute the node with that number on these arguments, those that it writes included; gives its flat
+        """Execute the node with that number on these arguments, including those that it writes; return its flat
         outputs."""
 
 
@@ -55,7 +55,7 @@ class PlainKernels:
 
 @dataclass(slots=True, eq=False)
 class TapePair:
-    """Two tapes of one step, aligned. `kernels` are those that each side is executed by.
+    """Two tapes of one step, aligned. `kernels` are those by which each side is executed.
 
     `own_reads` are the blocks in which each side reads tensors of its own: those that are wired differently.
     """
@@ -74,7 +74,7 @@ class TapePair:
             side: {node: number for number, block in enumerate(self.blocks) for node in block.of(side)}
             for side in SIDES
         }
-        # END reads what the step is compared by, and what the first model is called with
+        # END reads the values that the step is compared by, and the arguments of the first model
         self.readers = {side: {} for side in SIDES}
         for side in SIDES:
             flow = self.flows[side]
@@ -86,16 +86,16 @@ class TapePair:
 
     def devices(self) -> list[str]:
         draws = (node.call.draw for flow in self.flows.values() for node in flow.nodes)
-        return sorted({one.device for draw in draws if draw is not None for one in draw.states})
+        return sorted({state.device for draw in draws if draw is not None for state in draw.states})
 
     def is_one_op(self, number: int) -> bool:
-        """Whether a block is one op on both sides, which one of them may execute once more."""
+        """Check that a block is one op on both sides, which one of them may execute once more."""
         block = self.blocks[number]
         names = {self.flows[side].nodes[node].call.name for side in SIDES for node in block.of(side)}
         return block.paired and len(names) == 1
 
     def maker(self, side: Side, value: FlowValue) -> int:
-        """The block that makes a value, -1 for what comes from before the step."""
+        """Return the block that makes a value, -1 for a value from before the step."""
         node = self.flows[side].makers.get(value)
         return -1 if node is None else self.home[side][node]
 
@@ -110,7 +110,7 @@ def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True) -> TapePai
 
 
 Instead = Mapping[int, Sequence[Stand]]
-"""By slot, views of the other side that are read in place of a call's own."""
+"""By slot, the views of the other side that are read in place of a call's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class MixtureExecution:
         self.memory = Memory(pair.flows, pair.links, pair.lifetimes, sources)
 
     def run(self, number: int) -> None:
-        """Execute a block and let go what nothing reads after it."""
+        """Execute a block and release the values that nothing reads after it."""
         self.run_as(self.mixture.side(number), number, self.memory)
         self.memory.block_ended(number)
 
@@ -153,69 +153,73 @@ class MixtureExecution:
         """Execute a block as one side has it, in this memory."""
         pair, block = self.pair, self.pair.blocks[number]
         for node in block.of(side):
-            stands_for = self.instead(side, node, number) if pair.is_one_op(number) else {}
-            run_node(pair.flows[side], node, side, self.kernels[side], memory, stands_for)
+            instead = self.instead(side, node, number) if pair.is_one_op(number) else {}
+            run_node(pair.flows[side], node, side, self.kernels[side], memory, instead)
 
     def values(self) -> Values:
-        """What the step is compared by, by the names of both sides. A value that one side lacks is not there where
-        that side made it."""
+        """Return the values by which the step is compared, by the names of both sides. A value that one side lacks is
+        missing where that side made it."""
         base = self.mixture.base
-        mine, theirs = self.pair.flows[base].watched, self.pair.flows[other(base)].watched
-        found: Values = {}
-        for name, use in mine.items():
-            far = theirs.get(name)
+        watched, far_watched = self.pair.flows[base].watched, self.pair.flows[other(base)].watched
+        values: Values = {}
+        for name, use in watched.items():
+            far = far_watched.get(name)
             if far is None:
                 with suppress(Unbound):
-                    found[name] = self.memory.tensor(base, use).clone()
+                    values[name] = self.memory.tensor(base, use).clone()
                 continue
             if self._comes_later(base, use, far):
                 with suppress(Unbound):
-                    found[name] = self.memory.tensor(other(base), far).clone()
+                    values[name] = self.memory.tensor(other(base), far).clone()
                     continue
-            found[name] = self.memory.tensor(base, use).clone()
-        for name in theirs.keys() - mine.keys():
+            values[name] = self.memory.tensor(base, use).clone()
+        for name in far_watched.keys() - watched.keys():
             with suppress(Unbound):
-                found[name] = self.memory.tensor(other(base), theirs[name]).clone()
-        return found
+                values[name] = self.memory.tensor(other(base), far_watched[name]).clone()
+        return values
 
     def given(self, name: str) -> torch.Tensor:
-        """What the first model is called with, which both sides know by this name. Raises Unbound."""
+        """Return the argument of the first model that both sides know by this name. Raises Unbound."""
         base = self.mixture.base
-        mine, far = (self.pair.flows[side].given[name] for side in (base, other(base)))
-        if self._comes_later(base, mine, far):
+        own, far = (self.pair.flows[side].given[name] for side in (base, other(base)))
+        if self._comes_later(base, own, far):
             with suppress(Unbound):
                 return self.memory.tensor(other(base), far).clone()
-        return self.memory.tensor(base, mine).clone()
+        return self.memory.tensor(base, own).clone()
 
     def instead(self, side: Side, node: int, number: int) -> dict[int, list[Stand]]:
-        """By slot, what a paired call reads of the other side in place of its own, where that was made later: each of
-        its views of that slot, as the parts of one product that a fused attention takes."""
+        """Return, by slot, the views of the other side that a paired call reads in place of its own, where those were
+        made later. A slot may have several views, as the parts of one product that a fused attention reads."""
         if number in self.pair.own_reads:
             return {}
-        block, found = self.pair.blocks[number], dict[int, list[Stand]]()
-        mine, theirs = self.pair.flows[side].nodes[node], self.pair.flows[other(side)].nodes[block.of(other(side))[0]]
-        for ours, far in common_reads(mine, theirs):
-            # What shows other parts of one content does not stand for each other; of other contents it is not known.
-            link = self.pair.links.of[side].get(ours.value)
+        block, replacements = self.pair.blocks[number], dict[int, list[Stand]]()
+        own_node, far_node = (
+            self.pair.flows[side].nodes[node],
+            self.pair.flows[other(side)].nodes[block.of(other(side))[0]],
+        )
+        for own, far in common_reads(own_node, far_node):
+            # Views of other parts of one content do not correspond; for other contents it is not known.
+            link = self.pair.links.of[side].get(own.value)
             unknown = link is None or link.value != far.value or not is_one(link)
-            alike = ours.view.size == far.view.size and (unknown or layout_of(ours.view) == layout_of(far.view))
-            # What was left out, as a cast that one side alone has, is not there to be read.
+            alike = own.view.size == far.view.size and (unknown or layout_of(own.view) == layout_of(far.view))
+            # A value that was left out, as a cast that one side alone has, cannot be read.
             maker = self.pair.maker(other(side), far.value)
             left_out = maker >= 0 and self.mixture.side(maker) == side and link is not None and link.value != far.value
-            if alike and not left_out and self._comes_later(side, ours, far):
-                found.setdefault(ours.value.slot, []).append((ours, far))
-        return found
+            if alike and not left_out and self._comes_later(side, own, far):
+                replacements.setdefault(own.value.slot, []).append((own, far))
+        return replacements
 
-    def _comes_later(self, side: Side, mine: Use, theirs: Use) -> bool:
-        """Whether of two values for one place the other side's was made, and after this one, or this one was not."""
-        ours, yours = self.pair.maker(side, mine.value), self.pair.maker(other(side), theirs.value)
-        if ours >= 0 and self.mixture.side(ours) != side:
+    def _comes_later(self, side: Side, own: Use, far: Use) -> bool:
+        """Check, for two values of one place, that the other side's was made after this one, or that this one was not
+        made."""
+        own_maker, far_maker = self.pair.maker(side, own.value), self.pair.maker(other(side), far.value)
+        if own_maker >= 0 and self.mixture.side(own_maker) != side:
             return True
-        return yours >= 0 and self.mixture.side(yours) != side and yours > ours
+        return far_maker >= 0 and self.mixture.side(far_maker) != side and far_maker > own_maker
 
 
 def execute(pair: TapePair, mixture: Mixture) -> Values:
-    """The watched values of a hybrid.
+    """Return the watched values of a hybrid.
 
     Raises NotReplayable (Unbound where blocks cannot be mixed so), and whatever an op raises on values that
     are not the recorded ones.
@@ -225,7 +229,7 @@ def execute(pair: TapePair, mixture: Mixture) -> Values:
 
 
 def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Instead) -> None:
-    """Execute one node. What it writes is a copy, for the other side may still read what was there."""
+    """Execute one node. It writes to a copy, for the other side may still read the former content."""
     node = flow.nodes[number]
     storages = storages_read(node, side, memory, instead)
     for use in node.writes:
@@ -242,7 +246,7 @@ def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memor
 
 
 def storages_read(node: FlowNode, side: Side, memory: Memory, instead: Instead) -> dict[int, torch.UntypedStorage]:
-    """The storages that a node reads, by slot."""
+    """Return the storages that a node reads, by slot."""
     storages: dict[int, torch.UntypedStorage] = {}
     for use in node.reads:
         slot = use.value.slot
@@ -254,10 +258,10 @@ def storages_read(node: FlowNode, side: Side, memory: Memory, instead: Instead) 
 def storage_read(
     memory: Memory, side: Side, use: Use, far: Sequence[Stand] | None, node: FlowNode
 ) -> torch.UntypedStorage:
-    """The storage that a node reads: the other side's in place of its own where that is to be had."""
+    """Return the storage that a node reads: the other side's in place of its own where that is available."""
     if far:
-        views = {layout_of(one.view) for one in node.reads if one.value.slot == use.value.slot}
-        is_written = any(one.value.slot == use.value.slot for one in node.writes)
+        views = {layout_of(read.view) for read in node.reads if read.value.slot == use.value.slot}
+        is_written = any(write.value.slot == use.value.slot for write in node.writes)
         with suppress(Unbound):
             return memory.across(side, far, alone=len(views) == 1 and not is_written)
     return memory.storage(side, use.value)

@@ -1,6 +1,6 @@
-"""Testing causes: what makes the drift come, and what makes it go.
+"""Tests of causes: what makes the drift come, and what makes it go.
 
-A test is one hybrid of the two tapes, held against the reference in units of its rounding noise. `swap in` executes
+A test is one hybrid of the two tapes, compared with the reference in units of its rounding noise. `swap in` executes
 side a with one cause from side b; `swap out` executes side b with that cause from side a.
 """
 
@@ -24,9 +24,9 @@ LARGE = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """z of every value (see `harness.drift.step_score`). `score` is the largest of the floating ones, `tensor`
-    where it is; `discrete` counts integers that differ. `amount` is the root mean square of the scores,
-    infinite ones counted as LARGE."""
+    """z of every value (see `harness.drift.step_score`). `score` is the largest of the floating ones, at `tensor`;
+    `discrete` counts integers that differ. `amount` is the root mean square of the scores, infinite ones counted as
+    LARGE."""
 
     scores: Mapping[str, float]
     discrete: int
@@ -54,12 +54,12 @@ class Drift:
         return not self.discrete and not any(self.scores.values())
 
     def moved(self, threshold: float) -> int:
-        """How many floating values are farther away than the threshold."""
+        """Count the floating values that are farther away than the threshold."""
         return sum(score > threshold for score in self.scores.values())
 
 
 class Scorer:
-    """Scores values against the reference's."""
+    """Score values against the reference's."""
 
     def __init__(self, reference: Values, noise: Noise) -> None:
         self._reference = reference
@@ -76,26 +76,28 @@ class Scorer:
             elif a.is_floating_point() or a.is_complex():
                 scores[name] = self._floating(name, a, b)
             else:
-                known = self._noise.of(name)
-                discrete += not (known is not None and known.flips) and (
+                noise = self._noise.of(name)
+                discrete += not (noise is not None and noise.flips) and (
                     a.shape != b.shape or not torch.equal(a.to(b.device), b)
                 )
         return Drift(scores, discrete)
 
     def _floating(self, name: str, a: torch.Tensor, b: torch.Tensor) -> float:
-        """z as `drift.step_score` has it, of tensors, in double."""
+        """Return z as `drift.step_score` defines it, of tensors, in double."""
         if a.shape != b.shape or b.is_floating_point() != a.is_floating_point():
             return math.inf
         a = a.to(b.device)  # what was recorded is on the CPU
         if a.dtype == b.dtype and torch.equal(a, b):
             return 0.0
         # a complex number counts as two
-        left, right = ((torch.view_as_real(one) if one.is_complex() else one).double().reshape(-1) for one in (a, b))
+        left, right = (
+            (torch.view_as_real(value) if value.is_complex() else value).double().reshape(-1) for value in (a, b)
+        )
         distance = float((right - left).norm())
         if not math.isfinite(distance):
             finite = torch.isfinite(left)
             places = torch.equal(finite, torch.isfinite(right))
-            # NaN equals nothing, so of what is not finite the infinities are compared
+            # NaN equals nothing, so among values that are not finite the infinities are compared
             if not places or not torch.equal(left[~finite].nan_to_num(), right[~finite].nan_to_num()):
                 return math.inf
             left, right = left[finite], right[finite]
@@ -104,10 +106,10 @@ class Scorer:
             return 0.0
         if name not in self._norms:
             self._norms[name] = float(left.norm())  # of what is finite
-        size, known = self._norms[name], self._noise.of(name)
-        # Of a value that was not measured the noise is known as a share of its size
-        rms = 0.0 if known is None else known.size if name in self._noise.tensors else known.rms * size
-        units = (UNIT_ROUNDOFF.get(str(one.dtype).removeprefix("torch."), 2.0**-24) for one in (a, b))
+        size, noise = self._norms[name], self._noise.of(name)
+        # The noise of a value that was not measured is known as a share of its size
+        rms = 0.0 if noise is None else noise.size if name in self._noise.tensors else noise.rms * size
+        units = (UNIT_ROUNDOFF.get(str(tensor.dtype).removeprefix("torch."), 2.0**-24) for tensor in (a, b))
         z = distance / (rms + max(units) * size + TINY)
         if z > 1 and name.startswith("state ") and not a.is_complex() and bool((left >= 0).all() & (right >= 0).all()):
             z = self._noise.of_gradient(name, z)
@@ -115,12 +117,12 @@ class Scorer:
 
 
 class Infeasible(Exception):
-    """A hybrid that cannot be executed, in words."""
+    """A hybrid that cannot be executed, with the reason in words."""
 
 
 @dataclass(slots=True)
 class HybridTests:
-    """Executes hybrids and counts them; the same hybrid is executed once."""
+    """Execute hybrids and count them; a hybrid is executed only once."""
 
     pair: TapePair
     scorer: Scorer
@@ -128,15 +130,15 @@ class HybridTests:
     _known: dict[Mixture, Drift | Infeasible] = field(default_factory=dict)
 
     def swapped_in(self, causes: Sequence[Cause]) -> Drift:
-        """Side a with these causes from side b. Raises Infeasible."""
+        """Execute side a with these causes from side b. Raises Infeasible."""
         return self._drift("a", causes)
 
     def swapped_out(self, causes: Sequence[Cause]) -> Drift:
-        """Side b with these causes from side a. Raises Infeasible."""
+        """Execute side b with these causes from side a. Raises Infeasible."""
         return self._drift("b", causes)
 
     def measured(self, mixture: Mixture, values: Values) -> None:
-        """Take these for what the mixture gives."""
+        """Record these values as the result of the mixture."""
         self.count += mixture not in self._known
         self._known[mixture] = self.scorer.drift(values)
 
@@ -151,7 +153,7 @@ class HybridTests:
                 raise
             except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
                 self._known[mixture] = Infeasible(in_words(error))
-        known = self._known[mixture]
-        if isinstance(known, Infeasible):
-            raise known
-        return known
+        outcome = self._known[mixture]
+        if isinstance(outcome, Infeasible):
+            raise outcome
+        return outcome

@@ -1,4 +1,4 @@
-"""What a cause is by itself, on the inputs of its block, whatever the noise of the step around it is.
+"""Judge a cause by itself, on the inputs of its block, whatever the noise of the step around it is.
 
     different-setup   "generator"   it draws from another state of a generator
     beyond-rounding   "choice"      an op whose results are whole numbers or choices answers otherwise on equal inputs
@@ -10,9 +10,9 @@
                                     whole numbers at all
     rounding          "within"      on both sides all of it errs by no more than what rounding of its inputs causes
                       ""            none of that, and its error is known
-    None              ""            what it read is not known, or its error
+    None              ""            its inputs are not known, or its error
 
-Each is held against the other side: where both are far from double by as much, it is not one of them that is wrong.
+Each side is compared with the other: where both are as far from double, neither is the wrong one.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from .suspects import UNROUNDED
 from .swap_sites import Cause
 
 LOCAL_FAULT = 16.0
-"""rho from which on a kernel is at fault by itself, whatever the step around it does."""
+"""rho from which on a kernel is at fault by itself, however noisy the step around it is."""
 
 MOVED = 4.0
-"""rho, and roundings of their own precision, from which on values are others and not just rounded otherwise."""
+"""rho, and roundings of their own precision, from which on values differ by more than rounding."""
 
 MEANT = 2.0
-"""Roundings from which on what an op is told is another thing, however much rounding of its inputs causes beside it."""
+"""Roundings from which on an op's arguments mean another thing, however much rounding of its inputs adds to it."""
 
 ONCE = 8.0
-"""Roundings by which an op is wrong that computes each element by itself and rounds it once: others err by one."""
+"""Roundings from which on an elementwise op that rounds each element once is wrong: others err by one."""
 
 LEANS, UPRIGHT = 6.0, 3.0
 """Standard errors of the signs of errors from which on they lean to one side, and up to which they do not."""
 
 MOST = 0.5
-"""The mean of the signs from which on most errors are to one side. Long sums in float32 lean by a tenth or two."""
+"""The mean of the signs from which on most errors are to one side. Long sums in float32 lean by 0.1 or 0.2."""
 
 UNREAD = "or what "
-"""How the reason begins of an op whose inputs in its compiled graph are not known."""
+"""The beginning of the reason of an op whose inputs in its compiled graph are not known."""
 
 OTHER_PRODUCTS = 1e4
-"""The same for the bound of convolutions, which a library may compute by Winograd's or Fourier's products: those err by
-more than sums of products do."""
+"""The factor for the bound of convolutions, in place of LOCAL_FAULT. A library may compute them by Winograd's or
+Fourier's products, which err by more than sums of products do."""
 
 CHOICES = frozenset(
     (
@@ -61,79 +61,82 @@ CHOICES = frozenset(
         "isnan", "le", "lt", "ne", "remainder", "round", "searchsorted", "sign", "trunc",
     )
 )  # fmt: skip
-"""Ops of which all correct kernels give one result on the same inputs."""
+"""Ops of which all correct kernels compute one result on the same inputs."""
 
 
 WITHIN = 2.0
-"""rho up to which an error is what rounding of the inputs causes in a good kernel."""
+"""rho up to which an error is no more than rounding of the inputs causes in a good kernel."""
 
 
 def judged_alone(
     cause: Cause, examined: Mapping[int, Examined], errors: Mapping[Side, LocalError], effects: Effects
 ) -> tuple[str | None, str]:
-    """The word and which rule gave it. `errors` are the largest of each side at its sites, `effects` what those of
-    several blocks do together."""
+    """Return the verdict and the rule that gave it. `errors` are the largest of each side at the cause's sites;
+    `effects` are the joint effects of sites with several blocks."""
     if cause.kind == SETUP:
         return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
-    if any(one.startswith((UNREAD, UNROUNDED)) for one in cause.reasons):
+    if any(reason.startswith((UNREAD, UNROUNDED)) for reason in cause.reasons):
         return None, ""
-    looked = [examined[one] for one in cause.blocks if one in examined and examined[one].differs is not False]
+    tests = [examined[block] for block in cause.blocks if block in examined and examined[block].differs is not False]
     chooses = any(len(cause.ops[side]) == 1 and CHOICES.issuperset(cause.ops[side]) for side in SIDES)
     leads = [examined[site.lead] for site in cause.sites]
-    if any(one.elsewhere or (chooses and one.largest) for one in leads):
+    if any(test.elsewhere or (chooses and test.largest) for test in leads):
         return "beyond-rounding", "choice"
     # In another layout the same op on the same values has another kernel.
     kernels = (KERNEL, LAYOUT, SETTING)
 
-    def is_told(one: Examined) -> bool:
-        # A setting chooses kernels: what it has executed with other arguments, as cuDNN's ops, is told nothing else.
-        chosen = cause.kind == SETTING or one.suspect.kind in kernels
-        return not chosen and not {RELAID, PART}.issuperset(one.suspect.reasons)
+    def is_told(test: Examined) -> bool:
+        # A setting chooses kernels: ops that it executes with other arguments, as cuDNN's, compute the same thing.
+        chosen = cause.kind == SETTING or test.suspect.kind in kernels
+        return not chosen and not {RELAID, PART}.issuperset(test.suspect.reasons)
 
-    told = any(map(is_told, looked))
+    other_arguments = any(map(is_told, tests))
     convolves = "convolution" in "".join(cause.ops["a"])
     # One and the same kernel adds up in another order in another layout, at worst term by term: such sums in float32
     # err by about sqrt(n / 3) times what rounding of their n terms causes.
-    terms = max((one.terms for one in looked), default=0) if cause.kind == LAYOUT else 0
+    terms = max((test.terms for test in tests), default=0) if cause.kind == LAYOUT else 0
     limit = max(LOCAL_FAULT, math.sqrt(terms))
-    moved = max((one.roundings for one in looked), default=0.0)
-    single = bool(leads) and all(one.single for one in leads)
-    rule = _rule(errors, moved, told=told, convolves=convolves, single=single, limit=limit)
-    known = len(errors) == len(SIDES)
-    if not rule and known and moved > ONCE and all(one.once for one in looked):
+    moved = max((test.roundings for test in tests), default=0.0)
+    single = bool(leads) and all(test.single for test in leads)
+    rule = _rule(errors, moved, told=other_arguments, convolves=convolves, single=single, limit=limit)
+    is_known = len(errors) == len(SIDES)
+    if not rule and is_known and moved > ONCE and all(test.once for test in tests):
         better, worse = sorted(error.ulp for error in errors.values())
         rule = "once" if worse > ONCE * max(1.0, better) else ""
-    within = all(_within(one.errors, one.roundings if one.differs else math.inf) for one in looked)
-    # A kernel whose site leaves the first phase bit for bit as it was acts in the backward: its own errors tell.
-    nothing = cause.kind == KERNEL and bool(errors) and _leaves_nothing(cause, effects)
-    if any(site.is_several for site in cause.sites) and not nothing:
+    within = all(_within(test.errors, test.roundings if test.differs else math.inf) for test in tests)
+    # A kernel whose site leaves the first phase bit for bit as it was acts in the backward: its own errors count.
+    leaves_nothing = cause.kind == KERNEL and bool(errors) and _leaves_nothing(cause, effects)
+    if any(site.is_several for site in cause.sites) and not leaves_nothing:
         phases = [effects.get(site, ()) for site in cause.sites]
-        # What follows in the backward reads what the first phase has left: that one's effect counts.
-        first = [one[0] for one in phases if one and one[0] is not None]
-        told = any(is_told(one) for one in looked if any(one.suspect.block in of.blocks for of in first))
-        moved = max((one.roundings for one in first), default=0.0)
-        measured = [one for one in first if not one.like_others]
-        if known := bool(measured) and all(len(one.errors) == len(SIDES) for one in measured):
+        # The backward reads the results of the first phase: the first phase's effect counts.
+        first = [phase_effects[0] for phase_effects in phases if phase_effects and phase_effects[0] is not None]
+        other_arguments = any(
+            is_told(test) for test in tests if any(test.suspect.block in effect.blocks for effect in first)
+        )
+        moved = max((effect.roundings for effect in first), default=0.0)
+        measured = [effect for effect in first if not effect.like_others]
+        if is_known := bool(measured) and all(len(effect.errors) == len(SIDES) for effect in measured):
             rules = [
-                _rule(one.errors, one.roundings, told=told, convolves=convolves, single=one.single) for one in measured
+                _rule(effect.errors, effect.roundings, told=other_arguments, convolves=convolves, single=effect.single)
+                for effect in measured
             ]
             rule = next(filter(None, rules), rule if rule in ("bias", "bound") else "")
         rule = rule if moved > MOVED else ""
         within = all(
-            one is not None and (one.like_others or _within(one.errors, one.roundings))
+            effect is not None and (effect.like_others or _within(effect.errors, effect.roundings))
             for phase in phases
-            for one in phase
+            for effect in phase
         )
-    # What is told to be another whole number has no error, and is no rounding; nor is what differs in exact arithmetic.
-    meant = max((one.meant for one in leads), default=0.0) > MEANT and moved > MEANT
-    if rule or (told and (math.isinf(moved) or meant)):
+    # Another whole number among the arguments has no error and is no rounding; nor is a difference in exact arithmetic.
+    meant = max((test.meant for test in leads), default=0.0) > MEANT and moved > MEANT
+    if rule or (other_arguments and (math.isinf(moved) or meant)):
         return "beyond-rounding", rule or "values"
-    return ("rounding", "within" if within else "") if known else (None, "")
+    return ("rounding", "within" if within else "") if is_known else (None, "")
 
 
 def _leaves_nothing(cause: Cause, effects: Effects) -> bool:
-    first = [one[0] for site in cause.sites if (one := effects.get(site))]
-    return bool(first) and all(one is not None and not one.roundings for one in first)
+    first = [site_effects[0] for site in cause.sites if (site_effects := effects.get(site))]
+    return bool(first) and all(effect is not None and not effect.roundings for effect in first)
 
 
 def _rule(
@@ -145,12 +148,15 @@ def _rule(
     single: bool,
     limit: float = LOCAL_FAULT,
 ) -> str:
-    """By which rule these errors are a fault; `told` where the sides are told to compute other things, `limit` the rho
-    from which on an error is one. The error of a `single` number, as a norm, is not averaged, and may by chance be some
-    times the usual one."""
+    """Return the rule by which these errors are a fault, "" where none is.
+
+    `told` says that the sides are called with different arguments; `limit` is the rho from which on an error is a
+    fault. The error of a `single` number, such as a norm, is not averaged, and may by chance be some times the usual
+    one.
+    """
     if len(errors) < len(SIDES):
         return ""
-    worse, better = sorted(errors.values(), key=lambda one: one.rho, reverse=True)
+    worse, better = sorted(errors.values(), key=lambda error: error.rho, reverse=True)
     if worse.rho > limit * max(1.0, better.rho):
         return "values" if told else "error"
     least = LOCAL_FAULT if single else MOVED
@@ -158,8 +164,8 @@ def _rule(
         return "values"
     if worse.rho > MOVED * max(1.0, better.rho) and _leans(worse) and abs(better.bias) < UPRIGHT:
         return "bias"
-    # A product that is not rounded before it is added breaks the bound of single elements, and moves hardly any.
-    bounds = [one.bound for one in errors.values() if one.bound is not None and not math.isnan(one.bound)]
+    # A product that is not rounded before it is added breaks the bound of single elements, and hardly moves any.
+    bounds = [error.bound for error in errors.values() if error.bound is not None and not math.isnan(error.bound)]
     times = OTHER_PRODUCTS if convolves else LOCAL_FAULT
     breaks = len(bounds) == len(SIDES) and max(bounds) > times * max(1.0, min(bounds))
     return "bound" if breaks and roundings > MOVED else ""
@@ -171,8 +177,8 @@ def _leans(error: LocalError) -> bool:
 
 def _within(errors: Mapping[Side, LocalError] | None, roundings: float) -> bool:
     if roundings <= WITHIN:
-        return True  # as far from double as they may be, they are so together
-    known = errors or {}
-    return len(known) == len(SIDES) and all(
-        one.rho <= WITHIN and (one.bound is None or one.bound <= 1) for one in known.values()
+        return True  # however far from double both are, they agree with each other
+    measured = errors or {}
+    return len(measured) == len(SIDES) and all(
+        error.rho <= WITHIN and (error.bound is None or error.bound <= 1) for error in measured.values()
     )

@@ -1,4 +1,4 @@
-"""Whether an op gives other bits because its arguments lie otherwise in memory: the layouts are swapped, no more.
+"""Check by swapping layouts alone whether an op computes other bits because its arguments lie in memory differently.
 
 With K the kernels of both sides, x the values and L how each side lays them out:
 
@@ -36,9 +36,9 @@ from .verification import SideKernels
 
 @dataclass(frozen=True, slots=True)
 class RelaidArgument:
-    """An argument that lies otherwise on both sides: its number from 1 on and its name in the op's schema, and each
-    side's layout. `copied_by` names the op, and its line, that one side alone executes to make it; `within` are
-    the sides whose compiled code lays it out so by itself."""
+    """An argument that the two sides lay out differently: its number from 1 on, its name in the op's schema, and each
+    side's layout. `copied_by` names the op (and its line) that makes it and that only one side executes; `within` are
+    the sides whose compiled code lays the argument out itself."""
 
     number: int
     name: str
@@ -48,8 +48,8 @@ class RelaidArgument:
 
 
 Effect = Literal["layout", "kernel in a", "kernel in b", "kernel"]
-"""What makes the other bits: the layout alone; kernels, which differ in the layout of one side only; or kernels that
-are others on both."""
+"""The cause of the other bits: the layout alone; kernels that differ only in the layout of one side; or kernels that
+differ in both layouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class SwappedLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Taken:
-    """What a side's call takes."""
+    """The inputs of one side's call."""
 
     number: int
     node: FlowNode
@@ -72,72 +72,79 @@ class _Taken:
         return tensors_among(self.arguments, self.keywords)
 
     def laid_out(self, layouts: Sequence[LaidOut]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same values in memory of their own, laid out so."""
-        wanted = iter(layouts)
+        """Copy the same values into memory of their own with these layouts."""
+        remaining = iter(layouts)
 
         def one(value: Any) -> Any:
-            return relaid(value, next(wanted)) if isinstance(value, torch.Tensor) else value
+            return relaid(value, next(remaining)) if isinstance(value, torch.Tensor) else value
 
         arguments: tuple[Any, ...] = mapped(one, self.arguments)
         return arguments, {name: mapped(one, value) for name, value in self.keywords.items()}
 
 
 def swapped_layout(execution: MixtureExecution, number: int, before: Memory) -> SwappedLayout | None:
-    """Swap the layouts of what both sides' calls of a pair take; `before` is the memory that the block began with. None
-    where they take other values, or lie alike.
+    """Swap the layouts of the inputs of both sides' calls of a pair; `before` is the memory at the start of the block.
+    Return None where the inputs differ in value or have the same layouts.
 
     Raises what an op raises.
     """
-    taken = _taken(execution, number, before)
-    a, b = taken["a"], taken["b"]
+    inputs = _taken(execution, number, before)
+    a, b = inputs["a"], inputs["b"]
     same_values = len(a.tensors) == len(b.tensors) and all(map(is_same, a.tensors, b.tensors))
     if not same_values or list(a.keywords) != list(b.keywords) or _shares_what_it_writes(a, b):
         return None
-    recorded = {side: list(map(LaidOut.of, taken[side].tensors)) for side in SIDES}
+    recorded = {side: list(map(LaidOut.of, inputs[side].tensors)) for side in SIDES}
     # Generated code may copy what it takes into another layout, and then call the very op.
-    called = {side: found for side in SIDES if (found := _called(execution, side, taken[side])) is not None}
-    lies = {**recorded, **called}
-    differ = [at for at, (one, another) in enumerate(zip(lies["a"], lies["b"], strict=True)) if one != another]
+    layouts_called = {
+        side: called_with for side in SIDES if (called_with := _called(execution, side, inputs[side])) is not None
+    }
+    layouts = {**recorded, **layouts_called}
+    differ = [
+        place
+        for place, (layout_a, layout_b) in enumerate(zip(layouts["a"], layouts["b"], strict=True))
+        if layout_a != layout_b
+    ]
     if not differ:
         return None if recorded["a"] == recorded["b"] else SwappedLayout("kernel", ())
-    swap = _Swap(execution, taken)
+    swap = _Swap(execution, inputs)
     if _equal(swap.own["a"], swap.own["b"]):
         return None
-    effect, chosen = swap.effect(lies, called), differ
+    effect, chosen = swap.effect(layouts, layouts_called), differ
     if effect == "layout":
-        # Only those arguments matter without which it is not the layout's effect.
-        for at in differ:
-            fewer = [one for one in chosen if one != at]
-            if fewer and swap.is_of_layout(lies, fewer, called):
+        # An argument matters only if the effect is not the layout's without it.
+        for dropped in differ:
+            fewer = [place for place in chosen if place != dropped]
+            if fewer and swap.is_of_layout(layouts, fewer, layouts_called):
                 chosen = fewer
     places = _places(a.node.call, a.node.execution.operation)
     arguments = [
         RelaidArgument(
-            *places[at],
-            {side: lies[side][at] for side in SIDES},
-            _copies(execution, number, at),
-            tuple(side for side in SIDES if lies[side][at] != recorded[side][at]),
+            *places[place],
+            {side: layouts[side][place] for side in SIDES},
+            _copies(execution, number, place),
+            tuple(side for side in SIDES if layouts[side][place] != recorded[side][place]),
         )
-        for at in chosen
+        for place in chosen
     ]
     return SwappedLayout(effect, tuple(arguments))
 
 
 def _taken(execution: MixtureExecution, number: int, before: Memory) -> dict[Side, _Taken]:
-    pair, found = execution.pair, dict[Side, _Taken]()
+    pair, inputs = execution.pair, dict[Side, _Taken]()
     for side in SIDES:
         memory, place = before.fork(), pair.blocks[number].of(side)[0]
         node = pair.flows[side].nodes[place]
         storages = storages_read(node, side, memory, execution.instead(side, place, number))
-        found[side] = _Taken(place, node, *given(node.call, _viewed(memory, side, storages)))
-    return found
+        inputs[side] = _Taken(place, node, *given(node.call, _viewed(memory, side, storages)))
+    return inputs
 
 
-def _called(execution: MixtureExecution, side: Side, one: _Taken) -> list[LaidOut] | None:
-    """How what it takes lay when the compiled code of a side called the op itself, None where that is not known."""
+def _called(execution: MixtureExecution, side: Side, side_inputs: _Taken) -> list[LaidOut] | None:
+    """Return the layouts of the inputs when a side's compiled code called the op itself; None where they are
+    unknown."""
     kernels = execution.kernels[side]
-    found = kernels.called(one.number, one.node) if isinstance(kernels, SideKernels) else None
-    return found if found is not None and len(found) == len(one.tensors) else None
+    layouts = kernels.called(side_inputs.number, side_inputs.node) if isinstance(kernels, SideKernels) else None
+    return layouts if layouts is not None and len(layouts) == len(side_inputs.tensors) else None
 
 
 Lies = Mapping[Side, Sequence[LaidOut]]
@@ -145,44 +152,52 @@ Lies = Mapping[Side, Sequence[LaidOut]]
 
 
 class _Swap:
-    """Executes both sides' calls on layouts that are not their own. `own` is what each gives on its own."""
+    """Executes both sides' calls on layouts that are not their own. `own` are the results of each side on its own
+    layouts."""
 
-    def __init__(self, execution: MixtureExecution, taken: Mapping[Side, _Taken]) -> None:
+    def __init__(self, execution: MixtureExecution, inputs: Mapping[Side, _Taken]) -> None:
         self._execution = execution
-        self._taken = taken
+        self._taken = inputs
         readers = execution.pair.readers
-        read = ([at for at, use in enumerate(taken[side].node.made) if use.value in readers[side]] for side in SIDES)
-        self._shown = sorted({at for each in read for at in each})
-        self.own = {side: self.given(side, list(map(LaidOut.of, taken[side].tensors))) for side in SIDES}
+        read = (
+            [place for place, use in enumerate(inputs[side].node.made) if use.value in readers[side]] for side in SIDES
+        )
+        self._shown = sorted({place for side_places in read for place in side_places})
+        self.own = {side: self.given(side, list(map(LaidOut.of, inputs[side].tensors))) for side in SIDES}
 
-    def given(self, side: Side, lies: Sequence[LaidOut]) -> list[torch.Tensor]:
-        """What a side's kernel gives on these layouts, of that which anything reads."""
-        one, kernels = self._taken[side], self._execution.kernels[side]
-        arguments, keywords = one.laid_out(lies)
-        with torch.set_grad_enabled(one.node.call.grad):
-            outputs = kernels.execute(one.number, one.node, arguments, keywords)
-        fresh = [output for made, output in zip(one.node.makes, outputs, strict=True) if made is not None]
-        found = [*fresh, *one.node.execution.written(arguments, keywords)]
+    def given(self, side: Side, layouts: Sequence[LaidOut]) -> list[torch.Tensor]:
+        """Return the results of a side's kernel on these layouts, without those that nothing reads."""
+        inputs, kernels = self._taken[side], self._execution.kernels[side]
+        arguments, keywords = inputs.laid_out(layouts)
+        with torch.set_grad_enabled(inputs.node.call.grad):
+            outputs = kernels.execute(inputs.number, inputs.node, arguments, keywords)
+        made_outputs = [
+            output for made_use, output in zip(inputs.node.makes, outputs, strict=True) if made_use is not None
+        ]
+        results = [*made_outputs, *inputs.node.execution.written(arguments, keywords)]
         home = self._execution.pair.flows["a"].tape.slots  # what is compared lies on one device
         places = [home[use.value.slot].device for use in self._taken["a"].node.made]
-        return [found[at].to(places[at], copy=True) for at in self._shown]
+        return [results[place].to(places[place], copy=True) for place in self._shown]
 
-    def effect(self, lies: Lies, called: Collection[Side]) -> Effect:
-        every = range(len(lies["a"]))
-        if self.is_of_layout(lies, every, called):
+    def effect(self, layouts: Lies, called: Collection[Side]) -> Effect:
+        every = range(len(layouts["a"]))
+        if self.is_of_layout(layouts, every, called):
             return "layout"
         if called:
             return "kernel"
-        if _equal(self.given("b", lies["a"]), self.own["a"]):
+        if _equal(self.given("b", layouts["a"]), self.own["a"]):
             return "kernel in b"
-        return "kernel in a" if _equal(self.given("a", lies["b"]), self.own["b"]) else "kernel"
+        return "kernel in a" if _equal(self.given("a", layouts["b"]), self.own["b"]) else "kernel"
 
-    def is_of_layout(self, lies: Lies, swapped: Collection[int], called: Collection[Side]) -> bool:
-        """Whether each side's kernel gives the other side's bits once these of its arguments lie as there. One whose
-        compiled code has `called` the op lays them out by itself, and cannot be made to take them otherwise."""
+    def is_of_layout(self, layouts: Lies, swapped: Collection[int], called: Collection[Side]) -> bool:
+        """Check whether each side's kernel computes the other side's bits once the `swapped` arguments have the other
+        side's layouts. A side whose compiled code has `called` the op lays its arguments out itself and cannot be given
+        other layouts."""
         for side in SIDES:
-            pairs = zip(lies[side], lies[other(side)], strict=True)
-            mixed = [far if at in swapped else own for at, (own, far) in enumerate(pairs)]
+            pairs = zip(layouts[side], layouts[other(side)], strict=True)
+            mixed = [
+                far_layout if place in swapped else own_layout for place, (own_layout, far_layout) in enumerate(pairs)
+            ]
             if side not in called and not _equal(self.given(side, mixed), self.own[other(side)]):
                 return False
         return len(called) < len(SIDES)
@@ -192,76 +207,78 @@ def _viewed(memory: Memory, side: Side, storages: Mapping[int, torch.UntypedStor
     return lambda view: memory.viewed(side, storages[view.slot], view)
 
 
-def _shares_what_it_writes(*taken: _Taken) -> bool:
-    """Whether a call writes memory that it also takes by another argument: laid out anew it would not."""
+def _shares_what_it_writes(*side_inputs: _Taken) -> bool:
+    """Check whether a call writes memory that another of its arguments also uses: copies laid out anew would not share
+    it."""
     return any(
-        sum(use.value.slot == one.slot for use in each.node.reads) > 1
-        for each in taken
-        for one in each.node.execution.written_views()
+        sum(use.value.slot == written.slot for use in call_inputs.node.reads) > 1
+        for call_inputs in side_inputs
+        for written in call_inputs.node.execution.written_views()
     )
 
 
-def _equal(one: Sequence[torch.Tensor], another: Sequence[torch.Tensor]) -> bool:
-    return all(map(is_same, one, another))
+def _equal(results: Sequence[torch.Tensor], other_results: Sequence[torch.Tensor]) -> bool:
+    return all(map(is_same, results, other_results))
 
 
 def _places(call: Call, operation: Any) -> list[tuple[int, str]]:
-    """Number and name of the argument that each view of a call belongs to."""
-    names = [one.name for one in arguments_of(operation)]
+    """Return the number and name of the argument that each view of a call belongs to."""
+    names = [argument.name for argument in arguments_of(operation)]
     given_as = [*zip(names, call.arguments, strict=False), *call.keywords.items()]
-    found: list[tuple[int, str]] = []
+    numbered: list[tuple[int, str]] = []
     for name, value in given_as:
-        number = names.index(name) + 1 if name in names else len(found) + 1
+        number = names.index(name) + 1 if name in names else len(numbered) + 1
         views = list(leaves(value))
-        for at, leaf in enumerate(views):
+        for place, leaf in enumerate(views):
             if isinstance(leaf, View):
-                found.append((number, name if leaf is value else f"{name}[{at}]"))
-    return found
+                numbered.append((number, name if leaf is value else f"{name}[{place}]"))
+    return numbered
 
 
-def _copies(execution: MixtureExecution, number: int, at: int) -> dict[Side, str]:
-    """By side the op without a counterpart that made argument number `at`."""
-    pair, found = execution.pair, dict[Side, str]()
+def _copies(execution: MixtureExecution, number: int, place: int) -> dict[Side, str]:
+    """Return, by side, the op without a counterpart that made the argument at this `place`."""
+    pair, copies = execution.pair, dict[Side, str]()
     for side in SIDES:
         flow = pair.flows[side]
-        maker = flow.makers.get(flow.nodes[pair.blocks[number].of(side)[0]].reads[at].value)
+        maker = flow.makers.get(flow.nodes[pair.blocks[number].of(side)[0]].reads[place].value)
         if maker is not None and not pair.blocks[pair.home[side][maker]].paired:
             call = flow.nodes[maker].call
-            found[side] = f"{call.name}{f' at {Path(call.line).name}' if call.line else ''}"
-    return found
+            copies[side] = f"{call.name}{f' at {Path(call.line).name}' if call.line else ''}"
+    return copies
 
 
 # Layouts in words.
 
 
-def in_words(lies: LaidOut, *, start: bool | None = None) -> str:
-    """How a tensor lies; `start` says whether to say where it begins, None where that is off a boundary."""
-    said = f"{look_at(lies)} {_tuple(lies.stride)}"
-    if lies.start if start is None else start:
-        off = f"{lies.start} bytes off" if lies.start else "at"
-        return f"{said}, beginning {off} a 64-byte boundary"
-    return said
+def in_words(layout: LaidOut, *, start: bool | None = None) -> str:
+    """Describe a tensor's layout; `start` says whether to mention where it begins (None: where that is off a
+    boundary)."""
+    words = f"{look_at(layout)} {_tuple(layout.stride)}"
+    if layout.start if start is None else start:
+        off = f"{layout.start} bytes off" if layout.start else "at"
+        return f"{words}, beginning {off} a 64-byte boundary"
+    return words
 
 
 def looks_of(arguments: Sequence[RelaidArgument]) -> tuple[str, ...]:
-    """What is alike in all places where arguments lie so: `transposed against contiguous`."""
-    found = []
-    for one in arguments:
-        what = " against ".join(look_at(one.lies[side]) for side in SIDES)
-        same = one.lies["a"].stride == one.lies["b"].stride
-        found.append("beginning elsewhere against a 64-byte boundary" if same else what)
-    return tuple(sorted(set(found)))
+    """Return the differences that all places with these arguments share: `transposed against contiguous`."""
+    looks = []
+    for argument in arguments:
+        look = " against ".join(look_at(argument.lies[side]) for side in SIDES)
+        same_stride = argument.lies["a"].stride == argument.lies["b"].stride
+        looks.append("beginning elsewhere against a 64-byte boundary" if same_stride else look)
+    return tuple(sorted(set(looks)))
 
 
 def both_in_words(argument: RelaidArgument, labels: Mapping[Side, str]) -> str:
-    """An argument with both of its layouts, and what has made them."""
+    """Describe an argument with both of its layouts and what made them."""
     begins = argument.lies["a"].start != argument.lies["b"].start
-    said = []
+    sides = []
     for side in SIDES:
-        where = f" by {argument.copied_by[side]}" if side in argument.copied_by else ""
-        where += " within its generated code" if side in argument.within else ""
-        said.append(f"{in_words(argument.lies[side], start=begins)}{where} in {labels[side]}")
-    return f"argument {argument.number} ({argument.name}): {', '.join(said)}"
+        makers = f" by {argument.copied_by[side]}" if side in argument.copied_by else ""
+        makers += " within its generated code" if side in argument.within else ""
+        sides.append(f"{in_words(argument.lies[side], start=begins)}{makers} in {labels[side]}")
+    return f"argument {argument.number} ({argument.name}): {', '.join(sides)}"
 
 
 def _tuple(stride: Sequence[int]) -> str:
@@ -269,15 +286,15 @@ def _tuple(stride: Sequence[int]) -> str:
 
 
 CHANNELS_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-"""By the number of dimensions the order in which they lie, from the slowest to the fastest."""
+"""The order of the dimensions in memory, from the slowest to the fastest, by their number."""
 
 
-def look_at(lies: LaidOut) -> str:
-    """What people call a layout."""
-    size, stride, dims = lies.size, lies.stride, len(lies.size)
+def look_at(layout: LaidOut) -> str:
+    """Return the usual name of a layout."""
+    size, stride, dims = layout.size, layout.stride, len(layout.size)
     if any(not step and n > 1 for n, step in zip(size, stride, strict=True)):
         return "expanded"
-    # Of a single channel, or a single pixel, both names fit: then the strides of dimensions without a step tell.
+    # With a single channel or pixel both names fit: then the strides of the dimensions of size 1 decide.
     if dims in CHANNELS_LAST and 1 in size and tuple(stride) == _strides(size, CHANNELS_LAST[dims]):
         return "channels last" if tuple(stride) != _strides(size, range(dims)) else "contiguous"
     if _is_dense(size, stride, range(dims)):
@@ -286,18 +303,19 @@ def look_at(lies: LaidOut) -> str:
         return "channels last"
     if dims >= 2 and _is_dense(size, stride, (*range(dims - 2), dims - 1, dims - 2)):
         return "transposed"
-    if _is_dense(size, stride, sorted(range(dims), key=lambda at: (-stride[at], at))):
+    if _is_dense(size, stride, sorted(range(dims), key=lambda dim: (-stride[dim], dim))):
         return "permuted"
     return "with gaps"
 
 
 def _strides(size: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Those of elements that lie side by side, the dimensions in this order."""
-    steps = {at: math.prod(max(1, size[one]) for one in order[place + 1 :]) for place, at in enumerate(order)}
-    return tuple(steps[at] for at in range(len(size)))
+    """Return the strides of dense elements, with the dimensions in this order."""
+    steps = {dim: math.prod(max(1, size[inner]) for inner in order[place + 1 :]) for place, dim in enumerate(order)}
+    return tuple(steps[dim] for dim in range(len(size)))
 
 
 def _is_dense(size: Sequence[int], stride: Sequence[int], order: Sequence[int]) -> bool:
-    """Whether the elements lie side by side, the dimensions in this order; one of a single element has no step."""
-    wanted = _strides(size, order)
-    return 0 in size or all(n == 1 or own == step for n, own, step in zip(size, stride, wanted, strict=True))
+    """Check whether the elements lie side by side with the dimensions in this order; a dimension of size 1 has no
+    step."""
+    dense = _strides(size, order)
+    return 0 in size or all(n == 1 or own_step == step for n, own_step, step in zip(size, stride, dense, strict=True))

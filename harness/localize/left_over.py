@@ -1,4 +1,4 @@
-"""What is left of a step's drift once all that is proven is swapped out together."""
+"""The drift of a step that is left once all proven causes are swapped out together."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from .suspects import names_of
 from .swap_sites import Cause
 
 
-def left_over(tests: HybridTests, told: Sequence[tuple[Cause, Culprit]]) -> LeftOver:
-    """One more hybrid: side b without all proven causes."""
-    whole = tests.swapped_out([])
-    # what was never executed both ways is neither proven nor excluded
+def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> LeftOver:
+    """Execute one more hybrid: side b without all proven causes."""
+    whole_drift = tests.swapped_out([])
+    # a cause that was never executed both ways is neither proven nor excluded
     untested = [
         cause
-        for cause, one in told
-        if one.proof is not None and None in (one.proof.swap_in.score_after, one.proof.swap_out.score_after)
+        for cause, culprit in culprits
+        if culprit.proof is not None and None in (culprit.proof.swap_in.score_after, culprit.proof.swap_out.score_after)
     ]
     blocks = sorted(frozenset(block for cause in untested for block in cause.blocks))
     ops = dict.fromkeys(name for block in blocks for side in SIDES for name in names_of(tests.pair, block, side))
     try:
-        rest = tests.swapped_out([cause for cause, one in told if one.is_proven])
+        remaining = tests.swapped_out([cause for cause, culprit in culprits if culprit.is_proven])
     except Infeasible as error:
         return LeftOver(untested=tuple(ops), blocks=len(blocks), why=str(error))
-    return LeftOver(_share(whole, rest), rest.score, rest.discrete, tuple(ops), len(blocks))
+    return LeftOver(_share(whole_drift, remaining), remaining.score, remaining.discrete, tuple(ops), len(blocks))
 
 
-def _share(whole: Drift, rest: Drift) -> float | None:
-    """How much of a drift goes, in z; of integers alone by how many tensors of them differ. Of one that is infinite all
-    where what is left is finite, else by how much is."""
-    if whole.is_none:
+def _share(whole_drift: Drift, remaining: Drift) -> float | None:
+    """Return the share of a drift's z that goes away. For integers alone it counts the tensors that differ. An infinite
+    drift goes away entirely where what is left is finite, and otherwise by the amounts."""
+    if whole_drift.is_none:
         return None
-    if not whole.score:
-        return max(0.0, 1 - rest.discrete / whole.discrete)
-    if math.isinf(whole.score):
-        return 1.0 if math.isfinite(rest.score) else max(0.0, 1 - (rest.amount / whole.amount) ** 2)
-    return max(0.0, 1 - rest.score / whole.score)
+    if not whole_drift.score:
+        return max(0.0, 1 - remaining.discrete / whole_drift.discrete)
+    if math.isinf(whole_drift.score):
+        return 1.0 if math.isfinite(remaining.score) else max(0.0, 1 - (remaining.amount / whole_drift.amount) ** 2)
+    return max(0.0, 1 - remaining.score / whole_drift.score)

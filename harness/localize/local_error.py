@@ -1,12 +1,11 @@
-"""How far a block's results are from exact arithmetic on its own inputs.
+"""The distance of a block's results from exact arithmetic on its own inputs.
 
     ulp    max |o - o64| / ulp(o64)             in the spacing of the result's own format
     rho    ||o - o64|| / (rms_m ||f64(x (1 + u s_m)) - o64|| + u ||o64||)
 
-o64 is the block in double on the very inputs; the x (1 + u s_m) are the inputs moved by their own rounding
-error u with random signs s_m. So rho is the error over what rounding the inputs would cause: about 1 for any
-good kernel however ill-conditioned the op is, where ulp may be thousands (sampled condition; threshold 16,
-see docs/reference/score.md).
+o64 is the block in double on the very inputs. The x (1 + u s_m) are the inputs moved by their own rounding error u with
+random signs s_m. So rho is the error relative to the effect of rounding the inputs: about 1 for any good kernel however
+ill-conditioned the op is, where ulp may be thousands (sampled condition; threshold 16, see docs/reference/score.md).
 
     lean   mean(sign(o - o64))                  over the n elements that differ
     bias   lean sqrt(n)                         the lean in standard errors: of rounding it is a few
@@ -34,17 +33,17 @@ from .bounds import error_bound
 from .hybrid import Values
 
 SAMPLES = 3
-"""Perturbed executions behind rho."""
+"""The number of perturbed executions behind rho."""
 
 
 Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
-"""By name and dtype of a result the bound on its error."""
+"""The bound on the error of a result, by its name and dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalError:
-    """The worst over a block's results. `bias` is signed, `lean` what it is of; `bound` is None where no bound is
-    known."""
+    """The worst error over a block's results. `bias` is signed, and `lean` is the lean of the same result; `bound` is
+    None where no bound is known."""
 
     ulp: float
     rho: float
@@ -54,13 +53,13 @@ class LocalError:
 
 
 class ExactResults:
-    """What a block gives in double, and how much that depends on the rounding of its inputs."""
+    """The results of a block in double, and how much they depend on the rounding of its inputs."""
 
     def __init__(
         self, values: Values, moved: Iterable[Values], bounds: Bounds | None = None, *, is_exact: bool = True
     ) -> None:
-        """`moved` is what it gives for inputs that are moved by their rounding, SAMPLES times; `is_exact` says that
-        each of its ops has a form in double."""
+        """Take the results and SAMPLES further ones, `moved`, for inputs moved by their rounding; `is_exact` says that
+        each op of the block has a form in double."""
         self.values = values
         self.is_exact = is_exact
         self._bounds = bounds or {}
@@ -71,11 +70,11 @@ class ExactResults:
                     continue
                 distance, _ = _norm((sample[name].double() - value.double()).reshape(-1))
                 squares[name] += distance**2
-        self._spread = {name: math.sqrt(one / SAMPLES) for name, one in squares.items()}
+        self._spread = {name: math.sqrt(square / SAMPLES) for name, square in squares.items()}
 
     def error(self, results: Sequence[torch.Tensor]) -> LocalError | None:
-        """The error of results in the order of the tape's outputs; None where none of them has digits."""
-        found = []
+        """Return the error of results in the order of the tape's outputs; None where none of them has digits."""
+        errors = []
         for number, result in enumerate(results):
             name = f"output {number}"
             exact = self.values.get(name)
@@ -83,22 +82,22 @@ class ExactResults:
                 continue
             if not result.numel() or not exact.is_floating_point():
                 continue
-            found.append(self._error(name, result.to(exact.device), exact.double()))
-        if not found:
+            errors.append(self._error(name, result.to(exact.device), exact.double()))
+        if not errors:
             return None
-        leaning = max(found, key=lambda one: abs(one.bias))
+        leaning = max(errors, key=lambda error: abs(error.bias))
         return LocalError(
-            max(one.ulp for one in found),
-            max(one.rho for one in found),
+            max(error.ulp for error in errors),
+            max(error.rho for error in errors),
             leaning.bias,
-            max((one.bound for one in found if one.bound is not None), default=None),
+            max((error.bound for error in errors if error.bound is not None), default=None),
             leaning.lean,
         )
 
-    def distance(self, name: str, other: torch.Tensor, dtype: torch.dtype) -> float:
-        """How far another exact result of the same shape is, over what rounding of the inputs and of the result in its
-        dtype makes."""
-        distance, _ = _norm((other.double() - self.values[name].double()).reshape(-1))
+    def distance(self, name: str, exact: torch.Tensor, dtype: torch.dtype) -> float:
+        """Return the distance of another exact result of the same shape, relative to the effect of rounding the inputs
+        and rounding the result to its dtype."""
+        distance, _ = _norm((exact.double() - self.values[name].double()).reshape(-1))
         scale = self._scale(name, dtype)
         return 0.0 if not distance else distance / scale if scale else math.inf
 
@@ -108,13 +107,12 @@ class ExactResults:
 
     def _error(self, name: str, result: torch.Tensor, exact: torch.Tensor) -> LocalError:
         everywhere = result.double() - exact
-        distance, apart = _norm(everywhere.reshape(-1))
+        distance, differences = _norm(everywhere.reshape(-1))
         scale = self._scale(name, result.dtype)
         rho = 0.0 if not distance else distance / scale if scale else math.inf
-        above, below = int((apart > 0).sum()), int((apart < 0).sum())
+        above, below = int((differences > 0).sum()), int((differences < 0).sum())
         lean = (above - below) / (above + below) if above + below else 0.0
-        # The largest error as a multiple of its bound; a result in double has no more exact one to be held
-        # against
+        # The largest error as a multiple of its bound; a result in double has no more exact one to compare with
         bound = self._bounds.get((name, result.dtype))
         if bound is None or bound.shape != result.shape or result.dtype == torch.float64:
             bounded = None
@@ -127,43 +125,46 @@ class ExactResults:
 
 
 def exact_block(tape: Tape, versions: Sequence[Tape] = ()) -> ExactResults:
-    """Execute a block in double; `versions` are the block as either side has it: the first that is a single op tells
+    """Execute a block in double; `versions` are the block as either side has it: the first that is a single op provides
     the bound. Raises what its ops raise on doubles."""
     values, not_exact = exact_values(tape)
-    # Where an op has no double form the values are not exact, and a bound would be held against their errors.
+    # Where an op has no double form the values are not exact: a bound would be compared with their own errors.
     bounds = {} if not_exact else _bounds(versions or (tape,))
     moved = (exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES))
     return ExactResults(values, moved, bounds, is_exact=not not_exact)
 
 
 def _bounds(versions: Sequence[Tape]) -> Bounds:
-    """Those of the first version that is a single op whose bound is known."""
+    """Return the bounds of the first version that is a single op whose bound is known."""
     for tape in versions:
-        found: Bounds = {}
-        with suppress(Exception):  # an op may raise anything on doubles, and the other errors are known without bounds
+        bounds: Bounds = {}
+        with suppress(Exception):  # an op may raise anything on doubles; the other errors need no bounds
             computing = executions(tape)
             if len(computing) != 1 or computing[0].call.draw is not None:
                 continue
-            (one,) = computing
-            arguments, keywords = given(one.call, Storages(tape, _in_double).tensor)
-            for number, view in enumerate(one.call.outputs or one.written_views()):
+            (execution,) = computing
+            arguments, keywords = given(execution.call, Storages(tape, _in_double).tensor)
+            for number, view in enumerate(execution.call.outputs or execution.written_views()):
                 if not isinstance(view, View):
                     continue
-                # What is watched is all that the op made: the same view, or another one of a storage made whole
-                whole = math.prod(view.size) * view.dtype.itemsize == tape.slots[view.slot].size
+                # The watched views must be all that the op made: the same view, or another view of a storage made whole
+                is_whole = math.prod(view.size) * view.dtype.itemsize == tape.slots[view.slot].size
                 watched = [
-                    seen
-                    for seen in tape.watched
-                    if view == seen.view or (whole and view.slot == seen.view.slot and view.dtype == seen.view.dtype)
+                    watched_view
+                    for watched_view in tape.watched
+                    if view == watched_view.view
+                    or (is_whole and view.slot == watched_view.view.slot and view.dtype == watched_view.view.dtype)
                 ]
-                bound = error_bound(one.operation, arguments, keywords, view.dtype, number) if watched else None
+                bound = error_bound(execution.operation, arguments, keywords, view.dtype, number) if watched else None
                 if bound is not None:
                     # through a storage of its own, which lays the bound out as the views show the result
                     laid_out = Storages(tape, _in_double)
                     laid_out.bind(view, bound)
-                    found |= {(seen.name, view.dtype): laid_out.tensor(seen.view) for seen in watched}
-            if found:
-                return found
+                    bounds |= {
+                        (watched_view.name, view.dtype): laid_out.tensor(watched_view.view) for watched_view in watched
+                    }
+            if bounds:
+                return bounds
     return {}
 
 
@@ -171,22 +172,22 @@ def _in_double(recorded: torch.dtype) -> torch.dtype:
     return EXACT_DTYPES.get(recorded, recorded)
 
 
-def _norm(apart: torch.Tensor) -> tuple[float, torch.Tensor]:
-    """The norm of the finite elements, and these."""
-    distance = float(apart.norm())
-    if not math.isfinite(distance):  # looked for only here: to find them takes longer than all the rest
-        apart = apart[torch.isfinite(apart)]
-        distance = float(apart.norm())
-    return distance, apart
+def _norm(differences: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """Return the norm of the finite elements, and these elements."""
+    distance = float(differences.norm())
+    if not math.isfinite(distance):  # checked only now: finding the elements takes longer than all the rest
+        differences = differences[torch.isfinite(differences)]
+        distance = float(differences.norm())
+    return distance, differences
 
 
 EXPONENT = 0x7FF << 52
-"""The bits of a double that are its exponent: alone they are the power of two below it."""
+"""The exponent bits of a double: alone they are the power of two below it."""
 
 
-def _ulps(apart: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> float:
+def _ulps(differences: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> float:
     """The largest distance in units of the last place of the exact value, rounded down to the result's format."""
-    units = apart.abs().div_(spacing_of(exact, dtype)).reshape(-1)
+    units = differences.abs().div_(spacing_of(exact, dtype)).reshape(-1)
     largest = float(units.max()) if units.numel() else math.inf
     if math.isfinite(largest):
         return largest
@@ -198,7 +199,7 @@ def spacing_of(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The unit of the last place that the format has at each of these doubles."""
     information = torch.finfo(dtype)
     power = (exact.contiguous().view(torch.int64) & EXPONENT).view(torch.float64)
-    # |x| in [p, 2p) lies in a spacing of eps * p; what is to be zero is measured as next to one
+    # |x| in [p, 2p) has a spacing of eps * p; an exact zero is measured as if next to one
     return power.clamp_(min=information.smallest_normal).masked_fill_(exact == 0, 0.5).mul_(information.eps)
 
 
@@ -208,16 +209,17 @@ def _perturbed(tape: Tape, seed: int) -> Tape:
 
 
 def moved_by_rounding(seed: int) -> Callable[[torch.Tensor, torch.dtype], torch.Tensor]:
-    """Moves floating values, given as bytes, by their own rounding error, up or down at random."""
+    """Return a function that moves floating values, passed as bytes, by their own rounding error, up or down at
+    random."""
     generator = torch.Generator().manual_seed(seed)
 
     def moved(data: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         unit = UNIT_ROUNDOFF.get(str(dtype).removeprefix("torch."))
         if unit is None or not dtype.is_floating_point:
             return data
-        whole = data[: data.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-        signs = torch.randint(0, 2, whole.shape, generator=generator, dtype=torch.float64) * 2 - 1
-        return (whole.double() * (1 + 2 * unit * signs.to(whole.device))).to(dtype).view(torch.uint8)
+        values = data[: data.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
+        signs = torch.randint(0, 2, values.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        return (values.double() * (1 + 2 * unit * signs.to(values.device))).to(dtype).view(torch.uint8)
 
     return moved
 

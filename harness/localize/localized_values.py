@@ -1,4 +1,4 @@
-"""What a standalone script shows of a block: both sides' calls, the tensors that they take, and what they give."""
+"""The contents of a block's standalone script: both sides' calls, the tensors that they take, and their results."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from .suspects import Suspect
 
 
 class NotShown(Exception):
-    """Why a block cannot be shown by a script of its own, in words."""
+    """The reason, in words, why a script of its own cannot show a block."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownBlock:
-    """A block on side b's very values. `results` are what each side gives there, in the order of the slices' outputs.
+    """A block on side b's own values. `results` are those of each side there, in the order of the slices' outputs.
 
-    `reference` is the side whose calls give `exact` in double precision, None where neither side's can be executed so;
-    `live` says that they need nothing but wider inputs for that. `ulps` are each side's largest errors against it.
-    `by_layout` says that it matters how what they take lies in memory.
+    `reference` is the side whose calls compute `exact` in double precision, None where neither side's calls can be
+    executed so; `live` says that wider inputs are all that they need for that. `ulps` are each side's largest errors
+    against it. `by_layout` says that the layouts of the inputs matter.
     """
 
     slices: Mapping[Side, Tape]
@@ -48,16 +48,16 @@ class ShownBlock:
     by_layout: bool = False
 
 
-def show_blocks(pair: TapePair, found: Mapping[int, Suspect]) -> dict[int, ShownBlock | NotShown]:
-    """Walk through side b once more and keep what these blocks take and give, or why that cannot be had."""
+def show_blocks(pair: TapePair, suspected: Mapping[int, Suspect]) -> dict[int, ShownBlock | NotShown]:
+    """Walk through side b once more and keep the inputs and results of these blocks, or why they are not available."""
     shown: dict[int, ShownBlock | NotShown] = {}
     with set_apart(pair.devices()):
         execution = MixtureExecution(pair, Mixture("b"))
-        for number in range(max(found, default=-1) + 1):
-            before = execution.memory.fork() if number in found else None
+        for number in range(max(suspected, default=-1) + 1):
+            before = execution.memory.fork() if number in suspected else None
             execution.run_as("b", number, execution.memory)
             if before is not None:
-                examined = examined_block(execution, found[number], before, kept=True, errors=True)
+                examined = examined_block(execution, suspected[number], before, kept=True, errors=True)
                 shown[number] = _shown(execution, number, examined, before)
             execution.memory.block_ended(number)
     return shown
@@ -67,10 +67,10 @@ def _shown(execution: MixtureExecution, number: int, examined: Examined, before:
     slices = examined.slices
     if slices is None or any(side not in slices for side in SIDES):
         return NotShown(examined.why or "its inputs cannot be told apart from those of its neighbours")
-    ours = before.fork()
-    memories: dict[Side, Memory] = {"a": ours, "b": execution.memory}
+    fork = before.fork()
+    memories: dict[Side, Memory] = {"a": fork, "b": execution.memory}
     try:
-        execution.run_as("a", number, ours)
+        execution.run_as("a", number, fork)
         results = {side: _outputs(execution.pair, number, side, slices[side], memories[side]) for side in SIDES}
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
         return NotShown(in_words(error))
@@ -80,19 +80,20 @@ def _shown(execution: MixtureExecution, number: int, examined: Examined, before:
 
 
 def _outputs(pair: TapePair, number: int, side: Side, block: Tape, memory: Memory) -> list[torch.Tensor]:
-    """What the side's outputs are when the block has ended."""
+    """Return the side's outputs at the end of the block."""
     flow, home = pair.flows[side], pair.home[side]
-    found = []
-    for one in block.watched:
-        slot = one.view.slot
+    outputs = []
+    for watched in block.watched:
+        slot = watched.view.slot
         versions = [value.version for value, node in flow.makers.items() if value.slot == slot and home[node] <= number]
-        use = Use(one.view, FlowValue(slot, max(versions, default=0)))
-        found.append(memory.tensor(side, use).clone())
-    return found
+        use = Use(watched.view, FlowValue(slot, max(versions, default=0)))
+        outputs.append(memory.tensor(side, use).clone())
+    return outputs
 
 
 def _exact(slices: Mapping[Side, Tape]) -> tuple[Side | None, Sequence[torch.Tensor], bool]:
-    """The first side whose calls can be executed in double, what they give, and whether plain calls give it."""
+    """Return the first side whose calls can be executed in double, their results, and whether plain calls compute
+    them."""
     for side in SIDES:
         block = slices[side]
         with suppress(Exception):  # an op may raise anything on doubles
@@ -110,7 +111,7 @@ RESERVED = re.compile(r"_.*|[gt]\d+|torch|json|math|sys|Path|DTYPES|DEVICES|load
 """Names that scripts use themselves."""
 
 CALLED = {"self": "x"}
-"""What stands for a schema's name of an argument."""
+"""Names that replace a schema's name of an argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +126,20 @@ class ScriptTensor:
     start: int = 0
 
     def text(self, view: View) -> str:
-        """A view of it, as code. `start` is where the script's own storage begins in the recorded one."""
+        """Return a view of it as code. `start` is where the script's own storage begins in the recorded one."""
         if view.dtype != self.dtype:
             raise NotShown(f"the bytes of a {self.dtype} tensor are also used as {view.dtype}")
-        mine, theirs = (self.offset, self.size, self.stride), (view.offset, view.size, view.stride)
-        if mine == theirs:
+        own_layout, view_layout = (self.offset, self.size, self.stride), (view.offset, view.size, view.stride)
+        if own_layout == view_layout:
             return self.name
-        if len(self.size) == 2 and theirs == (self.offset, self.size[::-1], self.stride[::-1]) and 0 not in self.size:
+        if (
+            len(self.size) == 2
+            and view_layout == (self.offset, self.size[::-1], self.stride[::-1])
+            and 0 not in self.size
+        ):
             return f"{self.name}.t()"
-        whole = math.prod(self.size) == math.prod(view.size) and self.offset == view.offset
-        if whole and is_contiguous(self.size, self.stride) and is_contiguous(view.size, view.stride):
+        is_whole = math.prod(self.size) == math.prod(view.size) and self.offset == view.offset
+        if is_whole and is_contiguous(self.size, self.stride) and is_contiguous(view.size, view.stride):
             return f"{self.name}.view({view.size})"
         return f"{self.name}.as_strided({view.size}, {view.stride}, {view.offset - self.start})"
 
@@ -147,14 +152,14 @@ class Values:
         self.devices: dict[str, str] = {}
 
     def add(self, wish: str, tensor: torch.Tensor, taken: Sequence[str] = ()) -> str:
-        """The name of a tensor: that of one with the same bits, unless it is `taken`, or a new one."""
+        """Return the name of a tensor: that of one with the same bits, unless it is `taken`, or a new one."""
         if tensor.dtype not in CODES:
             raise NotShown(f"it takes or gives {tensor.dtype}, which its file cannot hold")
         device = str(tensor.device)
-        for name, known in self.tensors.items():
-            alike = self.devices[name] == device and known.dtype == tensor.dtype and known.shape == tensor.shape
+        for name, stored in self.tensors.items():
+            is_alike = self.devices[name] == device and stored.dtype == tensor.dtype and stored.shape == tensor.shape
             # by their bits: NaN equals nothing, and -0.0 equals 0.0
-            if name not in taken and alike and torch.equal(bits_of(known), bits_of(tensor.cpu())):
+            if name not in taken and is_alike and torch.equal(bits_of(stored), bits_of(tensor.cpu())):
                 return name
         stem = CALLED.get(wish, wish)
         plain = stem.isidentifier() and stem.isascii() and not keyword.iskeyword(stem) and len(stem) <= 40
@@ -167,28 +172,28 @@ class Values:
 
     @property
     def size(self) -> int:
-        """Bytes."""
-        return sum(one.numel() * one.itemsize for one in self.tensors.values())
+        """The size in bytes."""
+        return sum(tensor.numel() * tensor.itemsize for tensor in self.tensors.values())
 
 
 def base_of(data: torch.Tensor, views: Sequence[View], *, aligned: bool = False) -> tuple[ScriptTensor, torch.Tensor]:
-    """The contiguous tensor that holds all these views of a storage's bytes, without a name yet. With `aligned` they
-    begin as far behind a boundary of memory as they did, for it begins at one."""
+    """Return the contiguous tensor that holds all these views of a storage's bytes, without a name yet. With `aligned`
+    they begin as far behind a boundary of memory as they did, since the tensor begins at one."""
     first = views[0]
-    if any(one.dtype != first.dtype for one in views):
+    if any(used.dtype != first.dtype for used in views):
         raise NotShown("the bytes of a tensor are used as two dtypes")
-    begin, end = min(one.offset for one in views), max(one.extent for one in views)
+    begin, end = min(used.offset for used in views), max(used.extent for used in views)
     if aligned:
         begin -= begin % (ALIGNMENT // first.dtype.itemsize)
     size: tuple[int, ...] = (end - begin,)
-    for one in views:
-        shapes = [one.size] if is_contiguous(one.size, one.stride) else []
-        if len(one.size) == 2 and is_contiguous(one.size[::-1], one.stride[::-1]):
-            shapes.append(one.size[::-1])
-        if shapes and one.offset == begin and one.extent == end:
+    for view in views:
+        shapes = [view.size] if is_contiguous(view.size, view.stride) else []
+        if len(view.size) == 2 and is_contiguous(view.size[::-1], view.stride[::-1]):
+            shapes.append(view.size[::-1])
+        if shapes and view.offset == begin and view.extent == end:
             size = shapes[0]
             break
-    stride = tuple(math.prod(size[at + 1 :]) for at in range(len(size)))
-    whole = View(first.slot, first.dtype, begin, size, stride)
-    content = viewed(data.untyped_storage(), whole).clone()
+    stride = tuple(math.prod(size[place + 1 :]) for place in range(len(size)))
+    whole_view = View(first.slot, first.dtype, begin, size, stride)
+    content = viewed(data.untyped_storage(), whole_view).clone()
     return ScriptTensor("", first.dtype, begin, size, stride, begin), content

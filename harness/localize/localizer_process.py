@@ -1,7 +1,7 @@
-"""The localizer's process: two tapes, and the held processes of their modes, in; `localization.json` out.
+"""The localizer's process: it takes two tapes and the workers of their modes, and writes `localization.json`.
 
-It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.localize.localizer_process`, clean of every
-swap. What it is doing it prints, line by line.
+It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.localize.localizer_process`, without any swap. It prints
+its progress line by line.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from .standalone_scripts import ScriptWriter
 from .storage_flow import SIDES, Side
 
 CONNECT_SECONDS = 120.0
-"""What a process has to answer, once its script has ended and it is held."""
+"""The time in seconds that a process has to answer, once its script has ended and it is held."""
 
 
 def main(path: Path) -> int:
-    """Localize as the file says; gives the exit code. Whatever goes wrong is the result's `reason`."""
+    """Localize as the file says; return the exit code. Whatever goes wrong becomes the result's `reason`."""
     config = read(LocalizerConfig, json.loads(path.read_text(encoding="utf-8")))
     settle_first_calls()
     try:
@@ -66,11 +66,13 @@ def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
     try:
         with ExitStack() as stack:
             asking = stack.enter_context(ThreadPoolExecutor(len(SIDES)))
-            held = {side: _held(config, modes[side], stack, on_devices=on_devices) for side in SIDES}
-            _draw_as_they_do(list(held.values()), stack)
-            sides = {side: _asked(each, config.step, asking) for side, each in _lists_alike(held).items()}
-            # As in the reference's step; what the other side was set to otherwise shows as other bits of its ops, which
-            # are executed in its own process then.
+            read_sides = {side: _held(config, modes[side], stack, on_devices=on_devices) for side in SIDES}
+            _draw_as_they_do(list(read_sides.values()), stack)
+            sides = {
+                side: _asked(read_side, config.step, asking) for side, read_side in _lists_alike(read_sides).items()
+            }
+            # As in the reference's step. Other settings of the other side show as other bits of its ops, which are then
+            # executed in its own process.
             stack.enter_context(settings_of_step(sides["a"].tape.settings))
             if config.prepared:
                 facts |= followed_preparation(sides, config.own or ())
@@ -78,17 +80,17 @@ def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
             noise = read_noise(config.noise, config.step) or Noise(config.step, 0, {})
             scripts = _scripts(config, modes, stack)
             if scripts is None:
-                found = localize_step(sides, noise, config.threshold, _say, own=config.own)
+                localized_step = localize_step(sides, noise, config.threshold, _say, own=config.own)
             else:
-                found = localize_step(sides, noise, config.threshold, _say, scripts.begin, own=config.own)
-                facts["scripts"] = scripts.write(found)
+                localized_step = localize_step(sides, noise, config.threshold, _say, scripts.begin, own=config.own)
+                facts["scripts"] = scripts.write(localized_step)
             differs = {side: _differs_op_by_op(sides[side], modes[side].outcome) for side in SIDES}
-            apart = {side: _apart(sides[side], modes[side].outcome, noise) for side in SIDES if differs[side]}
-            facts |= _facts(found, sides)
-            facts |= {"op_by_op_differs": differs["b"], "reference_differs": differs["a"], "apart": apart}
+            distances = {side: _apart(sides[side], modes[side].outcome, noise) for side in SIDES if differs[side]}
+            facts |= _facts(localized_step, sides)
+            facts |= {"op_by_op_differs": differs["b"], "reference_differs": differs["a"], "apart": distances}
             if differs["a"]:
-                said = f"{len(differs['a'])} values of {config.a.label} are others than those of its ops one by one"
-                facts["notes"] = [*facts["notes"], said]
+                note = f"{len(differs['a'])} values of {config.a.label} are others than those of its ops one by one"
+                facts["notes"] = [*facts["notes"], note]
     except torch.OutOfMemoryError as error:
         if on_devices:
             raise
@@ -108,7 +110,7 @@ def _written(config: LocalizerConfig, facts: dict[str, Any], began: float) -> in
 
 
 def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack: ExitStack) -> ScriptWriter | None:
-    """Who writes the scripts; None where none are asked for or nobody executes them."""
+    """Return the writer of scripts; None where none are requested or nothing executes them."""
     if not config.interpreter:
         return None
     try:
@@ -121,17 +123,22 @@ def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack
     return writer
 
 
-def _differs_op_by_op(held: Held, outcome: str) -> list[str]:
-    """The values that the tape gives and the mode itself does not: what it executes is not what it was told."""
+def _differs_op_by_op(held_side: Held, outcome: str) -> list[str]:
+    """Name the values that differ between the tape and the mode itself: then the mode does not execute the calls that
+    it recorded."""
     if not outcome:
         return []
     values = read_tensors(Path(outcome))[0]
-    return [name for name, one in held.tape.expected().items() if name not in values or not is_same(values[name], one)]
+    return [
+        name
+        for name, value in held_side.tape.expected().items()
+        if name not in values or not is_same(values[name], value)
+    ]
 
 
-def _apart(held: Held, outcome: str, noise: Noise) -> float:
-    """How far the step is from what its tape gives, as a multiple of the reference's rounding noise."""
-    return Scorer(held.tape.expected(), noise).drift(read_tensors(Path(outcome))[0]).distance
+def _apart(held_side: Held, outcome: str, noise: Noise) -> float:
+    """Return the distance of the step from its tape's values, as a multiple of the reference's rounding noise."""
+    return Scorer(held_side.tape.expected(), noise).drift(read_tensors(Path(outcome))[0]).distance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +152,10 @@ class ReadSide:
 
 
 def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, *, on_devices: bool) -> ReadSide:
-    """Raises NotReplayable where no tape was written, with the reason, and JournalError for one that is damaged."""
+    """Connect to a side's worker, if it has one, and read its tape.
+
+    Raises NotReplayable with the reason where no tape was written, and JournalError for a damaged one.
+    """
     worker = None
     if side.socket:
         worker = Worker.connect(side.socket, CONNECT_SECONDS)
@@ -171,7 +181,7 @@ def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, *, on_
 
 
 def _draw_as_they_do(read: Sequence[ReadSide], stack: ExitStack) -> None:
-    """Have random ops draw in this process as in those of the modes, where these draw on the CPU."""
+    """Make random ops of this process draw as in the modes, where these draw on the CPU."""
     for spec in (parse_mode(side.spec) for side in read if side.spec):
         if spec.draws == "cpu" and spec.accelerator is not None:
             with suppress(NumdriftError):  # they are executed by the process of the mode then
@@ -179,35 +189,41 @@ def _draw_as_they_do(read: Sequence[ReadSide], stack: ExitStack) -> None:
 
 
 def _lists_alike(read: Mapping[Side, ReadSide]) -> Mapping[Side, ReadSide]:
-    """Both sides, their calls on lists taken apart where one side calls an op on lists that the other does not."""
+    """Return both sides; split their calls on lists where one side calls an op on lists that the other does not."""
     ops = [list_ops(read[side].tape) for side in SIDES]
     if ops[0] == ops[1]:
         return read
-    for each in read.values():
-        if each.worker is not None:
-            each.worker.apart = True
-    return {side: replace(each, tape=taken_apart(each.tape)[0]) for side, each in read.items()}
+    for read_side in read.values():
+        if read_side.worker is not None:
+            read_side.worker.apart = True
+    return {side: replace(read_side, tape=taken_apart(read_side.tape)[0]) for side, read_side in read.items()}
 
 
 def _asked(read: ReadSide, step: int, asking: Executor) -> Held:
-    held = Held(read.tape, read.label, spec=read.spec)
+    held_side = Held(read.tape, read.label, spec=read.spec)
     if read.worker is None:
-        return held
+        return held_side
     calls, notes = WorkerCalls(read.worker, step), read.worker.notes(step)
     # The process executes the whole step for them: meanwhile both tapes are aligned.
     pending = asking.submit(read.worker.digests, step)
-    return replace(held, digests=pending.result, calls=calls, notes=notes)
+    return replace(held_side, digests=pending.result, calls=calls, notes=notes)
 
 
-def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object]:
+def _facts(localized_step: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object]:
     kernels = {
-        side: {"foreign": len(one.foreign), "in_context": len(one.in_context), "unknown": len(one.unknown)}
-        for side, one in found.kernels.items()
+        side: {
+            "foreign": len(verified.foreign),
+            "in_context": len(verified.in_context),
+            "unknown": len(verified.unknown),
+        }
+        for side, verified in localized_step.kernels.items()
     }
-    calls = {side: len(found.pair.flows[side].nodes) for side in SIDES}
-    draws = {side: sum(node.call.draw is not None for node in found.pair.flows[side].nodes) for side in SIDES}
-    executed_there = {side: held.calls.count if held.calls is not None else 0 for side, held in sides.items()}
-    chosen = found.chosen
+    calls = {side: len(localized_step.pair.flows[side].nodes) for side in SIDES}
+    draws = {side: sum(node.call.draw is not None for node in localized_step.pair.flows[side].nodes) for side in SIDES}
+    executed_there = {
+        side: held_side.calls.count if held_side.calls is not None else 0 for side, held_side in sides.items()
+    }
+    chosen = localized_step.chosen
     choices = (
         None
         if chosen is None
@@ -219,21 +235,21 @@ def _facts(found: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object
         }
     )
     return {
-        "score": found.proofs.whole.score,
-        "rest": None if found.proofs.rest is None else found.proofs.rest.score,
-        "left": found.left,
-        "culprits": found.culprits,
-        "controls": dict(found.controls),
-        "control_scores": dict(found.control_scores),
-        "blocks": len(found.pair.blocks),
-        "flagged": sum(one.differs is not False for one in found.examined.values()),
+        "score": localized_step.proofs.whole.score,
+        "rest": None if localized_step.proofs.rest is None else localized_step.proofs.rest.score,
+        "left": localized_step.left,
+        "culprits": localized_step.culprits,
+        "controls": dict(localized_step.controls),
+        "control_scores": dict(localized_step.control_scores),
+        "blocks": len(localized_step.pair.blocks),
+        "flagged": sum(block.differs is not False for block in localized_step.examined.values()),
         "calls": calls,
         "draws": draws,
         "kernels": kernels,
         "executed_there": executed_there,
-        "tests": found.proofs.tests,
+        "tests": localized_step.proofs.tests,
         "choices": choices,
-        "notes": found.notes,
+        "notes": localized_step.notes,
     }
 
 

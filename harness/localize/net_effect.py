@@ -1,5 +1,5 @@
-"""What a site of several blocks changes in all: the blocks of a rewritten op may each compute something else, and what
-leaves them is the same.
+"""The total effect of a site of several blocks. Each block of a rewritten op may compute something else, while what
+leaves the blocks together is the same.
 
     (q k^T) / s    a: matmul, div    b: div, matmul    what is between them differs by s, and what is read after them
     (q / s) k^T                                        by roundings
@@ -26,12 +26,12 @@ from .swap_sites import Cause, SwapSite, only_puts
 
 @dataclass(frozen=True, slots=True)
 class NetEffect:
-    """What the blocks of a site in one phase of the step do together, on side b's values: what leaves them is moved,
-    where side a's are in their place, by at most this share of its size and so many `roundings` of its own precision.
-    `errors` are each side's against double precision, where that is known. `blocks` are those that compute something:
-    a compiled graph puts its running statistics where they belong by copies that the script does not have. What it
-    moves is a single number where `single`. One that is `like_others` moves no more than other sites of its cause do,
-    and their errors stand for its own."""
+    """The joint effect of a site's blocks in one phase of the step, on side b's values. Side a's blocks in their place
+    move the values that leave them by at most this share of their size and by so many `roundings` of their own
+    precision. `errors` are each side's errors against double precision, where they are known. `blocks` are those that
+    compute something: a compiled graph puts its running statistics where they belong by copies that the script does not
+    have. `single` says that it moves a single number. `like_others` says that it moves no more than other sites of its
+    cause, whose errors represent its own."""
 
     largest: float
     roundings: float
@@ -42,56 +42,57 @@ class NetEffect:
 
 
 MEASURED = 2
-"""Of so many sites of a cause errors are known in each phase; of others where they move more than these by half."""
+"""The number of sites of a cause whose errors are measured in each phase; others are measured where they move values by
+half as much again."""
 
 Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
-"""Phase by phase of the step. None where nothing that leaves them has a counterpart, or they cannot be mixed. What
-follows in the backward reads what the first phase has left."""
+"""The effects phase by phase of the step; None where no value that leaves the blocks has a counterpart, or they cannot
+be mixed. Later calls of the backward read what the first phase has left."""
 
 
 def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:
-    """Of the sites of these causes. Between the first and the last block of a site in one phase all belongs
-    together."""
-    found: dict[SwapSite, list[NetEffect | None]] = {}
+    """Measure the effects of the sites of these causes. In each phase all blocks between the first and the last of a
+    site belong to it."""
+    effects: dict[SwapSite, list[NetEffect | None]] = {}
     waiting: list[tuple[range, SwapSite, int, frozenset[int], Collection[int], list[float]]] = []
     for cause in causes:
         regions = {site: _regions(pair, site) for site in cause.sites}
-        inside: Collection[int] = {number for phases in regions.values() for one in phases for number in one}
+        inside: Collection[int] = {number for phases in regions.values() for span in phases for number in span}
         measured: dict[int, list[float]] = {}  # by phase, the roundings of those sites whose errors are known
         for site, phases in regions.items():
-            found[site] = [None] * len(phases)
+            effects[site] = [None] * len(phases)
             waiting += [
-                (one, site, place, cause.blocks & set(one), inside, measured.setdefault(place, []))
-                for place, one in enumerate(phases)
+                (span, site, place, cause.blocks & set(span), inside, measured.setdefault(place, []))
+                for place, span in enumerate(phases)
             ]
     with set_apart(pair.devices()):
-        own, at = MixtureExecution(pair, Mixture("b")), 0
-        for region, site, place, blocks, inside, alike in sorted(waiting, key=lambda one: one[0].start):
-            for number in range(at, region.start):
-                own.run(number)
-            at = region.start
+        execution, position = MixtureExecution(pair, Mixture("b")), 0
+        for region, site, place, blocks, inside, measured_roundings in sorted(waiting, key=lambda item: item[0].start):
+            for number in range(position, region.start):
+                execution.run(number)
+            position = region.start
             left = _left_behind(pair, region, inside)
-            enough = 1.5 * max(alike) if len(alike) >= MEASURED else -1.0
+            enough = 1.5 * max(measured_roundings) if len(measured_roundings) >= MEASURED else -1.0
             with suppress(Exception):  # an op may raise anything on values that are not its own
-                found[site][place] = effect = _effect(pair, own.memory, blocks, left, enough)
+                effects[site][place] = effect = _effect(pair, execution.memory, blocks, left, enough)
                 if effect is not None and effect.errors:
-                    alike.append(effect.roundings)
-    return found
+                    measured_roundings.append(effect.roundings)
+    return effects
 
 
 Left = Mapping[int, Sequence[tuple[Use, Use]]]
-"""By the block at whose end both are there, values as side a and as side b have them."""
+"""Values as side a and as side b have them, by the block at whose end both exist."""
 
 
 def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, enough: float) -> NetEffect | None:
-    """Its errors are measured where it moves values by more roundings than are `enough`."""
+    """Measure one effect; its errors are measured where it moves values by more roundings than `enough`."""
     if not left:
         return None
     mixtures: Mapping[Side, Mixture] = {"a": Mixture("b", blocks), "b": Mixture("b")}
     results = {side: _left_values(pair, mixtures[side], before.fork(), min(blocks), left) for side in SIDES}
     values = list(zip(*(results_of(results[side]) for side in SIDES), strict=True))
-    apart = [(relative(a, b), precision(a, b)) for a, b in values]
-    largest, roundings = max(one for one, _ in apart), max(in_roundings(*one) for one in apart)
+    moves = [(relative(a, b), precision(a, b)) for a, b in values]
+    largest, roundings = max(change for change, _ in moves), max(in_roundings(*move) for move in moves)
     computing = frozenset(number for number in blocks if not only_puts(pair, number))
     if roundings <= enough:
         return NetEffect(largest, roundings, {}, computing, is_single(values), like_others=True)
@@ -107,8 +108,8 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, 
 
             exact = ExactResults(in_double(None), map(in_double, range(SAMPLES)))
             if not exactly.arithmetic.not_exact:
-                known = {one: exact.error(results_of(results[one])) for one in SIDES}
-                errors = {one: error for one, error in known.items() if error is not None}
+                by_side = {of_side: exact.error(results_of(results[of_side])) for of_side in SIDES}
+                errors = {of_side: error for of_side, error in by_side.items() if error is not None}
             break
     return NetEffect(largest, roundings, errors, computing, is_single(values))
 
@@ -123,7 +124,7 @@ class _Doubles:
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # of what an op makes of integers and numbers
+        torch.set_default_dtype(torch.float64)  # the dtype of an op's results for integers and numbers
         try:
             return self.arithmetic.execute(node.execution, arguments, keywords)
         finally:
@@ -133,51 +134,54 @@ class _Doubles:
 def _left_values(
     pair: TapePair, mixture: Mixture, memory: Memory, first: int, left: Left, kernels: Kernels | None = None
 ) -> Values:
-    """What is left behind by the blocks from the `first` on, executed so in this memory."""
-    one = MixtureExecution(pair, mixture, None if kernels is None else {"a": kernels, "b": kernels})
-    found: Values = {}
+    """Return the values that the blocks from the `first` on leave behind, executed so in this memory."""
+    execution = MixtureExecution(pair, mixture, None if kernels is None else {"a": kernels, "b": kernels})
+    values: Values = {}
     for number in range(first, max(left) + 1):
-        one.run_as(mixture.side(number), number, memory)
-        for mine, theirs in left.get(number, ()):
-            is_mine = mixture.blocks and pair.maker("a", mine.value) in mixture.blocks
-            tensor = memory.tensor("a", mine) if is_mine else memory.tensor("b", theirs)
-            home = pair.flows["a"].tape.slots[mine.value.slot].device  # what is compared lies on one device
-            found[f"output {len(found)}"] = tensor.to(home, copy=True)
+        execution.run_as(mixture.side(number), number, memory)
+        for use_a, use_b in left.get(number, ()):
+            is_mine = mixture.blocks and pair.maker("a", use_a.value) in mixture.blocks
+            tensor = memory.tensor("a", use_a) if is_mine else memory.tensor("b", use_b)
+            home = pair.flows["a"].tape.slots[use_a.value.slot].device  # what is compared lies on one device
+            values[f"output {len(values)}"] = tensor.to(home, copy=True)
         memory.block_ended(number)
-    return found
+    return values
 
 
 def _regions(pair: TapePair, site: SwapSite) -> list[range]:
-    """The blocks from the first to the last of a site, phase by phase.
+    """Return the blocks from the first to the last of a site, phase by phase.
 
-    What a compiled forward computes at its end for nobody but the site's own backward is left out: between that and the
-    op lies all of the model.
+    A compiled forward may compute something at its end only for the site's own backward. That is left out: between it
+    and the op lies all of the model.
     """
     phases: dict[str, list[int]] = {}
     for number in sorted(site.blocks):
         nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
         phases.setdefault(nodes[0].call.phase, []).append(number)
 
-    own = set(site.blocks)
+    own_blocks = set(site.blocks)
 
     def is_for_itself(number: int) -> bool:
-        made = [
+        made_values = [
             (side, use.value)
             for side in SIDES
             for node in pair.blocks[number].of(side)
             for use in pair.flows[side].nodes[node].made
         ]
-        return all(pair.readers[side].get(value, set()) <= own for side, value in made)
+        return all(pair.readers[side].get(value, set()) <= own_blocks for side, value in made_values)
 
     for numbers in phases.values():
         while len(numbers) > 1 and is_for_itself(numbers[-1]):
             numbers.pop()
-    return sorted((range(min(one), max(one) + 1) for one in phases.values()), key=lambda one: one.start)
+    return sorted(
+        (range(min(phase_numbers), max(phase_numbers) + 1) for phase_numbers in phases.values()),
+        key=lambda region: region.start,
+    )
 
 
 def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left:
-    """What either side makes in this region and others read than what is `inside` of all."""
-    found: dict[int, dict[tuple[FlowValue, FlowValue], tuple[Use, Use]]] = {}
+    """Return the values that either side makes in this region and that blocks other than those `inside` read."""
+    left: dict[int, dict[tuple[FlowValue, FlowValue], tuple[Use, Use]]] = {}
     for side in SIDES:
         for number in region:
             for node in pair.blocks[number].of(side):
@@ -185,12 +189,12 @@ def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left
                     link = pair.links.of[side].get(use.value)
                     if link is None:
                         continue
-                    mine, theirs = Use(link.mine, use.value), Use(link.theirs, link.value)
-                    a, b = (mine, theirs) if side == "a" else (theirs, mine)
-                    # One value may stand for several of the other side: that which others read there counts.
+                    own_use, linked_use = Use(link.mine, use.value), Use(link.theirs, link.value)
+                    a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
+                    # One value may represent several of the other side: the one that others read there counts.
                     readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
                     last = max(pair.maker("a", a.value), pair.maker("b", b.value))
-                    # What either side makes in a later phase only is left behind there.
-                    if last < region.stop and all(one.difference(inside) for one in readers):
-                        found.setdefault(last, {})[a.value, b.value] = (a, b)
-    return {number: list(uses.values()) for number, uses in found.items()}
+                    # A value that either side makes only in a later phase is left behind there.
+                    if last < region.stop and all(reading.difference(inside) for reading in readers):
+                        left.setdefault(last, {})[a.value, b.value] = (a, b)
+    return {number: list(uses.values()) for number, uses in left.items()}

@@ -1,4 +1,5 @@
-"""The units of one side of a step, which are paired with those of the other: what stands for one op of the script."""
+"""The units of one side of a step, which are paired with those of the other: the nodes that represent one op of the
+script."""
 
 from __future__ import annotations
 
@@ -21,17 +22,17 @@ ALIASES = {
     "norm": "linalg_vector_norm",
     "reshape": "clone",
 }
-"""Names under which compilers, and devices with kernels of other ops, know what eager mode calls otherwise."""
+"""Eager mode's names of ops, by the names that compilers and devices with other kernels use for them."""
 
 STATES = ("parameter ", "buffer ", "state ")
-"""How the names of what a step starts from begin."""
+"""The prefixes of the names of the values that a step starts from."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpUnit:
-    """What stands for one op of the script: the nodes of one side, where they are, the op's name, what it
-    looks like (the shapes that it makes, the parameters, buffers and optimizer states that it reads, and the
-    gradients that it is a part of), and the names of the ops that read what it makes."""
+    """The nodes of one side that represent one op of the script, their place and the op's name. `look` are the shapes
+    that it makes, the parameters, buffers and optimizer states that it reads, and the gradients that it is a part of;
+    `readers` are the names of the ops that read its results."""
 
     nodes: tuple[int, ...]
     place: tuple[Hashable, ...]
@@ -41,7 +42,8 @@ class OpUnit:
 
 
 def op_name(node: FlowNode) -> str:
-    """The name that an op is paired by: that of what it was decomposed from, and in place or not alike."""
+    """Return the name that an op is paired by: that of the op that it was decomposed from, without the mark of an
+    in-place op."""
     compiled = node.call.compiled
     name = compiled.origin.split(".")[1] if compiled is not None else node.call.name
     name = name.removeprefix(PREFIX)
@@ -50,61 +52,65 @@ def op_name(node: FlowNode) -> str:
 
 
 def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
-    """The units of a side in the order in which they were called. Without `modules` none has one."""
-    # Together is what one op was decomposed into, with what the backward graph computes of it once more.
+    """Return the units of a side in the order in which they were called. Without `modules` none has one."""
+    # A group is the nodes that one op was decomposed into, with those that the backward graph recomputes.
     groups: dict[Hashable, list[int]] = {}
-    again, own = recomputed(flow), dict[int, Hashable]()
+    repeats, group_of = recomputed(flow), dict[int, Hashable]()
     for number, node in enumerate(flow.nodes):
         compiled = node.call.compiled
         key = number if compiled is None else (compiled.graph, compiled.group, node.call.phase, node.iteration)
-        own[number] = own[again[number]] if number in again else key
-        groups.setdefault(own[number], []).append(number)
+        group_of[number] = group_of[repeats[number]] if number in repeats else key
+        groups.setdefault(group_of[number], []).append(number)
     states = state_slots(flow)
-    # What becomes a part of a parameter's gradient, by addition alone and what a hook of the script's makes of the sum,
-    # with the gradient's name: backwards, so that what is added up to a sum that is added up has it too
-    ends = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
+    # The values that become a part of a parameter's gradient, by addition alone or by a script's hook on the sum, with
+    # the gradient's name. The loop goes backwards, so that the terms of a sum that is itself a term have it too.
+    gradient_of = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
     for node in reversed(flow.nodes):
         adds = op_name(node) == "add" or view_behind(node.execution.operation) is not None
         if node.call.phase == "backward" and (adds or _is_hooked(node)):
-            names = {ends[made.value] for made in node.made if made.value in ends}
+            names = {gradient_of[output.value] for output in node.made if output.value in gradient_of}
             for use in node.reads if len(names) == 1 else ():
-                ends.setdefault(use.value, *names)
+                gradient_of.setdefault(use.value, *names)
     readers = readers_of(flow)
     units = []
     for members in groups.values():
         node = flow.nodes[members[0]]
-        last = flow.nodes[[one for one in members if one not in again][-1]]
+        last = flow.nodes[[member for member in members if member not in repeats][-1]]
         call = node.call
-        where = call.owners if call.module is None else (call.module if modules else None)
-        reads = (use.value.slot for one in members for use in flow.nodes[one].reads)
+        owner = call.owners if call.module is None else (call.module if modules else None)
+        reads = (use.value.slot for member in members for use in flow.nodes[member].reads)
         read = {states[slot] for slot in reads if slot in states}
-        gradients = sorted(ends[use.value] for use in last.made if use.value in ends)
+        gradients = sorted(gradient_of[use.value] for use in last.made if use.value in gradient_of)
         look = (*(use.view.size for use in last.made), *sorted(read), *gradients)
         together = set(members)
-        made = {use.value for one in members for use in flow.nodes[one].made}
-        beside = {one for value in made for one in readers.get(value, ()) if one not in together}
-        reading = tuple(sorted(op_name(flow.nodes[one]) for one in beside))
-        units.append(OpUnit(tuple(members), (node.iteration, call.phase, where), op_name(node), look, reading))
-    # As they were called, where that is another order than that in which they were executed
-    orders = [flow.nodes[one.nodes[0]].call.order for one in units]
+        made_values = {use.value for member in members for use in flow.nodes[member].made}
+        outside_readers = {
+            reader for value in made_values for reader in readers.get(value, ()) if reader not in together
+        }
+        reading = tuple(sorted(op_name(flow.nodes[reader]) for reader in outside_readers))
+        units.append(OpUnit(tuple(members), (node.iteration, call.phase, owner), op_name(node), look, reading))
+    # In the order of the calls, where they were executed in another one
+    orders = [flow.nodes[unit.nodes[0]].call.order for unit in units]
     if None in orders:
         return units
-    return [one for _, one in sorted(zip(orders, units, strict=True), key=lambda pair: pair[0] or 0)]
+    return [unit for _, unit in sorted(zip(orders, units, strict=True), key=lambda pair: pair[0] or 0)]
 
 
 def _is_hooked(node: FlowNode) -> bool:
-    """Whether it makes one tensor of another one outside of all modules and graphs, as a gradient's hook does."""
+    """Check whether a node makes one tensor of another one outside of all modules and graphs, as a gradient's hook
+    does."""
     sizes = [use.view.size for use in (*node.reads, *node.makes) if use is not None]
     return node.call.module is None and node.call.compiled is None and len(sizes) == 2 and sizes[0] == sizes[1]
 
 
 def state_slots(flow: StorageFlow) -> dict[int, str]:
-    """The storages of parameters, buffers and optimizer states, with their names. Where nothing is written in place,
-    each is several: what it is at the end, and what that was made from, back to what the step started from.
+    """Return the storages of parameters, buffers and optimizer states, with their names. Where nothing is written in
+    place, a state is several storages: its value at the end, the value that this was made from, and so on back to the
+    start.
 
         m = m * 0.9; m = m + g    three storages of one state, the first argument of each call being what it was before
     """
-    found = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
+    slot_names = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
     for name, begin in flow.tape.starts.items():
         use = flow.watched.get(name)
         chain: list[int] = []
@@ -114,9 +120,9 @@ def state_slots(flow: StorageFlow) -> dict[int, str]:
             reads = () if maker is None else flow.nodes[maker].reads
             use = reads[0] if reads and reads[0].view.size == begin.size else None
         if use is not None:
-            found |= dict.fromkeys((*chain, begin.slot), name)
+            slot_names |= dict.fromkeys((*chain, begin.slot), name)
     for node in flow.nodes:
         source = node.reads[0].value.slot if node.reads else None
-        if source in found and view_behind(node.execution.operation):  # a copy of a view of it
-            found |= {use.value.slot: found[source] for use in node.made}
-    return found
+        if source in slot_names and view_behind(node.execution.operation):  # a copy of a view of it
+            slot_names |= {use.value.slot: slot_names[source] for use in node.made}
+    return slot_names

@@ -25,56 +25,59 @@ from .swap_sites import Cause, Groups, joined_causes
 from .value_links import arguments_of
 
 Numbers = tuple[float, float]
-"""What both sides are told in one place."""
+"""The numbers that both sides have in one place."""
 
 ALIKE = 1e-6
-"""Relative distance up to which two numbers are one, computed in other ways."""
+"""The relative distance up to which two numbers count as one, computed in different ways."""
 
 
 def of_one_number(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
-    """The causes, those of the optimizer joined whose numbers are made of one that differs."""
-    told = {place: one for place, cause in enumerate(causes) if (one := _told(pair, cause)) is not None}
-    groups, count = Groups(told), pair.flows["a"].tape.step + 1
-    for place, numbers in told.items():
-        for earlier in (one for one in told if one < place):
-            if is_of_one(told[earlier], numbers, count) or is_of_one(numbers, told[earlier], count):
+    """Return the causes; those of the optimizer are joined where their numbers derive from one number that differs."""
+    numbers_of = {
+        place: differing for place, cause in enumerate(causes) if (differing := _told(pair, cause)) is not None
+    }
+    groups, count = Groups(numbers_of), pair.flows["a"].tape.step + 1
+    for place, numbers in numbers_of.items():
+        for earlier in (place_before for place_before in numbers_of if place_before < place):
+            if is_of_one(numbers_of[earlier], numbers, count) or is_of_one(numbers, numbers_of[earlier], count):
                 groups.join(earlier, place)
     joined = {members[0]: members for members in groups.members()}
     followers = {place for members in joined.values() for place in members[1:]}
-    found = []
+    merged = []
     for place, cause in enumerate(causes):
-        parts = [causes[one] for one in joined.get(place, ())]
+        parts = [causes[member] for member in joined.get(place, ())]
         if len(parts) > 1:
-            said = ", ".join(f"{one.ops['a'][0]} {', '.join(one.reasons)}" for one in parts)
-            found.append(joined_causes(parts, (f"one number in several ops: {said}",)))
+            listed = ", ".join(f"{part.ops['a'][0]} {', '.join(part.reasons)}" for part in parts)
+            merged.append(joined_causes(parts, (f"one number in several ops: {listed}",)))
         elif place not in followers:
-            found.append(cause)
-    return found
+            merged.append(cause)
+    return merged
 
 
 def _told(pair: TapePair, cause: Cause) -> Numbers | None:
-    """The one pair of numbers in which the calls of a cause in the optimizer differ; None where it is another cause."""
+    """Return the one pair of numbers by which the calls of a cause in the optimizer differ; None for any other
+    cause."""
     if cause.kind != ARGUMENTS or cause.phase != "optimizer":
         return None
-    found: set[Numbers] = set()
+    numbers: set[Numbers] = set()
     for site in cause.sites:
         block = pair.blocks[site.lead]
         if not block.is_pair:
             return None
-        left, right = (pair.flows[side].nodes[block.of(side)[0]] for side in SIDES)
-        for (mine, _), (yours, _) in zip(arguments_of(left), arguments_of(right), strict=False):
-            if isinstance(mine, int | float) and isinstance(yours, int | float) and mine != yours:
-                found.add((float(mine), float(yours)))
-    return found.pop() if len(found) == 1 else None
+        node_a, node_b = (pair.flows[side].nodes[block.of(side)[0]] for side in SIDES)
+        for (value_a, _), (value_b, _) in zip(arguments_of(node_a), arguments_of(node_b), strict=False):
+            if isinstance(value_a, int | float) and isinstance(value_b, int | float) and value_a != value_b:
+                numbers.add((float(value_a), float(value_b)))
+    return numbers.pop() if len(numbers) == 1 else None
 
 
-def is_of_one(known: Numbers, made: Numbers, count: int) -> bool:
-    """Whether both numbers change as if they were made of one hyper-parameter, in the optimizer's step of that count
-    from 1: as x or 1 - x, times whatever is the same on both sides, or by the bias corrections of Adam."""
+def is_of_one(source: Numbers, derived: Numbers, count: int) -> bool:
+    """Check whether both numbers change as if they derived from one hyper-parameter: as x or 1 - x, times a factor that
+    both sides share, or by the bias corrections of Adam. `count` is the number of the optimizer's step, from 1."""
     return any(
         math.isclose(after * before_x, before * after_x, rel_tol=ALIKE)
-        for before, after in _forms(made)
-        for before_x, after_x in (*_forms(known), *_corrections(known, count))
+        for before, after in _forms(derived)
+        for before_x, after_x in (*_forms(source), *_corrections(source, count))
         if before * before_x and after * after_x
     )
 

@@ -24,7 +24,7 @@ class SideCode:
     """A function of a script: its parameters, which are names of the script's file, and its lines.
 
     `casts` says that dtypes among its arguments are passed through `held`, so that it can be executed in double.
-    `reads` are the tensors that its calls take and do not make, as they stand in its lines.
+    `reads` are the tensors that its calls take and do not make, by their text in its lines.
     """
 
     parameters: list[str] = field(default_factory=list)
@@ -33,12 +33,12 @@ class SideCode:
     reads: dict[str, View] = field(default_factory=dict)
 
     def text(self, name: str) -> list[str]:
-        given = [*self.parameters, *([HELD] if self.casts else []), "**_"]
-        return [f"def {name}({', '.join(given)}):", *(f"    {line}" for line in self.lines)]
+        signature = [*self.parameters, *([HELD] if self.casts else []), "**_"]
+        return [f"def {name}({', '.join(signature)}):", *(f"    {line}" for line in self.lines)]
 
 
 class CallWriter:
-    """Writes the calls of one side's slice; what it takes is put into `values`, `aligned` in memory as it was."""
+    """Writes the calls of one side's slice. It puts their inputs into `values`, `aligned` in memory as they were."""
 
     def __init__(self, block: Tape, values: Values, *, aligned: bool = False) -> None:
         self._block = block
@@ -50,42 +50,43 @@ class CallWriter:
         self._generators = 0
 
     def code(self, results: Sequence[torch.Tensor], stem: str) -> SideCode:
-        """The whole function. Outputs that its calls neither take nor make are taken from `results`, as `STEM_1`."""
+        """Write the whole function. Outputs that its calls neither take nor make are taken from `results`, as
+        `STEM_1`."""
         views: dict[int, list[View]] = {}
         wishes: dict[int, str] = {}
         for call in self._block.calls:
             # the views that it takes, with the names that the schema has for them
-            names = [one.name for one in _schema(call).arguments]
+            names = [argument.name for argument in _schema(call).arguments]
             for wish, value in {**dict(zip(names, call.arguments, strict=False)), **call.keywords}.items():
                 for view in (leaf for leaf in leaves(value) if isinstance(leaf, View)):
                     views.setdefault(view.slot, []).append(view)
                     wishes.setdefault(view.slot, wish)
-        for one in self._block.watched:
-            views.setdefault(one.view.slot, []).append(one.view)
+        for watched in self._block.watched:
+            views.setdefault(watched.view.slot, []).append(watched.view)
         for slot, data in self._block.inputs.items():
             base, content = base_of(data, views[slot], aligned=self._aligned)
             self._named[slot] = replace(base, name=self._parameter(wishes.get(slot, "tensor"), content))
         written = list(dict.fromkeys(view.slot for call in self._block.calls for view in _written(call)))
-        # a script calls its functions more than once, so none writes what it is given
+        # a script calls its functions more than once, so none writes its arguments
         for slot in written:
             if slot in self._named:
                 name = self._named[slot].name
                 self._code.lines.append(f"{name} = {name}.clone()")
         # The slots that are read after each call
-        later = {one.view.slot for one in self._block.watched}
-        found = []
+        later = {output.view.slot for output in self._block.watched}
+        read_later = []
         for call in reversed(self._block.calls):
-            found.append(set(later))
+            read_later.append(set(later))
             later |= {view.slot for view in views_in(call)}
-        read = found[::-1]
+        read = read_later[::-1]
         for number, call in enumerate(self._block.calls):
             self._write(call, read[number])
-        taken = [self._named[slot].name for slot in written if slot in self._named]
+        written_names = [self._named[slot].name for slot in written if slot in self._named]
         outputs = [
-            self._named[one.view.slot].text(one.view)
-            if one.view.slot in self._named
-            else recorded(result, stem, self._code, self._values, taken)
-            for one, result in zip(self._block.watched, results, strict=True)
+            self._named[output.view.slot].text(output.view)
+            if output.view.slot in self._named
+            else recorded(result, stem, self._code, self._values, written_names)
+            for output, result in zip(self._block.watched, results, strict=True)
         ]
         self._code.lines.append(f"return [{', '.join(outputs)}]")
         return self._code
@@ -105,23 +106,23 @@ class CallWriter:
                 else f"torch.get_device_module({kind!a}).set_rng_state({name}, {state.device!a})"
             )
             self._code.lines.append(setter)
-        given = [self._text(value) for value in call.arguments]
+        texts = [self._text(value) for value in call.arguments]
         for name, value in call.keywords.items():  # a schema may call an argument `from`, which Python cannot
             text = self._text(value)
-            given.append(f"{name}={text}" if _is_plain(name) else f"**{{{name!a}: {text}}}")
+            texts.append(f"{name}={text}" if _is_plain(name) else f"**{{{name!a}: {text}}}")
         # `torch.ops.aten.add.Tensor`, with getattr where a part of the name is no name in Python
         text = "torch.ops"
-        namespace, _, rest = call.op.partition(".")
-        name, _, overload = rest.rpartition(".")
+        namespace, _, qualified = call.op.partition(".")
+        name, _, overload = qualified.rpartition(".")
         for part in (namespace, name, overload):
             text = f"{text}.{part}" if _is_plain(part) else f"getattr({text}, {part!a})"
-        self._code.lines.append(f"{self._targets(call, read)}{text}({', '.join(given)})")
+        self._code.lines.append(f"{self._targets(call, read)}{text}({', '.join(texts)})")
 
     def _targets(self, call: Call, read: set[int]) -> str:
-        """The names that a call's results get, with the equals sign."""
+        """Return the names that a call's results get, with the equals sign."""
         names = []
-        for output, fresh in zip(call.outputs, call.fresh, strict=True):
-            if fresh and isinstance(output, View) and output.slot in read:
+        for output, is_fresh in zip(call.outputs, call.fresh, strict=True):
+            if is_fresh and isinstance(output, View) and output.slot in read:
                 self._made += 1
                 named = ScriptTensor(f"t{self._made}", output.dtype, output.offset, output.size, output.stride)
                 self._named[output.slot] = named
@@ -130,7 +131,7 @@ class CallWriter:
                 names.append("_")
         if set(names) <= {"_"}:
             return ""
-        kinds = [str(one.type) for one in _schema(call).returns]
+        kinds = [str(returned.type) for returned in _schema(call).returns]
         lists = [kind for kind in kinds if "List" in kind or "[]" in kind]
         if lists and len(kinds) > 1:
             raise NotShown(f"{call.op} gives lists among other results")
@@ -138,7 +139,7 @@ class CallWriter:
 
     def _text(self, value: Any) -> str:
         if isinstance(value, (list, tuple)):
-            return f"[{', '.join(self._text(one) for one in value)}]"
+            return f"[{', '.join(self._text(element) for element in value)}]"
         if isinstance(value, View):
             if value.slot not in self._named:
                 raise NotShown("it takes what no recorded op gave")
@@ -158,7 +159,7 @@ class CallWriter:
 
 
 def recorded(result: torch.Tensor, stem: str, code: SideCode, values: Values, written: Sequence[str] = ()) -> str:
-    """A recorded result as a parameter of the function, which does not write it."""
+    """Pass a recorded result as a parameter of the function, which does not write it."""
     name = values.add(stem, result.contiguous(), written)
     if name not in code.parameters:
         code.parameters.append(name)
@@ -166,15 +167,15 @@ def recorded(result: torch.Tensor, stem: str, code: SideCode, values: Values, wr
 
 
 def recorded_code(results: Sequence[torch.Tensor], stem: str, values: Values) -> SideCode:
-    """A function that gives what was recorded."""
+    """Write a function that returns what was recorded."""
     code = SideCode()
-    outputs = [recorded(one, stem, code, values) for one in results]
+    outputs = [recorded(result, stem, code, values) for result in results]
     code.lines.append(f"return [{', '.join(outputs)}]")
     return code
 
 
 def literal(value: Any) -> str:
-    """A plain argument as code. Raises NotShown for what is none."""
+    """Write a plain argument as code. Raises NotShown for any other value."""
     if value is None or isinstance(value, (bool, int)):
         return repr(value)
     if isinstance(value, float):
@@ -191,7 +192,7 @@ def literal(value: Any) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name of torch's is one in Python."""
+    """Check whether a name in torch is a valid name in Python."""
     return name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
 
 
@@ -202,4 +203,4 @@ def _schema(call: Call) -> Any:
 def _written(call: Call) -> list[View]:
     operation: Any = registered_operation(call.op)
     values = written_values(operation, call.arguments, call.keywords)
-    return [one for one in values if isinstance(one, View)]
+    return [view for view in values if isinstance(view, View)]

@@ -1,4 +1,4 @@
-"""The text of a standalone script: what plain torch needs to show how two sides differ in one block."""
+"""The text of a standalone script: plain torch that shows how two sides differ in one block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_BYTES = 64_000
 LONGEST_SENTENCE = 300
 
 GIVEN = "given_"
-"""How the names of recorded results begin, which no side computes."""
+"""The prefix of the names of recorded results, which no side computes."""
 
 LOAD = """\
 def load(path):
@@ -48,7 +48,8 @@ DIFFER = "(~torch.isclose(x, y.to(x.dtype), rtol=0, atol=0, equal_nan=True)).sum
 
 @dataclass(frozen=True, slots=True)
 class ScriptSettings:
-    """Whether side b's function is compiled, and the lines that set Inductor up as its mode does."""
+    """The setup of a script: whether side b's function is compiled, and the lines that set Inductor up as its mode
+    does."""
 
     compiled: bool = False
     lines: Sequence[str] = ()
@@ -56,8 +57,8 @@ class ScriptSettings:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """All that a script says. `codes` are the functions of both sides and, where it cannot be computed,
-    `exact`, which gives what is recorded. `reference` is the side that is executed in double otherwise."""
+    """The contents of a script. `codes` are the functions of both sides. `exact` returns the recorded exact values
+    where they cannot be computed; otherwise `reference` is the side that is executed in double."""
 
     sentences: Sequence[str]
     labels: Mapping[Side, str]
@@ -70,13 +71,15 @@ class Script:
     values: Values
 
     def text(self) -> str:
-        """Raises NotShown where it is too long."""
+        """Write the script. Raises NotShown where it is too long."""
         # the docstring's own quotes stand on its first and last line, so there are two sentences at least
-        # nothing that could end the docstring or begin another line
-        first, *others, last = (re.sub(r"[^\w .,:;/()=+<>@-]", "_", one)[:LONGEST_SENTENCE] for one in self.sentences)
-        docstring = [f'"""{first}', "", *others, f'{last}"""']
-        known = sorted({one.dtype for one in self.values.tensors.values()}, key=str)
-        dtypes = ", ".join(f'"{CODES[one]}": {one}' for one in known)
+        # without characters that could end the docstring or begin another line
+        first, *middle, last = (
+            re.sub(r"[^\w .,:;/()=+<>@-]", "_", sentence)[:LONGEST_SENTENCE] for sentence in self.sentences
+        )
+        docstring = [f'"""{first}', "", *middle, f'{last}"""']
+        used_dtypes = sorted({tensor.dtype for tensor in self.values.tensors.values()}, key=str)
+        dtypes = ", ".join(f'"{CODES[dtype]}": {dtype}' for dtype in used_dtypes)
         compiler = ["import torch._inductor.config"] if self.settings.lines else []
         kinds = sorted({device.partition(":")[0] for device in self._elsewhere.values()})
         settings = [
@@ -102,13 +105,13 @@ class Script:
         if len(lines) > MOST_LINES or len(text) > MOST_BYTES:
             calls = max(len(self.codes[side].lines) for side in SIDES)
             raise NotShown(f"its {calls} lines of calls do not fit into a script of {MOST_LINES} lines")
-        # what is written is Python, or nothing is written
+        # raises a SyntaxError where the text is no Python
         compile(text, "script", "exec", dont_inherit=True)
         return text
 
     @property
     def _elsewhere(self) -> dict[str, str]:
-        """The devices of what the calls take, where that is not the CPU; results that are given stay there."""
+        """The devices of the inputs of the calls, where that is not the CPU; recorded results stay there."""
         named = self.values.devices.items()
         return {name: device for name, device in named if device != "cpu" and not name.startswith(GIVEN)}
 
@@ -116,7 +119,7 @@ class Script:
         lines = ['values = load(__file__.removesuffix("py") + "safetensors")']
         results = "side(**values)"
         if self._elsewhere:
-            results = "[one.cpu() for one in side(**values)]"  # where there is double precision
+            results = "[one.cpu() for one in side(**values)]"  # the CPU has double precision
             lines.append(f"DEVICES = {self._elsewhere!a}")
             lines.append('values = {name: one.to(DEVICES.get(name, "cpu")) for name, one in values.items()}')
         if self.ulps:
@@ -142,10 +145,10 @@ class Script:
             return ["exact = side_exact(**values)"]
         host = "[one.cpu() for one in {}]" if self._elsewhere else "{}"
         assert self.reference is not None
-        held = ", held=lambda dtype: torch.float64" if self.codes[self.reference].casts else ""
+        held_argument = ", held=lambda dtype: torch.float64" if self.codes[self.reference].casts else ""
         return [
             "wide = {name: one.double() if one.is_floating_point() else one for name, one in values.items()}",
-            f"exact = {host.format(f'side_{self.reference}(**wide{held})')}",
+            f"exact = {host.format(f'side_{self.reference}(**wide{held_argument})')}",
         ]
 
     def _function(self, side: Side) -> str:

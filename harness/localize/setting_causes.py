@@ -1,13 +1,13 @@
-"""Settings as causes: which blocks give other bits because torch is set otherwise on the two sides.
+"""Settings as causes: which blocks compute other bits because torch is set differently on the two sides.
 
-A call of a block is executed once more by the process of its side, with all as it was but for one setting, which has
-the other side's value. Where that gives the other side's bits, the setting is the reason, and all blocks of one reason
-are one cause:
+A call of a block is executed once more by the process of its side, with everything as it was except one setting, which
+has the other side's value. If the result has the other side's bits, the setting is the reason. All blocks with one
+reason are one cause:
 
     convolution             mkldnn is off in plain, on in cpu: executed with mkldnn=on plain gives the bits of cpu
     convolution_backward    so does this: "all 4 calls of convolution and convolution_backward differ because ..."
 
-Some settings choose which op is executed. An op that its library, or a kernel of attention, is named in cannot be
+Some settings choose which op is executed. An op whose name includes its library, or a kernel of attention, cannot be
 executed where that is off.
 """
 
@@ -45,13 +45,13 @@ CHOSEN_OPS: Mapping[str, str] = {
     "mkldnn_": "mkldnn",
     "_mkldnn_": "mkldnn",
 }
-"""How the names of ops begin that are executed only while a setting is on."""
+"""Settings that have to be on for an op to be executed, by the beginning of its name."""
 
 GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
 
 
 class OtherwiseSet:
-    """A side's calls, executed by its process with torch set otherwise in some settings."""
+    """A side's calls, executed by its process with some settings of torch changed."""
 
     def __init__(self, calls: WorkerCalls, settings: Mapping[str, Any]) -> None:
         self._calls = calls
@@ -70,34 +70,39 @@ def blocks_by_setting(
     calls: Mapping[Side, WorkerCalls],
     narrower: Sequence[SettingDifference] = (),
 ) -> dict[int, SettingDifference]:
-    """The blocks that a setting makes give other bits, each with that setting; `calls` are of the processes there are.
+    """Return the blocks that compute other bits because of a setting, each with that setting; `calls` are those of the
+    workers that exist.
 
     Each setting is tried alone, then all of them together. Where two devices compute a block, `narrower` settings are
-    tried on that of side b: without the reason what was beyond rounding is within it.
+    tried on side b's device: without the reason a difference beyond rounding is within it.
     """
     tried = [*differences, *([all_together(differences)] if len(differences) > 1 else [])]
-    candidates = {number for number, one in examined.items() if _is_candidate(pair, number, one)}
-    wide = {one for one in candidates if examined[one].roundings > LOCAL_FAULT and len(_devices(pair, one)) > 1}
+    candidates = {number for number, block in examined.items() if _is_candidate(pair, number, block)}
+    wide = {
+        candidate
+        for candidate in candidates
+        if examined[candidate].roundings > LOCAL_FAULT and len(_devices(pair, candidate)) > 1
+    }
     looked = (candidates if tried else set()) | (wide if narrower else set())
-    found: dict[int, SettingDifference] = {}
+    reasons: dict[int, SettingDifference] = {}
     with set_apart(pair.devices()):
         execution = MixtureExecution(pair, Mixture("b"))
         for number in range(max(looked, default=-1) + 1 if calls else 0):
             if number in looked:
                 trials = _Trials(execution, number, execution.memory.fork(), calls)
-                reason = next((one for one in tried if trials.is_reason(one)), None)
+                reason = next((difference for difference in tried if trials.is_reason(difference)), None)
                 if reason is None and number in wide:
-                    reason = next((one for one in narrower if trials.is_nearer(one)), None)
+                    reason = next((difference for difference in narrower if trials.is_nearer(difference)), None)
                 if reason is not None:
-                    found[number] = reason
+                    reasons[number] = reason
             execution.run(number)
-    return found
+    return reasons
 
 
-def _is_candidate(pair: TapePair, number: int, one: Examined) -> bool:
-    """Whether a block is one op on both sides with other bits, which the process of a side can execute as it was: code
-    that a compiler generates for one side alone is no matter of a setting."""
-    if not one.differs or one.suspect.kind not in ("kernel", "layout") or not pair.blocks[number].is_pair:
+def _is_candidate(pair: TapePair, number: int, block: Examined) -> bool:
+    """Check whether a block is one op on both sides with other bits, which the process of a side can execute as it was.
+    Code that a compiler generates for one side alone does not depend on a setting."""
+    if not block.differs or block.suspect.kind not in ("kernel", "layout") or not pair.blocks[number].is_pair:
         return False
     nodes = [pair.flows[side].nodes[pair.blocks[number].of(side)[0]] for side in SIDES]
     compiled = [node.call.compiled is not None for node in nodes]
@@ -106,7 +111,7 @@ def _is_candidate(pair: TapePair, number: int, one: Examined) -> bool:
 
 
 class _Trials:
-    """One block on the values that side b has there."""
+    """One block on side b's values."""
 
     def __init__(
         self, execution: MixtureExecution, number: int, before: Memory, calls: Mapping[Side, WorkerCalls]
@@ -118,25 +123,25 @@ class _Trials:
         self._plain: dict[Side, list[torch.Tensor]] = {}
 
     def is_reason(self, difference: SettingDifference) -> bool:
-        """Whether one side, set as the other one, gives the other one's bits."""
+        """Check whether one side with the other side's setting computes the other side's bits."""
         for side in reversed(SIDES):
             if side not in self._calls:
                 continue
             with suppress(Exception):  # an op may raise anything on values that are not its own
-                there, far = self._set(side, difference.values[other(side)]), self._as_it_is(other(side))
-                if all(is_same(a.to(b.device, b.dtype), b) for a, b in zip(there, far, strict=True)):
+                results, other_results = self._set(side, difference.values[other(side)]), self._as_it_is(other(side))
+                if all(is_same(a.to(b.device, b.dtype), b) for a, b in zip(results, other_results, strict=True)):
                     return True
         return False
 
     def is_nearer(self, difference: SettingDifference) -> bool:
-        """Whether side b, without what its device may round more, comes so near to side a as rounding leaves it."""
+        """Check whether side b, without the extra rounding of its device, comes within rounding of side a."""
         with suppress(Exception):  # as above
-            without, given = self._set("b", difference.values["a"]), self._as_it_is("b")
-            apart = [
+            without, plain = self._set("b", difference.values["a"]), self._as_it_is("b")
+            distances = [
                 max(relative(a, b.to(a.device)) for a, b in zip(self._as_it_is("a"), results, strict=True))
-                for results in (without, given)
+                for results in (without, plain)
             ]
-            return apart[1] > LOCAL_FAULT * apart[0]
+            return distances[1] > LOCAL_FAULT * distances[0]
         return False
 
     def _set(self, side: Side, settings: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -155,7 +160,8 @@ class _Trials:
 
 
 class SetSide(Protocol):
-    """A side of a step: its tape, its label, its mode as it was stated, and where it is held its process's calls."""
+    """A side of a step: its tape, its label, its mode as it was stated, and the calls of its worker where it has
+    one."""
 
     @property
     def tape(self) -> Tape: ...
@@ -170,30 +176,32 @@ class SetSide(Protocol):
 def with_settings(
     pair: TapePair, examined: Mapping[int, Examined], causes: Sequence[Cause], sides: Mapping[Side, SetSide]
 ) -> list[Cause]:
-    """The causes, all places as one that a setting makes others."""
+    """Return the causes; all places whose difference a setting makes become one cause."""
     specs = {side: sides[side].spec for side in SIDES}
     differences = setting_differences({side: sides[side].tape for side in SIDES}, specs)
-    calls = {side: held.calls for side, held in sides.items() if held.calls is not None}
+    calls = {side: set_side.calls for side, set_side in sides.items() if set_side.calls is not None}
     narrower = liberties(sides["b"].tape, specs["b"]) if "b" in calls else []
     by_setting = blocks_by_setting(pair, examined, differences, calls, narrower)
     if not by_setting and not differences:
         return list(causes)
-    found, sites = list[Cause | SettingDifference](), dict[str, list[SwapSite]]()
+    regrouped, sites = list[Cause | SettingDifference](), dict[str, list[SwapSite]]()
     for cause in causes:
-        left = []
+        other_sites = []
         for site in cause.sites:
             reason = _reason(pair, examined, site, by_setting, differences) if not cause.inputs else None
             if reason is None:
-                left.append(site)
+                other_sites.append(site)
                 continue
             if reason.name not in sites:
-                found.append(reason)
+                regrouped.append(reason)
             sites.setdefault(reason.name, []).append(site)
-        if left or not cause.sites:
-            found.append(replace(cause, sites=tuple(left)))
+        if other_sites or not cause.sites:
+            regrouped.append(replace(cause, sites=tuple(other_sites)))
     return [
-        _cause(pair, examined, one, sites[one.name], sides["a"].label) if isinstance(one, SettingDifference) else one
-        for one in found
+        _cause(pair, examined, entry, sites[entry.name], sides["a"].label)
+        if isinstance(entry, SettingDifference)
+        else entry
+        for entry in regrouped
     ]
 
 
@@ -204,21 +212,23 @@ def _reason(
     by_setting: Mapping[int, SettingDifference],
     differences: Sequence[SettingDifference],
 ) -> SettingDifference | None:
-    """The setting that makes a site another one; None where that is none, or there are several reasons."""
-    flagged = [one for one in site.blocks if one in examined and examined[one].differs is not False]
-    reasons = {by_setting[one].name: by_setting[one] for one in flagged if one in by_setting}
-    if len(reasons) == 1 and all(one in by_setting for one in flagged if examined[one].differs):
+    """Return the setting that makes a site differ; None where there is none, or where there are several reasons."""
+    flagged = [number for number in site.blocks if number in examined and examined[number].differs is not False]
+    reasons = {by_setting[number].name: by_setting[number] for number in flagged if number in by_setting}
+    if len(reasons) == 1 and all(number in by_setting for number in flagged if examined[number].differs):
         return next(iter(reasons.values()))
-    if reasons or any(len(_devices(pair, one)) > 1 for one in flagged):
+    if reasons or any(len(_devices(pair, number)) > 1 for number in flagged):
         return None
-    chosen = {name for one in flagged for name in _chosen_by(pair, one, differences)}
-    return next((one for one in differences if chosen.intersection(one.values["a"])), None)
+    chosen = {name for number in flagged for name in _chosen_by(pair, number, differences)}
+    return next((difference for difference in differences if chosen.intersection(difference.values["a"])), None)
 
 
 def _chosen_by(pair: TapePair, number: int, differences: Sequence[SettingDifference]) -> Iterator[str]:
-    """The settings without which one side could not execute an op of the block, and which the other side has off."""
+    """Yield the settings without which one side could not execute an op of the block, and which the other side has
+    off."""
     settings = {
-        side: {name: one.values[side][name] for one in differences for name in one.values[side]} for side in SIDES
+        side: {name: difference.values[side][name] for difference in differences for name in difference.values[side]}
+        for side in SIDES
     }
     for side in SIDES:
         for op in names_of(pair, number, side):
@@ -228,9 +238,9 @@ def _chosen_by(pair: TapePair, number: int, differences: Sequence[SettingDiffere
 
 
 def _devices(pair: TapePair, number: int) -> set[str]:
-    """The devices that make what a block makes: of one that only one side has, its own."""
+    """Return the devices of the values that a block makes; of a block that only one side has, those of that side."""
     slots = {side: pair.flows[side].tape.slots for side in SIDES}
-    nodes = [(side, pair.flows[side].nodes[one]) for side in SIDES for one in pair.blocks[number].of(side)]
+    nodes = [(side, pair.flows[side].nodes[node]) for side in SIDES for node in pair.blocks[number].of(side)]
     return {slots[side][use.value.slot].device for side, node in nodes for use in node.made}
 
 
@@ -242,32 +252,38 @@ def _cause(
     reference: str,
 ) -> Cause:
     leads = [site.lead for site in sites]
-    flagged = [one for site in sites for one in site.blocks if one in examined and examined[one].differs] or leads
-    flagged.sort(key=lambda one: (PHASES.index(phase_of(pair, one)), one))
-    ops = {side: tuple(dict.fromkeys(op for one in flagged for op in names_of(pair, one, side))) for side in SIDES}
-    what = _what(pair, flagged)
-    said = f"{difference.name} is {difference.shown['b']}{_where(difference, 'b')}"
+    flagged = [
+        number for site in sites for number in site.blocks if number in examined and examined[number].differs
+    ] or leads
+    flagged.sort(key=lambda number: (PHASES.index(phase_of(pair, number)), number))
+    ops = {
+        side: tuple(dict.fromkeys(op for number in flagged for op in names_of(pair, number, side))) for side in SIDES
+    }
+    effect = _what(pair, flagged)
+    why = f"{difference.name} is {difference.shown['b']}{_where(difference, 'b')}"
     if "a" in difference.shown:
-        said += f", {difference.shown['a']}{_where(difference, 'a')} in {reference}"
+        why += f", {difference.shown['a']}{_where(difference, 'a')} in {reference}"
     else:
-        what += " by more than rounding"
-        said += f": with {difference.swapped} they are within rounding of {reference}"
+        effect += " by more than rounding"
+        why += f": with {difference.swapped} they are within rounding of {reference}"
     ordered = tuple(sorted(sites, key=lambda site: site.lead))
-    setting = SettingReason(difference, what)
-    return Cause("setting", phase_of(pair, flagged[0]), ops, (f"{what} because {said}",), ordered, setting=setting)
+    setting = SettingReason(difference, effect)
+    return Cause("setting", phase_of(pair, flagged[0]), ops, (f"{effect} because {why}",), ordered, setting=setting)
 
 
 def _what(pair: TapePair, blocks: Sequence[int]) -> str:
-    """`all 72 matrix products differ`."""
-    names = list(dict.fromkeys(op for one in blocks for op in names_of(pair, one, "a")))
-    if not all(pair.blocks[one].is_pair for one in blocks):  # other ops are executed
-        executed = [op for one in blocks for side in SIDES for op in names_of(pair, one, side)]
+    """Return `all 72 matrix products differ`."""
+    names = list(dict.fromkeys(op for number in blocks for op in names_of(pair, number, "a")))
+    if not all(pair.blocks[number].is_pair for number in blocks):  # other ops are executed
+        executed = [op for number in blocks for side in SIDES for op in names_of(pair, number, side)]
         chosen = list(dict.fromkeys(op for op in executed if op.startswith(tuple(CHOSEN_OPS))))
         return f"{_listed(chosen)} {'is' if len(chosen) == 1 else 'are'} executed on one side alone"
-    alike = sum(block.is_pair and set(names_of(pair, one, "a")) <= {*names} for one, block in enumerate(pair.blocks))
-    several, some = len(blocks) > 1, len(blocks) < alike
+    alike_count = sum(
+        block.is_pair and set(names_of(pair, number, "a")) <= {*names} for number, block in enumerate(pair.blocks)
+    )
+    several, some = len(blocks) > 1, len(blocks) < alike_count
     every = "both" if len(blocks) == 2 else f"all {len(blocks)}" if several else "1"
-    count = f"{len(blocks)} of {alike}" if some else every
+    count = f"{len(blocks)} of {alike_count}" if some else every
     noun = (
         f"matrix product{'s' * several}" if PRODUCTS.issuperset(names) else f"call{'s' * several} of {_listed(names)}"
     )

@@ -1,4 +1,4 @@
-"""The settings of torch that two sides of a step have otherwise: in the words of a mode, and as a script sets them."""
+"""The settings of torch that differ between two sides of a step: in the words of a mode, and as a script sets them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from .storage_flow import SIDES, Side
 
 @dataclass(frozen=True, slots=True)
 class SettingDifference:
-    """A setting with two values: `name` is a key of a mode, or what a tape calls the setting. By side `values` are all
-    settings that it stands for, `shown` its value in words, and `lines` the line of the script that set it, where one
-    did. `stated` are the sides whose mode states it. `swapped` is what a mode states to have side a's value of it, and
-    of all others that differ: one that is off hides what others do. Where both sides have one value, which acts on the
-    device of side b alone, `values` are of a setting without it for side a, and nothing is shown of that."""
+    """A setting with two values. `name` is a key of a mode, or the tape's name of the setting. By side, `values` are
+    all settings that it represents, `shown` its value in words, and `lines` the line of the script that set it, where
+    one did. `stated` are the sides whose mode states it. `swapped` is the text with which a mode states side a's value
+    of it and of all others that differ: a setting that is off hides the effects of others. Where both sides have one
+    value, which acts on the device of side b alone, `values` are of a setting without it for side a, and that side has
+    nothing in `shown`."""
 
     name: str
     values: Mapping[Side, Mapping[str, Any]]
@@ -34,45 +35,48 @@ class SettingDifference:
 
 
 def setting_differences(tapes: Mapping[Side, Tape], specs: Mapping[Side, str]) -> list[SettingDifference]:
-    """The settings that both sides have otherwise, by the keys of a mode that stand for them: first those that one of
-    the modes states, of which `specs` are the specifications. A key is left out that has no effect on their devices."""
+    """Return the settings that differ between both sides, by the keys of a mode that represent them: first those that
+    one of the modes states, of which `specs` are the specifications. A key without an effect on their devices is left
+    out."""
     settings = {side: tapes[side].settings for side in SIDES}
-    names = [one for one in settings["a"] if one in settings["b"]]
-    left = {one: None for one in names if not same_value(settings["a"][one], settings["b"][one])}
+    names = [name for name in settings["a"] if name in settings["b"]]
+    remaining = {name: None for name in names if not same_value(settings["a"][name], settings["b"][name])}
     modes = {side: mode for side in SIDES if (mode := _mode(specs[side])) is not None}
     stated = {key: [side for side in modes if getattr(modes[side], key) is not None] for key in SETTINGS_OF_KEY}
-    found, differing = list[SettingDifference](), list(left)
+    differences, differing = list[SettingDifference](), list(remaining)
     for key in sorted(SETTINGS_OF_KEY, key=lambda key: not stated[key]):  # the sort is stable
         involved = [name for name in SETTINGS_OF_KEY[key] if name in differing]
         for name in involved:
-            left.pop(name, None)
+            remaining.pop(name, None)
         if involved and not (len(modes) == len(SIDES) and all(_is_idle(key, mode) for mode in modes.values())):
-            found.append(_difference(key, involved, tapes, stated[key]))
-    found += [_difference(name, [name], tapes, ()) for name in left]
-    swapped = ",".join(one.swapped for one in found if one.swapped)
-    return [replace(one, swapped=swapped if one.swapped else "") for one in found]
+            differences.append(_difference(key, involved, tapes, stated[key]))
+    differences += [_difference(name, [name], tapes, ()) for name in remaining]
+    swapped = ",".join(difference.swapped for difference in differences if difference.swapped)
+    return [replace(difference, swapped=swapped if difference.swapped else "") for difference in differences]
 
 
 EXACTLY: Mapping[str, str] = {"tf32": "ieee", "reduced_precision_reduction": "off"}
-"""Keys of what an accelerator may round more than its dtypes do, with the value of their settings where it may not."""
+"""Keys for the extra rounding that an accelerator may do beyond its dtypes, with the value of their settings that
+forbids it."""
 
 
 def liberties(tape: Tape, spec: str) -> list[SettingDifference]:
-    """What the device of side b may round more than the dtypes of its ops do, by the keys that forbid it."""
-    mode, found = _mode(spec), list[SettingDifference]()
+    """Return the extra rounding that side b's device may do beyond the dtypes of its ops, by the keys that forbid
+    it."""
+    mode, allowed = _mode(spec), list[SettingDifference]()
     for key, exact in EXACTLY.items():
-        taken = {name: str(tape.settings.get(name, exact)) for name in SETTINGS_OF_KEY[key]}
-        taken.pop("cudnn_tf32", None)  # a switch of what follows it
-        taken = {name: value for name, value in taken.items() if not same_value(value.partition(" ")[0], exact)}
-        if not taken:
+        allowing = {name: str(tape.settings.get(name, exact)) for name in SETTINGS_OF_KEY[key]}
+        allowing.pop("cudnn_tf32", None)  # a switch of what follows it
+        allowing = {name: value for name, value in allowing.items() if not same_value(value.partition(" ")[0], exact)}
+        if not allowing:
             continue
-        without = dict.fromkeys(taken, exact)
-        line = next((line for name in taken if (line := tape.set_at.get(name))), "")
+        without = dict.fromkeys(allowing, exact)
+        line = next((line for name in allowing if (line := tape.set_at.get(name))), "")
         shown = value_of_key(key, tape.settings) or "on"
         stated: list[Side] = ["b"] if mode is not None and getattr(mode, key) is not None else []
         lines: dict[Side, str] = {"b": line} if line and not stated else {}
-        found.append(SettingDifference(key, {"a": without, "b": taken}, {"b": shown}, lines, stated, f"{key}=off"))
-    return found
+        allowed.append(SettingDifference(key, {"a": without, "b": allowing}, {"b": shown}, lines, stated, f"{key}=off"))
+    return allowed
 
 
 def _mode(spec: str) -> ModeSpec | None:
@@ -82,7 +86,7 @@ def _mode(spec: str) -> ModeSpec | None:
 
 
 def _is_idle(key: str, mode: ModeSpec) -> bool:
-    """Whether a key can have no effect on the device of a mode, whatever its value is."""
+    """Check whether no value of a key can have an effect on the device of a mode."""
     device = device_of(mode.base, mode.device)
     values = SETTING_KEYS.get(key, ())
     return bool(values) and all(without_effect({key: value}, device) is not None for value in values)
@@ -91,41 +95,45 @@ def _is_idle(key: str, mode: ModeSpec) -> bool:
 def _difference(
     key: str, involved: Sequence[str], tapes: Mapping[Side, Tape], stated: Sequence[Side]
 ) -> SettingDifference:
-    """The settings of a key that differ, by their own names where a side has what no value of the key stands for."""
-    values = {side: {one: tapes[side].settings[one] for one in involved} for side in SIDES}
-    known = {side: value_of_key(key, tapes[side].settings) if key in SETTINGS_OF_KEY else "" for side in SIDES}
-    name, shown = key, known
-    if not all(known.values()):
+    """Return the settings of a key that differ, by their own names where no value of the key represents a side's
+    settings."""
+    values = {side: {setting: tapes[side].settings[setting] for setting in involved} for side in SIDES}
+    key_values = {side: value_of_key(key, tapes[side].settings) if key in SETTINGS_OF_KEY else "" for side in SIDES}
+    name, shown = key, key_values
+    if not all(key_values.values()):
         name = " and ".join(involved)
         shown = {side: " and ".join(dict.fromkeys(map(in_plain_words, values[side].values()))) for side in SIDES}
     lines = dict[Side, str]()
     for side in SIDES:
-        line = next((line for one in involved if (line := tapes[side].set_at.get(one))), "")
+        line = next((line for setting in involved if (line := tapes[side].set_at.get(setting))), "")
         lines |= {side: line} if line and side not in stated else {}
-    swapped = f"{key}={known['a']}" if known["a"] else ""
+    swapped = f"{key}={key_values['a']}" if key_values["a"] else ""
     return SettingDifference(name, values, shown, lines, stated, swapped)
 
 
 def all_together(differences: Sequence[SettingDifference]) -> SettingDifference:
-    """All of them as one, for blocks that none of them explains alone."""
-    lines = {side: line for one in reversed(differences) for side, line in one.lines.items()}
+    """Join all differences into one, for blocks that none of them explains alone."""
+    lines = {side: line for difference in reversed(differences) for side, line in difference.lines.items()}
     return SettingDifference(
-        " and ".join(one.name for one in differences),
-        {side: {name: value for one in differences for name, value in one.values[side].items()} for side in SIDES},
-        {side: " and ".join(one.shown[side] for one in differences) for side in SIDES},
+        " and ".join(difference.name for difference in differences),
+        {
+            side: {name: value for difference in differences for name, value in difference.values[side].items()}
+            for side in SIDES
+        },
+        {side: " and ".join(difference.shown[side] for difference in differences) for side in SIDES},
         lines,
-        [side for side in SIDES if any(side in one.stated for one in differences)],
-        differences[0].swapped if all(one.swapped for one in differences) else "",
+        [side for side in SIDES if any(side in difference.stated for difference in differences)],
+        differences[0].swapped if all(difference.swapped for difference in differences) else "",
     )
 
 
 def named_by(culprit: Culprit, difference: SettingDifference, what: str) -> Culprit:
-    """The culprit as the setting that it is, with the line that set it in place of that of an op; `what` differs by
-    it."""
+    """Return the culprit as the setting that it is, with the line that set it in place of that of an op; `what` differs
+    by it."""
     line = difference.lines.get("b") or difference.lines.get("a")
     shown: dict[str, str] = dict(difference.shown.items())
     written: dict[str, Sequence[str]] = {
-        side: found for side in difference.shown if (found := statements(difference.values[side])) is not None
+        side: code for side in difference.shown if (code := statements(difference.values[side])) is not None
     }
     lines: dict[str, str] = dict(difference.lines.items())
     named = replace(
@@ -149,17 +157,17 @@ STATEMENTS: Mapping[str, str] = {
     "cudnn_benchmark": "torch.backends.cudnn.benchmark = {}",
     "cudnn_deterministic": "torch.backends.cudnn.deterministic = {}",
 }
-"""How a script sets a setting, with its value as Python writes it."""
+"""The statement by which a script sets each setting, with its value as Python writes it."""
 
 OF_SWITCH: Mapping[str, Sequence[str]] = {
     "matmul_precision": ("precision.cuda.matmul", "precision.mkldnn.matmul"),
     "cudnn_tf32": ("precision.cuda.conv", "precision.cuda.rnn"),
 }
-"""What is set with a switch."""
+"""The settings that a switch sets as well."""
 
 
 def statements(settings: Mapping[str, Any]) -> list[str] | None:
-    """Return the lines by which a script in plain torch sets these; None where there are none for one of them."""
+    """Return the lines by which a script in plain torch sets these settings; None where one of them has none."""
     lines, implied = list[str](), {name for switch in settings for name in OF_SWITCH.get(switch, ())}
     for name, value in settings.items():
         if name in implied:
@@ -170,8 +178,8 @@ def statements(settings: Mapping[str, Any]) -> list[str] | None:
             lines.append(f"torch.backends.cuda.matmul.allow_tf32 = {value == TF32}")
         elif name.startswith("reduction."):
             allowed = f"allow_{name.rpartition('.')[2]}_reduced_precision_reduction"
-            rounded, _, rest = str(value).partition(" ")
-            allows = f"({rounded == 'on'}, False)" if rest == UNSPLIT else f"{rounded == 'on'}"
+            rounded, _, qualifier = str(value).partition(" ")
+            allows = f"({rounded == 'on'}, False)" if qualifier == UNSPLIT else f"{rounded == 'on'}"
             lines.append(f"torch.backends.cuda.matmul.{allowed} = {allows}")
         elif name in STATEMENTS:
             lines.append(STATEMENTS[name].format(repr(value)))

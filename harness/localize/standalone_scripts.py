@@ -1,4 +1,4 @@
-"""Writes a script in plain torch for each culprit, and executes it once in a bare interpreter to see what it shows."""
+"""Writes a script in plain torch for each culprit and executes it once in a bare interpreter to check what it shows."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from .storage_flow import SIDES, Side, other
 Kind = Literal["calls", "compiled", "recorded"]
 
 MOST_INPUTS = 64 * 2**20
-"""Bytes of a script's file."""
+"""The largest size of a script's file, in bytes."""
 
 RECORDED: Mapping[Side, str] = {"a": "given_a", "b": "given_b"}
-"""Names of what is recorded of a side's results."""
+"""The names of a side's recorded results."""
 
 
 class ShownMode(Protocol):
@@ -51,14 +51,16 @@ class ShownMode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where the results of each side come from; `computed` says that the exact values are computed, not recorded."""
+    """One way to show a block: the origin of each side's results; `computed` says that the exact values are computed,
+    not recorded."""
 
     kinds: Mapping[Side, Kind]
     computed: bool
 
 
 def ways(block: ShownBlock, special: Mapping[Side, bool]) -> Iterator[Way]:
-    """The ways to try, the plainest first. `special` are the sides with kernels that a plain process does not have."""
+    """Yield the ways to try, the plainest first. `special` are the sides with kernels that a plain process does not
+    have."""
     a: Kind = "recorded" if special["a"] else "calls"
     b_calls = block.slices["b"].calls
     generated = bool(b_calls) and all(call.compiled is not None for call in b_calls)
@@ -67,16 +69,16 @@ def ways(block: ShownBlock, special: Mapping[Side, bool]) -> Iterator[Way]:
         kinds = ("compiled", "recorded") if generated else ("recorded",)
     for b in kinds:
         computed = block.live and (block.reference is None or {"a": a, "b": b}[block.reference] != "recorded")
-        for one in (True, False) if computed else (False,):
-            yield Way({"a": a, "b": b}, one)
+        for is_computed in (True, False) if computed else (False,):
+            yield Way({"a": a, "b": b}, is_computed)
 
 
 def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side, ShownMode]) -> Script:
-    """The script of a block. Raises NotShown where there can be none."""
+    """Write the script of a block. Raises NotShown where there can be none."""
     values = Values()
-    given = {side: way.kinds[side] == "recorded" or not block.slices[side].calls for side in SIDES}
-    # calls first: their arguments get the names of the schema, and what is given takes what is there
-    codes = {side: _code(block, side, values, given[side]) for side in sorted(SIDES, key=given.__getitem__)}
+    is_recorded = {side: way.kinds[side] == "recorded" or not block.slices[side].calls for side in SIDES}
+    # calls first: their arguments get the names of the schema, which recorded results then share
+    codes = {side: _code(block, side, values, is_recorded[side]) for side in sorted(SIDES, key=is_recorded.__getitem__)}
     for side, lines in (culprit.setting.statements if culprit.setting is not None else {}).items():
         if side in SIDES and way.kinds[side] == "calls":
             codes[side].lines[:0] = lines
@@ -99,16 +101,16 @@ def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side
     )
 
 
-def _code(block: ShownBlock, side: Side, values: Values, given: bool) -> SideCode:
-    """A side's calls, or where it has none or they are of no use elsewhere, its results as `given`."""
+def _code(block: ShownBlock, side: Side, values: Values, is_recorded: bool) -> SideCode:
+    """Write a side's calls; or, if `is_recorded`, its results: it has no calls or they are of no use elsewhere."""
     results = block.results[side]
-    if given:
+    if is_recorded:
         return recorded_code(results, RECORDED[side], values)
     return CallWriter(block.slices[side], values, aligned=block.by_layout).code(results, RECORDED[side])
 
 
 def _inductor(spec: str) -> tuple[str, ...]:
-    """The lines that set Inductor's numerics as a mode does."""
+    """Return the lines that set Inductor's numerics as a mode does."""
     try:
         mode = parse_mode(spec)
         options = {name: inductor_option(name, text) for name, text in mode.inductor.items()}
@@ -128,10 +130,10 @@ def _inductor(spec: str) -> tuple[str, ...]:
 
 def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side, ShownMode]) -> Iterator[str]:
     a, b = modes["a"], modes["b"]
-    where = f" of {culprit.module}" if culprit.module else ""
+    module = f" of {culprit.module}" if culprit.module else ""
     source = f" ({culprit.source})" if culprit.source else ""
     phase = f" in the {culprit.phase}" if culprit.setting is None else ""  # a setting acts in several
-    yield f"{culprit.op}{phase}{where}{source}: {b.label} against {a.label} without numdrift."
+    yield f"{culprit.op}{phase}{module}{source}: {b.label} against {a.label} without numdrift."
     for side in SIDES:
         label, spec, kind = modes[side].label, modes[side].spec, way.kinds[side]
         if not block.slices[side].calls:
@@ -145,31 +147,31 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
         else:
             how = "as Inductor compiles it" if kind == "compiled" else "as plain calls"
             yield f"side_{side}: what {spec} executes, {how}."
-    for one in culprit.layouts:
-        looks = [f"{one.look[side]} {tuple(one.stride[side])} in {modes[side].label}" for side in SIDES]
-        yield f"Argument {one.number} ({one.name}) has equal values on both sides: {', '.join(looks)}."
+    for argument in culprit.layouts:
+        looks = [f"{argument.look[side]} {tuple(argument.stride[side])} in {modes[side].label}" for side in SIDES]
+        yield f"Argument {argument.number} ({argument.name}) has equal values on both sides: {', '.join(looks)}."
     exact = f"Errors: against side_{block.reference} in double precision{'' if way.computed else ', as recorded'}. "
     yield f"{exact if block.ulps else ''}Exit code 0: the sides differ as they did in the runs; 1: they do not."
 
 
 MOST_SCRIPTS = 8
 MOST_BESIDE = 256 * 2**20
-"""Bytes that both sides of a step begin with. Of a larger one the scripts wait until the proofs are done: each takes
-memory of its own."""
+"""The bytes that both sides of a step may begin with. For a larger step the scripts wait until the proofs are done:
+each takes memory of its own."""
 
 SUFFIXES = (".py", ".safetensors", SUFFIX)
-"""Of a script, its tensors and what is shown beside it."""
+"""The suffixes of a script, its tensors and the detail shown beside it."""
 AT_ONCE = min(4, os.cpu_count() or 1)
-"""Scripts that are executed side by side."""
+"""The number of scripts that are executed side by side."""
 
 PATIENCE = 120.0
-"""Seconds that a script may take."""
+"""The time in seconds that a script may take."""
 
 
 class ScriptWriter:
     """Writes one script for each of the first culprits that can be shown alone, into `folder`.
 
-    Nothing that goes wrong with them is raised.
+    It raises nothing when a script goes wrong.
     """
 
     def __init__(self, modes: Mapping[Side, ShownMode], folder: Path, interpreter: Scripts) -> None:
@@ -180,18 +182,18 @@ class ScriptWriter:
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._under_way: dict[int, Future[CulpritScript]] = {}
 
-    def begin(self, found: UnprovenCauses) -> None:
+    def begin(self, step: UnprovenCauses) -> None:
         """Write and execute the scripts of these causes beside their proofs, where each may have one and the step is
         small."""
-        taken = sum(one.numel() for side in SIDES for one in found.pair.flows[side].tape.inputs.values())
-        if len(found.culprits) <= MOST_SCRIPTS and taken <= MOST_BESIDE:
-            self._submit(found, found.culprits)
+        input_bytes = sum(data.numel() for side in SIDES for data in step.pair.flows[side].tape.inputs.values())
+        if len(step.culprits) <= MOST_SCRIPTS and input_bytes <= MOST_BESIDE:
+            self._submit(step, step.culprits)
 
-    def write(self, found: LocalizedStep) -> list[str]:
-        """Say in the culprits which script shows them; gives the scripts' names, which are in the culprits' order."""
-        self._submit(found, found.culprits[:MOST_SCRIPTS])
+    def write(self, step: LocalizedStep) -> list[str]:
+        """Name in each culprit the script that shows it; return the scripts' names in the order of the culprits."""
+        self._submit(step, step.culprits[:MOST_SCRIPTS])
         names = []
-        for place, culprit in enumerate(found.culprits):
+        for place, culprit in enumerate(step.culprits):
             lead = -1 if culprit.lead is None else culprit.lead
             few = f"only the first {MOST_SCRIPTS} culprits have one"
             answer = _without("no block of calls is behind it" if culprit.lead is None else few)
@@ -205,42 +207,44 @@ class ScriptWriter:
                         self._path(lead).with_suffix(suffix).replace(path.with_suffix(suffix))
                 answer = replace(answer, path=path.name)
                 names.append(path.name)
-            found.culprits[place] = replace(culprit, script=answer)
+            step.culprits[place] = replace(culprit, script=answer)
         self.close()
         return names
 
     def close(self) -> None:
-        """Leave nothing of a script that no culprit has."""
+        """Remove the files of scripts that belong to no culprit."""
         self._pool.shutdown(cancel_futures=True)
         for lead in self._under_way:
             _remove(self._path(lead))
 
-    def _submit(self, found: UnprovenCauses | LocalizedStep, culprits: Sequence[Culprit]) -> None:
-        """Have the scripts of these written that are not under way."""
-        leads = {one.lead: one for one in culprits if one.lead is not None and one.lead in found.examined}
-        new = {lead: one for lead, one in leads.items() if lead not in self._under_way}
+    def _submit(self, step: UnprovenCauses | LocalizedStep, culprits: Sequence[Culprit]) -> None:
+        """Start writing the scripts of these culprits that are not under way."""
+        leads = {
+            culprit.lead: culprit for culprit in culprits if culprit.lead is not None and culprit.lead in step.examined
+        }
+        new = {lead: culprit for lead, culprit in leads.items() if lead not in self._under_way}
         if not new:
-            return  # to show blocks takes a walk through the step, however few they are
+            return  # showing blocks takes a walk through the step, however few they are
         blocks: dict[int, ShownBlock | NotShown]
         try:
-            blocks = show_blocks(found.pair, {lead: found.examined[lead].suspect for lead in new})
-        except Exception as error:  # noqa: BLE001, the culprits are found, and are told without scripts
+            blocks = show_blocks(step.pair, {lead: step.examined[lead].suspect for lead in new})
+        except Exception as error:  # noqa: BLE001, the culprits are found, and are reported without scripts
             blocks = {lead: NotShown(in_words(error)) for lead in new}
         for lead, culprit in new.items():
-            self._under_way[lead] = self._pool.submit(self._told, found, culprit, blocks[lead], lead)
+            self._under_way[lead] = self._pool.submit(self._told, step, culprit, blocks[lead], lead)
 
     def _path(self, lead: int) -> Path:
         return self._folder / f"cause-{lead}.py"
 
     def _told(
-        self, found: UnprovenCauses | LocalizedStep, culprit: Culprit, block: ShownBlock | NotShown, lead: int
+        self, step: UnprovenCauses | LocalizedStep, culprit: Culprit, block: ShownBlock | NotShown, lead: int
     ) -> CulpritScript:
         if isinstance(block, NotShown):
             return _without(str(block))
         path, answer = self._path(lead), None
         try:
-            answer = _shown(found, culprit, self._modes, block, lead, path, self._interpreter)
-        except Exception as error:  # noqa: BLE001, a culprit is told without a script then
+            answer = _shown(step, culprit, self._modes, block, lead, path, self._interpreter)
+        except Exception as error:  # noqa: BLE001, the culprit is reported without a script
             return _without(str(error) if isinstance(error, NotShown) else in_words(error))
         finally:
             if answer is None:
@@ -253,7 +257,7 @@ def _without(why: str) -> CulpritScript:
 
 
 def _shown(
-    found: UnprovenCauses | LocalizedStep,
+    step: UnprovenCauses | LocalizedStep,
     culprit: Culprit,
     modes: Mapping[Side, ShownMode],
     block: ShownBlock,
@@ -262,16 +266,16 @@ def _shown(
     interpreter: Scripts,
 ) -> CulpritScript:
     """Try the ways to show the block until one shows it. Raises NotShown where none can be written."""
-    lead = found.pair.blocks[number]
-    special = {side: bool(found.kernels[side].special.intersection(lead.of(side))) for side in SIDES}
+    lead = step.pair.blocks[number]
+    special = {side: bool(step.kernels[side].special.intersection(lead.of(side))) for side in SIDES}
     answer: CulpritScript | None = None
     shown: tuple[Script, Way] | None = None
     why = NotShown("there is no way to execute it alone")
-    # What goes astray in its graph is right where it is executed alone, as a script would do it.
-    astray = not found.kernels["b"].astray.isdisjoint(lead.of("b"))
+    # A node that goes astray in its graph is right when it is executed alone, as a script does it.
+    astray = not step.kernels["b"].astray.isdisjoint(lead.of("b"))
     tried = ways(block, special)
     if culprit.setting is not None and set(SIDES) <= culprit.setting.statements.keys():
-        # A script may set torch so as well: then plain calls are what both sides execute.
+        # A script may set torch so as well: then both sides execute plain calls.
         tried = chain(ways(block, dict.fromkeys(SIDES, False)), tried)
     for way in tried:
         if astray and way.kinds["b"] != "recorded":
@@ -308,6 +312,6 @@ def execute_script(path: Path, interpreter: Scripts) -> CulpritScript:
 
 
 def _remove(path: Path) -> None:
-    """Leave nothing of a script that was not written to its end."""
+    """Remove the files of a script that was not written completely."""
     for suffix in SUFFIXES:
         path.with_suffix(suffix).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What flows through a tape: which content of which storage each call reads and makes."""
+"""The flow of values through a tape: which content of which storage each call reads and makes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Offset, size and stride of a view, in elements."""
 
 Side = Literal["a", "b"]
-"""Of a pair: `a` is the reference."""
+"""A side of a pair: `a` is the reference."""
 
 SIDES: tuple[Side, Side] = ("a", "b")
 
@@ -41,9 +41,9 @@ class Use:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowNode:
-    """A call that computes. `reads` are its views in the order of `views_in`, `makes` its fresh outputs (None
-    for outputs that are not), then `writes` what it writes in place. `iteration` counts the forwards of the
-    step: 1 in the second of two passes."""
+    """A call that computes. `reads` are its views in the order of `views_in`, `makes` its fresh outputs (None for
+    outputs that are not), and `writes` the views that it writes in place. `iteration` counts the forwards of the step:
+    1 in the second of two passes."""
 
     execution: Computation
     reads: tuple[Use, ...]
@@ -62,8 +62,8 @@ class FlowNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StorageFlow:
-    """A tape as nodes. `makers` are the nodes that make each value; what is missing there comes from before
-    the step. `seen` are the layouts in which each value is made, read and watched. `given` is the batch."""
+    """A tape as nodes. `makers` are the nodes that make each value; a value missing there comes from before the step.
+    `seen` are the layouts in which each value is made, read and watched. `given` is the batch."""
 
     tape: Tape
     nodes: Sequence[FlowNode]
@@ -73,7 +73,7 @@ class StorageFlow:
     given: Mapping[str, Use]
 
     def is_whole(self, view: View, value: FlowValue) -> bool:
-        """Whether nothing of the value is looked at but what the view has."""
+        """Check whether the view shows all of the value that anything reads."""
         size = self.tape.slots[value.slot].size
         return math.prod(view.size) * view.dtype.itemsize == size or self.seen[value] == {layout_of(view)}
 
@@ -84,56 +84,56 @@ def layout_of(view: View) -> Layout:
 
 def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
     return 0 in size or all(
-        n == 1 or step == math.prod(size[at + 1 :]) for at, (n, step) in enumerate(zip(size, stride, strict=True))
+        n == 1 or step == math.prod(size[dim + 1 :]) for dim, (n, step) in enumerate(zip(size, stride, strict=True))
     )
 
 
 def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
-    """The nodes that read each value, in their order; nothing of a value that none reads."""
-    found: dict[FlowValue, list[int]] = {}
+    """Return the nodes that read each value, in their order; a value that none reads is left out."""
+    readers: dict[FlowValue, list[int]] = {}
     for number, node in enumerate(flow.nodes):
         for use in node.reads:
-            found.setdefault(use.value, []).append(number)
-    return found
+            readers.setdefault(use.value, []).append(number)
+    return readers
 
 
 def flow_of(tape: Tape) -> StorageFlow:
-    """Tell apart every content of every storage. Raises NotReplayable when this torch lacks one of the ops."""
+    """Tell every content of every storage apart. Raises NotReplayable when this torch lacks one of the ops."""
     versions: dict[int, int] = {}
     nodes: list[FlowNode] = []
     makers: dict[FlowValue, int] = {}
     uses: dict[str, Use] = {}
-    pending = sorted((*tape.watched, *tape.given), key=lambda one: one.position)
+    pending = sorted((*tape.watched, *tape.given), key=lambda entry: entry.position)
     iteration, backward = 0, False
 
     def use(view: View) -> Use:
         return Use(view, FlowValue(view.slot, versions.get(view.slot, 0)))
 
-    for one in executions(tape):
-        while pending and pending[0].position <= one.position:
-            seen = pending.pop(0)
-            uses[seen.name] = use(seen.view)
-        call = one.call
+    for execution in executions(tape):
+        while pending and pending[0].position <= execution.position:
+            entry = pending.pop(0)
+            uses[entry.name] = use(entry.view)
+        call = execution.call
         # a forward after a backward begins another pass, as the second of SAM's two
         iteration += call.phase == "forward" and backward
         backward = call.phase == "backward" if call.phase in ("forward", "backward") else backward
         reads = tuple(map(use, views_in(call)))
         # reads see what was there before the call, writes what it makes of it: a new version of the storage
-        for slot in dict.fromkeys(view.slot for view in one.written_views()):
+        for slot in dict.fromkeys(view.slot for view in execution.written_views()):
             versions[slot] = versions.get(slot, 0) + 1
         node = FlowNode(
-            one,
+            execution,
             reads,
-            tuple(use(view) if fresh else None for view, fresh in zip(call.outputs, call.fresh, strict=True)),
-            tuple(map(use, one.written_views())),
+            tuple(use(view) if is_fresh else None for view, is_fresh in zip(call.outputs, call.fresh, strict=True)),
+            tuple(map(use, execution.written_views())),
             iteration if call.iteration is None else call.iteration,
         )
-        makers |= {made.value: len(nodes) for made in node.made}
+        makers |= {result.value: len(nodes) for result in node.made}
         nodes.append(node)
-    uses |= {seen.name: use(seen.view) for seen in pending}
-    watched, given = ({one.name: uses[one.name] for one in ones} for ones in (tape.watched, tape.given))
-    found: dict[FlowValue, set[Layout]] = {}
-    for known in (*(shown for node in nodes for shown in (*node.reads, *node.made)), *watched.values()):
-        found.setdefault(known.value, set()).add(layout_of(known.view))
-    layouts = {value: frozenset(seen_as) for value, seen_as in found.items()}
-    return StorageFlow(tape, nodes, watched, makers, layouts, given)
+    uses |= {entry.name: use(entry.view) for entry in pending}
+    watched, batch = ({entry.name: uses[entry.name] for entry in entries} for entries in (tape.watched, tape.given))
+    layouts_seen: dict[FlowValue, set[Layout]] = {}
+    for shown_use in (*(shown for node in nodes for shown in (*node.reads, *node.made)), *watched.values()):
+        layouts_seen.setdefault(shown_use.value, set()).add(layout_of(shown_use.view))
+    layouts = {value: frozenset(seen_as) for value, seen_as in layouts_seen.items()}
+    return StorageFlow(tape, nodes, watched, makers, layouts, batch)

@@ -1,1 +1,1 @@
-"""What watches a training: each looks at the steps that it is for, and writes its own files."""
+"""Watches a training: each observer looks at the steps that it is for, and writes its own files."""

@@ -1,4 +1,4 @@
-"""What the root modules are called with in a step: the batches, as digests."""
+"""Records the batches: the arguments with which the root modules are called in a step, as digests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..torch_private.xla_tensors import is_pending
 from .digest import Digester, hash_text
 
 Read = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
-"""Gives the values of tensors on the CPU."""
+"""A function that returns the values of tensors on the CPU."""
 
 COMPUTED = ""
 """In place of the hash: the argument was computed from parameters, or its value was gone before it could be read."""
@@ -71,29 +71,30 @@ class Batches:
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for call in calls:
                 described.append([])
-                for one in call:
-                    tensor = None if one.waiting is None else one.waiting()
-                    hash_ = one.hash
+                for argument in call:
+                    tensor = None if argument.waiting is None else argument.waiting()
+                    hash_ = argument.hash
                     if tensor is not None and has_value(tensor):
                         hash_ = hash_text(self._digester.digest(self._read([tensor])))
-                    described[-1].append([one.dtype, list(one.shape), hash_])
+                    described[-1].append([argument.dtype, list(argument.shape), hash_])
         return described
 
     def _hash(self, tensor: torch.Tensor) -> str:
-        """The hash of a tensor's value; a second pass over the same batch does not read it again."""
+        """Return the hash of a tensor's value; a second pass over the same batch does not read the value again."""
         version = version_of(tensor)
-        # An id is given to another tensor when this one is gone, and the version counts writes: both must be as known.
-        there, known_version, known = self._known.get(id(tensor), (None, None, ""))
-        if there is not None and there() is tensor and version is not None and version == known_version:
-            return known
-        found = hash_text(self._digester.digest(self._read([tensor])))
+        # An id is reused for another tensor when this one is gone, and the version counts writes: both must be as
+        # known.
+        reference, known_version, known_hash = self._known.get(id(tensor), (None, None, ""))
+        if reference is not None and reference() is tensor and version is not None and version == known_version:
+            return known_hash
+        new_hash = hash_text(self._digester.digest(self._read([tensor])))
         if version is not None:
-            self._known[id(tensor)] = (weakref.ref(tensor), version, found)
-        return found
+            self._known[id(tensor)] = (weakref.ref(tensor), version, new_hash)
+        return new_hash
 
 
 def has_value(tensor: torch.Tensor) -> bool:
-    """Whether reading a tensor executes nothing."""
+    """Check that reading a tensor executes nothing."""
     match tensor.device.type:
         case "lazy":
             return lazy_has_value(tensor)
@@ -104,15 +105,15 @@ def has_value(tensor: torch.Tensor) -> bool:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a value made of lists, tuples, dictionaries and data classes, in their order."""
+    """Yield the tensors in a value made of lists, tuples, dictionaries and data classes, in their order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from tensors_in(one)
+        for item in value.values():
+            yield from tensors_in(item)
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from tensors_in(one)
+        for item in value:
+            yield from tensors_in(item)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from tensors_in(getattr(value, field.name, None))

@@ -1,5 +1,5 @@
-"""Every call of chosen steps with digests of what it was given and gave, and every draw of random numbers with its
-line: by these two trainings of one mode are held against each other where it does not repeat."""
+"""Records every call of chosen steps with digests of its inputs and outputs, and every draw of random numbers with its
+line. Two trainings of a mode that does not repeat are compared by these two records."""
 
 from __future__ import annotations
 
@@ -174,9 +174,9 @@ class CallRecording(Observer):
     # One call, and one line.
 
     def _around(self, thread: int, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Have an op executed as it would be, noted before for what it takes and after for what it gave."""
-        seen = is_operation_overload(operation) and operation.namespace not in ("profiler", "prim")
-        if not (seen and self._recording and self._is_here()) or (self._in_graph and not is_random(operation)):
+        """Execute an op unchanged, and record its arguments before and its results after it."""
+        is_op = is_operation_overload(operation) and operation.namespace not in ("profiler", "prim")
+        if not (is_op and self._recording and self._is_here()) or (self._in_graph and not is_random(operation)):
             return operation(*args, **kwargs)
         write: Callable[[Any], None] | None = None
         grad = torch.is_grad_enabled()
@@ -193,12 +193,12 @@ class CallRecording(Observer):
         return outputs
 
     def _module_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, grad: bool) -> str | None:
-        """The module whose op is about to run; notes its phase."""
+        """Return the module whose op is about to run; record its phase."""
         if self._places is None or self._in_graph:
             return None
         with without_dispatch_modes(), without_function_modes():
-            given = [one for one in leaves([*args, *kwargs.values()]) if isinstance(one, torch.Tensor)]
-            place = self._places.here(grad=grad, differentiable=any(one.requires_grad for one in given))
+            tensors = [tensor for tensor in leaves([*args, *kwargs.values()]) if isinstance(tensor, torch.Tensor)]
+            place = self._places.here(grad=grad, differentiable=any(tensor.requires_grad for tensor in tensors))
         self._notes.phase = place.phase
         return place.module
 
@@ -213,12 +213,12 @@ class CallRecording(Observer):
         return execute()
 
     def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Executed) -> Any:
-        """Have a compiled graph executed as it would be, as one call."""
+        """Execute a compiled graph unchanged, and record it as one call."""
         if not self._recording or self._in_graph or not self._is_here():
             return execute()
-        line, given, numbers = "", list[tuple[int, str]](), numbers_in(inputs)
+        line, given_tensors, numbers = "", list[tuple[int, str]](), numbers_in(inputs)
         with self._guard, self._lock, torch.no_grad():
-            line, given = self._files.line(sys._getframe(1)), self._notes.shown(list(inputs))
+            line, given_tensors = self._files.line(sys._getframe(1)), self._notes.shown(list(inputs))
             self._notes.moved("")
             self._notes.phase = graph.phase
         self._in_graph = True
@@ -228,6 +228,8 @@ class CallRecording(Observer):
             self._in_graph = False
         with self._guard, self._lock, torch.no_grad():
             op, shown = GRAPH + graph.name, self._notes.shown(outputs)
-            call = CallRecord(self._notes.step, op, line, graph.phase, given=given, numbers=numbers, results=shown)
+            call = CallRecord(
+                self._notes.step, op, line, graph.phase, given=given_tensors, numbers=numbers, results=shown
+            )
             self._notes.write(call)
         return outputs

@@ -1,4 +1,5 @@
-"""Compilations of a mode that compiles, written into the journal as they begin and end: who waits sees what for."""
+"""Writes the compilations of a mode that compiles into the journal as they begin and end: a waiting user sees the
+reason."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class CompilationsTold(Observer):
 
     def install(self) -> None:
         if self._watched:
-            with suppress(NotAvailable):  # nothing is told of them then
+            with suppress(NotAvailable):  # then they are not reported
                 self._undo = watch_compilations(self._begins, self._ends)
 
     def _begins(self, number: str, backward: bool) -> None:
@@ -43,7 +44,8 @@ class CompilationsTold(Observer):
 
 
 def told_again(script: str, write: Callable[..., None]) -> Callable[[int, bool], AbstractContextManager[None]]:
-    """Writes the same around what is compiled once more to see inside of it: `again` is the number of the graph."""
+    """Write the same events around a graph that is compiled once more to see inside of it: `again` is the number of the
+    graph."""
 
     @contextmanager
     def around(number: int, backward: bool) -> Iterator[None]:

@@ -104,7 +104,7 @@ class Digester:
         self.implementation = "torch" if self._function is None else "native"
 
     def digest(self, tensors: Sequence[torch.Tensor]) -> bytes:
-        """Records of RECORD_BYTES in the order of `tensors`, which are neither changed nor tracked by autograd.
+        """Return records of RECORD_BYTES in the order of `tensors`, which are neither changed nor tracked by autograd.
 
         Contiguous CPU tensors are read in place; others are first copied (a lazy tensor is thereby computed,
         a sparse one densified). A tensor without values (meta, fake, wrapper subclass, freed storage) or one
@@ -141,10 +141,10 @@ class Digester:
             self._function(arguments.buffer_info()[0], len(tensors), records.buffer_info()[0])
         if not unread:
             return records.tobytes()
-        found = bytearray(records.tobytes())
+        patched = bytearray(records.tobytes())
         for position, numel in unread:
-            found[position * RECORD_BYTES : (position + 1) * RECORD_BYTES] = pack(unreadable(numel))
-        return bytes(found)
+            patched[position * RECORD_BYTES : (position + 1) * RECORD_BYTES] = pack(unreadable(numel))
+        return bytes(patched)
 
 
 def _item(tensor: torch.Tensor, code: int) -> Item | None:
@@ -187,7 +187,7 @@ _KEY_SEED = 0x6E756D6472696674
 _LENGTH_FACTOR = 0xD6E8FEB86659FD93
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 _STRIPE, _BLOCK, _PART = 64, 4096, 1 << 20
-"""Bytes; _PART is what the fallback holds at a time, about ten times over in int64."""
+"""Bytes; _PART is the part that the fallback holds at a time, about ten times over in int64."""
 
 
 def _digest_with_torch(tensor: torch.Tensor) -> Digest:
@@ -217,7 +217,7 @@ def _digest_with_torch(tensor: torch.Tensor) -> Digest:
 
 
 def _hash(data: torch.Tensor) -> int:
-    """The hash of uint8 `data`, as the module's docstring has it."""
+    """Return the hash of uint8 `data`, as the module's docstring defines it."""
     total = data.numel() * _LENGTH_FACTOR
     for start in range(0, data.numel(), _PART):
         part = data[start : start + _PART]
@@ -231,8 +231,8 @@ def _hash(data: torch.Tensor) -> int:
             # The keys were added to the padding as well: what lies behind the last stripe must not count.
             products[-1, stripes % 64 :] = 0
             sums[-1, stripes % 64 :] = 0
-        first = start // (_BLOCK // 8)
-        lanes = torch.arange(first, first + blocks * 8, dtype=torch.int64, device="cpu").view(blocks, 8)
+        first_lane = start // (_BLOCK // 8)
+        lanes = torch.arange(first_lane, first_lane + blocks * 8, dtype=torch.int64, device="cpu").view(blocks, 8)
         inner = mix64_tensor(sums.sum(1) + lanes * signed(_GOLDEN))
         total += int(mix64_tensor(products.sum(1) + inner).sum())
     return _mix64(total & _M64) or 1

@@ -1,5 +1,5 @@
-"""A step that is over, as the recorder keeps it until its values can be read: its tensors, and what the script
-itself has said of it by `numdrift.log`."""
+"""A step that is over, as the recorder keeps it until its values can be read: its tensors, and the values that the
+script has logged of it by `numdrift.log`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Of one step: its losses in the order in which they were given, other single numbers by name."""
+    """The logged values of one step: its losses in the order in which they were logged, other single numbers by
+    name."""
 
     step: int
     losses: Sequence[torch.Tensor]
@@ -41,7 +42,8 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class EndedStep:
-    """A step whose values may not be readable yet. `said` is what the script said of it and of the one before."""
+    """A step whose values may not be readable yet. `said` are the values that the script logged of it and of the step
+    before."""
 
     number: int
     losses: tuple[torch.Tensor, ...]
@@ -57,21 +59,24 @@ class EndedStep:
 
 
 def scalar(loss: torch.Tensor) -> float:
-    """The loss as a Python float; what is no scalar is summed up, as `backward` does with its gradient."""
+    """Return the loss as a Python float; a loss of several elements is summed up, as `backward` does with its
+    gradient."""
     return float(loss.item() if loss.numel() == 1 else loss.double().sum().item())
 
 
-def described(said: Said, read: Iterator[torch.Tensor]) -> dict[str, Any]:
-    """What was said of a step as fields of a journal's event; `read` gives the values of its tensors in their order."""
-    losses = [loss_to_json(scalar(next(read))) for _ in said.losses]
-    logged = {name: loss_to_json(scalar(next(read))) for name in said.values}
+def described(step_values: Said, read: Iterator[torch.Tensor]) -> dict[str, Any]:
+    """Describe the values that the script logged of a step, as fields of a journal's event; `read` yields the values of
+    its tensors in their order."""
+    losses = [loss_to_json(scalar(next(read))) for _ in step_values.losses]
+    logged = {name: loss_to_json(scalar(next(read))) for name in step_values.values}
     return ({"losses": losses} if losses else {}) | ({"logged": logged} if logged else {})
 
 
 class LoggedValues:
-    """Takes values for the step under way and for the one before, which a script may speak of when it has ended.
+    """The values that the script logs of the step under way and of the one before, which it may still log after that
+    step has ended.
 
-    `doubt` is told of what is no single number.
+    `doubt` receives a sentence on each value that is no single number.
     """
 
     def __init__(self, doubt: Callable[[str], None]) -> None:
@@ -85,27 +90,27 @@ class LoggedValues:
         self.used = True
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for name, value in values.items():
-                kept = None
+                copy = None
                 if isinstance(value, torch.Tensor):
                     plain = unwrapped(value)
                     # Only a loss may have several elements: it is summed up, as `backward` does with its gradient.
                     fits = plain is not None and (plain.numel() == 1 or (name == LOSS and plain.numel()))
                     if plain is not None and fits and not plain.is_complex():
-                        kept = plain.detach().clone()
+                        copy = plain.detach().clone()
                 elif not isinstance(value, (str, bytes)):  # float() would read a number out of a text
                     with suppress(TypeError, ValueError, OverflowError):
-                        kept = torch.tensor(float(value), dtype=torch.float64, device="cpu")
-                if kept is None:
+                        copy = torch.tensor(float(value), dtype=torch.float64, device="cpu")
+                if copy is None:
                     shape = f" of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else ""
-                    what = type(value).__name__ + shape
-                    self._doubt(f"numdrift.log: {name} is no single number ({what}) and is not recorded")
+                    description = type(value).__name__ + shape
+                    self._doubt(f"numdrift.log: {name} is no single number ({description}) and is not recorded")
                 elif name == LOSS:
-                    self._losses.setdefault(step, []).append(kept)
+                    self._losses.setdefault(step, []).append(copy)
                 else:
-                    self._values.setdefault(step, {})[name] = kept
+                    self._values.setdefault(step, {})[name] = copy
 
     def take(self) -> tuple[Said, ...]:
-        """Give what was said since the last time, step by step, and forget it."""
+        """Return the values that were logged since the last time, step by step, and forget them."""
         losses, self._losses = self._losses, {}
         values, self._values = self._values, {}
         return tuple(Said(step, losses.get(step, ()), values.get(step, {})) for step in sorted({*losses, *values}))

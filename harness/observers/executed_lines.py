@@ -17,8 +17,8 @@ MOST_LINES = 300_000
 class ExecutedLines:
     """Calls `executed` with each line of this thread, as `file:line`, when it has been executed.
 
-    What a line calls in other own lines is theirs: the line goes on when they return. Nothing is followed where a
-    debugger or a measurement of coverage is at work already.
+    The lines that a line calls count by themselves: the calling line goes on when they return. Nothing is followed
+    where a debugger or a measurement of coverage is at work already.
     """
 
     def __init__(self, files: OwnFiles, executed: Callable[[str], None], guard: AbstractContextManager[None]) -> None:
@@ -44,7 +44,7 @@ class ExecutedLines:
         sys.settrace(self._called)
 
     def stop(self) -> None:
-        """Follow nothing any more; what the last line has done is told before."""
+        """Stop following; the last line is reported before."""
         if self.active:
             self.active = False
             if sys.gettrace() == self._called:

@@ -1,11 +1,11 @@
-"""Steps that start from another run's states, and a training that goes on afterwards as if they had been its own.
+"""Resynced steps, which start from another run's states, and a training that goes on afterwards from its own states.
 
     step            0    1    2    3    4    5
     begins in       own  own  a's  own  a's  own       a's are those of the reference, in `resync`
     and is          both      forced    forced         of step 0 both states are the same: nothing is put in place
 
 Before step 3 the training's own state of that step, which an earlier run of it has left in `rejoin`, is put back. So
-the steps 0, 1, 3 and 5 are the training's own once more, and can be held against that earlier run bit for bit.
+the steps 0, 1, 3 and 5 are the training's own once more, and can be compared with that earlier run bit for bit.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MOST_NAMED = 5
 
 
 class ForcedSteps:
-    """Puts states in place at the beginnings of steps; `execute` carries out what is pending. Raises UsageError when
-    the reference's folder has no states."""
+    """Loads states at the beginnings of steps; `execute` executes the ops that are pending. Raises UsageError when the
+    reference's folder has no states."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ForcedSteps:
         return step in self._steps
 
     def begins(self, step: int, training: TrainingTensors) -> bool:
-        """Put the state in place that the step is to begin in; says whether it is now another than it was.
+        """Load the state that the step is to begin in; return whether it differs from the state before.
 
         Raises JournalError when a file is damaged.
         """
@@ -91,8 +91,8 @@ class ForcedSteps:
             elif self._own is not None and not self._away and self._is_own(tensors, facts, training, step):
                 self._write("resynced", step=step, missing=[], equal=True)
                 return False
-            given = inputs_file(path.parent, step)
-            self._inputs = read_tensors(given)[0] if given.exists() else {}
+            inputs_path = inputs_file(path.parent, step)
+            self._inputs = read_tensors(inputs_path)[0] if inputs_path.exists() else {}
             missing = self._load(path, TrainingState(tensors, facts), training)
             self._away = self._own is not None
             self._write("resynced", step=step, missing=missing)
@@ -114,8 +114,9 @@ class ForcedSteps:
         return False
 
     def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        """A root module is about to be called, for the first time in the step: give it what the reference's was given,
-        where that is known and was not computed within the step. Gives the tensors that hold something else now."""
+        """Give a root module, which is about to be called for the first time in the step, the inputs that the
+        reference's had, where they are known and were not computed within the step. Return the tensors whose values
+        changed."""
         inputs, self._inputs = self._inputs, {}
         if not inputs:
             return []
@@ -127,7 +128,7 @@ class ForcedSteps:
                 fits = wanted is not None and wanted.shape == tensor.shape and tensor.layout == torch.strided
                 if wanted is None or not fits or tensor.grad_fn is not None:
                     continue
-                if not has_value(tensor):  # what is computed within the step stays, and is held against it afterwards
+                if not has_value(tensor):  # a computed value stays, and is compared afterwards
                     self._waiting.append((self._step, place, weakref.ref(tensor), wanted))
                     continue
                 own = tensor.detach().clone()
@@ -152,22 +153,23 @@ class ForcedSteps:
                     self._write("own-batch", step=step, arguments=[(place, apart)])
 
     def step_ended(self) -> None:
-        """Give the script back what it has given: it may be a part of its data."""
-        given, self._given = self._given, []
+        """Restore the tensors of the script that were replaced: they may be a part of its data."""
+        replaced, self._given = self._given, []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-            for tensor, own in given:
-                tensor.data.copy_(own)
+            for tensor, original in replaced:
+                tensor.data.copy_(original)
 
     def _load(self, path: Path, state: TrainingState, training: TrainingTensors) -> list[str]:
-        """Gives the names of what has no counterpart on either side."""
+        """Load a state and the generators; return the names of what has no counterpart on either side. Raises
+        JournalError."""
         self._execute()
         try:
             missing = load_state(state, training)
-            # What was put in place must not be a part of the step's first graph.
+            # The copies must not be a part of the step's first graph.
             self._execute()
             if self._mode.device in WITHOUT_VALUES:
-                # Lazy tensors that were written past autograd are else one step behind when they are read.
-                self._mode.read([one.tensor for one in training.named()])
+                # Lazy tensors that were written past autograd are otherwise one step behind when they are read.
+                self._mode.read([named.tensor for named in training.named()])
             return missing + load_generators(state, self._mode.device)
         except (KeyError, TypeError, ValueError) as error:
             raise JournalError(path, f"holds no state ({type(error).__name__}: {error})") from error
@@ -175,29 +177,29 @@ class ForcedSteps:
     def _is_own(
         self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], training: TrainingTensors, step: int
     ) -> bool:
-        """Whether the training is in this very state already, bit for bit."""
+        """Check that the training is in this very state already, bit for bit."""
         self._execute()
         state = training_state(training, self._mode.device, step)
-        own = {key: one for key, one in state.tensors.items() if not is_lazy(one)}
-        # a generator that one of the two has not drawn from yet may be known there only
+        own = {key: value for key, value in state.tensors.items() if not is_lazy(value)}
+        # a generator that one of the two has not drawn from yet may exist on one side only
         if any(not key.startswith(GENERATOR) for key in own.keys() ^ tensors.keys()):
             return False
         if json.loads(json.dumps(state.facts)) != json.loads(json.dumps(facts)):
             return False
         names = sorted(own.keys() & tensors.keys())
         # files hold dense tensors only
-        values = [one if one.layout == torch.strided else one.to_dense() for one in map(own.__getitem__, names)]
+        values = [value if value.layout == torch.strided else value.to_dense() for value in map(own.__getitem__, names)]
         if self._mode.device in WITHOUT_VALUES:
             values = self._mode.read(values)
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-            return all(is_same(one.cpu(), tensors[name]) for name, one in zip(names, values, strict=True))
+            return all(is_same(value.cpu(), tensors[name]) for name, value in zip(names, values, strict=True))
 
 
-def roundings_apart(one: torch.Tensor, another: torch.Tensor) -> float | None:
-    """How far two tensors of a floating dtype are apart by their norms, ||one - another|| / ||another||, in half an
-    epsilon of the dtype; None of others, and where that is no number."""
-    if one.dtype != another.dtype or not one.dtype.is_floating_point:
+def roundings_apart(value: torch.Tensor, reference: torch.Tensor) -> float | None:
+    """Return the distance of two tensors of a floating dtype by their norms, ||value - reference|| / ||reference||, in
+    half an epsilon of the dtype; None for others, and where that is no number."""
+    if value.dtype != reference.dtype or not value.dtype.is_floating_point:
         return None
-    mine, yours = one.double(), another.double()
-    apart = float((mine - yours).norm()) / max(float(yours.norm()), torch.finfo(torch.double).tiny)
-    return 2 * apart / torch.finfo(one.dtype).eps if math.isfinite(apart) else None
+    wide, wide_reference = value.double(), reference.double()
+    apart = float((wide - wide_reference).norm()) / max(float(wide_reference.norm()), torch.finfo(torch.double).tiny)
+    return 2 * apart / torch.finfo(value.dtype).eps if math.isfinite(apart) else None

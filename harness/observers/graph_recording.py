@@ -12,11 +12,11 @@ from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records.graph_record import FOLDER, GraphFolder
 
 CLOSED: dict[Progress, Moment] = {"optimizer": "backward", "step": "step", "end": "end"}
-"""What the mode has just closed when the training is at this point."""
+"""The moment that the mode has just closed when the training is at this point."""
 
 
 class GraphRecording(Observer):
-    """Writes the captured graphs into the run's folder. Where a mode has no capture, it says so."""
+    """Writes the captured graphs into the run's folder. Where a mode has no capture, it writes that."""
 
     def __init__(self, around: RecordingSurroundings) -> None:
         config, mode = around.config, around.mode
@@ -28,8 +28,8 @@ class GraphRecording(Observer):
             reason = f"graphs cannot be captured on {mode.device}"
             self._folder.unavailable("pre", reason)
             around.notice(reason)
-        # A mode that cuts graphs tells of it: what a script's own mark_step executes is seen before it is gone. That
-        # it tells is all that is asked of it here, also of a plug-in that has no policy.
+        # A mode that cuts graphs reports it: the graph of a script's own mark_step is seen before it is gone. No more
+        # than the report is needed here, also of a plug-in that has no policy.
         if (observe := getattr(mode, "observe_cuts", None)) is not None:
             observe(self.about_to_cut)
 
@@ -74,6 +74,6 @@ class GraphRecording(Observer):
         self._folder.close()
 
     def _capture_failed(self, error: Exception) -> None:
-        """The capture has failed where it was not told anything, but called by what it watches."""
-        with self._guard:  # which has it leave, as if it had been told
+        """Handle a failure of the capture that happened when the observed code called it, not the recorder."""
+        with self._guard:  # which makes it leave, as if it had been called
             raise error

@@ -1,4 +1,4 @@
-"""What a run's backend compiles, executes and transfers, written down step by step.
+"""Records what a run's backend compiles, executes and transfers, step by step.
 
 The file `metrics.jsonl` of the run has a line for its beginning, one for each step that has ended (and one,
 `setup`, for what came before the first forward), and one for the end. Each is appended in one piece, so a run
@@ -35,12 +35,12 @@ DEVICE_MEMORY = {
     "reserved": "device_reserved",
     "reserved_peak": "device_reserved_peak",
 }
-"""What a line calls the readings of a device's memory. Peaks are since the script began: to reset them would change
-what the script itself is told of them."""
+"""The names of the readings of a device's memory in a line. Peaks are since the script began: a reset would change the
+peaks that the script itself reads."""
 
 
 class MetricsInstrument(Observer):
-    """Follows the steps and hears of the backend's work."""
+    """Follows the steps and receives the backend's work."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
@@ -58,7 +58,7 @@ class MetricsInstrument(Observer):
         self._step = 0
 
     def install(self) -> None:
-        # Anew: what was imported since is no part of the training.
+        # Looked up again: modules that were imported since are no part of the training.
         self._began = self._since = self._line_began = time.perf_counter()
         lacks = ""
         try:
@@ -105,7 +105,7 @@ class MetricsInstrument(Observer):
         at = time.perf_counter() - (seconds or 0.0) - self._began
         plain = [work.kind, work.name, _rounded(seconds), work.size, work.cached, work.call, _rounded(at)]
         self._works.append([*plain, work.cause] if work.cause else plain)
-        if work.kind != "fallback":  # its graphs and copies are told by themselves
+        if work.kind != "fallback":  # its graphs and copies are reported separately
             self._worked += seconds or 0.0
 
     def _end_phase(self, now: float) -> None:
@@ -114,14 +114,14 @@ class MetricsInstrument(Observer):
         if self._phase == RECORDING:
             seconds = max(0.0, seconds - self._worked)
         elif self._adapter.executes_at_once and self._phase in PHASES:
-            # An eager backend tells of no graphs: a phase of the step is one execution, but for its copies.
+            # An eager backend reports no graphs: a phase of the step is one execution, without its copies.
             at, executing = _rounded(began - self._began), max(0.0, seconds - self._worked)
             self._works.append(["execute", self._phase, _rounded(executing), None, None, "", at])
         self._phases[self._phase] = self._phases.get(self._phase, 0.0) + seconds
         self._since, self._worked = now, 0.0
 
     def _write(self, event: str, now: float, **fields: Any) -> None:
-        # Of counters what has grown since the last line; of memory, in bytes, what is known.
+        # The growth of counters since the last line; the known readings of memory, in bytes.
         before, counters = self._counters, dict(self._adapter.counters())
         grown = {name: value - before.get(name, 0) for name, value in counters.items() if value != before.get(name, 0)}
         memory = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS}

@@ -1,4 +1,4 @@
-"""What is looked at around one call: the memory and the values of its tensors, and the generators that it moves."""
+"""Records what surrounds one call: the memory and the values of its tensors, and the generators that it advances."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class Memories:
         self._count = 0
 
     def number(self, tensor: torch.Tensor) -> int:
-        """The number of a tensor's memory, -1 where it has none."""
+        """Return the number of a tensor's memory, -1 where it has none."""
         try:
             address = storage_address(tensor)
         except (RuntimeError, NotImplementedError, AttributeError):
             return -1
-        known = self._known.get(address)
-        if known is None:
-            known = self._known[address] = StorageMark(tensor), self._count
+        entry = self._known.get(address)
+        if entry is None:
+            entry = self._known[address] = StorageMark(tensor), self._count
             self._count += 1
-        return known[1]
+        return entry[1]
 
     def forget_freed(self) -> None:
         """A freed storage keeps its address for as long as its mark is held."""
-        self._known = {key: one for key, one in self._known.items() if one[0].storage() is not None}
+        self._known = {key: entry for key, entry in self._known.items() if entry[0].storage() is not None}
 
 
 class NotedCalls:
@@ -76,7 +76,7 @@ class NotedCalls:
         """Write down the generators that have moved since anybody looked, by no op: `line` has moved them."""
         before, now = self._states, self._generators.read()
         self._states = now
-        # NumPy's is there once NumPy is loaded, which draws nothing.
+        # NumPy's exists once NumPy is loaded, which draws nothing.
         moved = [(name, before[name], state) for name, state in now.items() if before.get(name, state) != state]
         if moved:
             self.write(CallRecord(self.step, "", line, self.phase, drew=moved))
@@ -91,42 +91,49 @@ class NotedCalls:
         module: str | None,
         thread: int,
     ) -> Callable[[Any], None]:
-        """Look at a call that is about to run; what is given back writes it down, with what it has given."""
+        """Look at a call that is about to run; the returned function writes it down, with its outputs."""
         phase, random = self.phase, is_random(operation)
-        taken = [*leaves([*args, *kwargs.values()])]
-        tensors = [one for one in taken if isinstance(one, torch.Tensor)]
-        states = self._drawn_from(taken) if random else {}
-        given = self.shown(tensors)
-        writes = [one for one in leaves(list(written_values(operation, args, kwargs))) if isinstance(one, torch.Tensor)]
-        written = [place for place, one in enumerate(tensors) if any(one is other for other in writes)]
-        numbers = numbers_in(taken)
+        supplied_values = [*leaves([*args, *kwargs.values()])]
+        tensors = [value for value in supplied_values if isinstance(value, torch.Tensor)]
+        states = self._drawn_from(supplied_values) if random else {}
+        inputs = self.shown(tensors)
+        writes = [
+            value for value in leaves(list(written_values(operation, args, kwargs))) if isinstance(value, torch.Tensor)
+        ]
+        written = [
+            place for place, tensor in enumerate(tensors) if any(tensor is written_tensor for written_tensor in writes)
+        ]
+        numbers = numbers_in(supplied_values)
 
         def after(outputs: Any) -> None:
-            made = [one for one in leaves(outputs) if isinstance(one, torch.Tensor)]
-            fresh = [one for one in made if not any(one is other for other in writes)]
-            known = {memory for memory, _ in given}
-            numbered = [self.memories.number(one) for one in fresh]
-            # A view of what it was given holds nothing new.
+            produced = [value for value in leaves(outputs) if isinstance(value, torch.Tensor)]
+            fresh = [tensor for tensor in produced if not any(tensor is written_tensor for written_tensor in writes)]
+            given_memories = {memory for memory, _ in inputs}
+            numbered = [self.memories.number(tensor) for tensor in fresh]
+            # A view of an argument holds nothing new.
             views = returns_view(operation)
-            read = [place for place, memory in enumerate(numbered) if not (views and memory in known)]
+            read = [place for place, memory in enumerate(numbered) if not (views and memory in given_memories)]
             digests = dict(zip(read, self._digests([fresh[place] for place in read]), strict=True))
             results = [(memory, digests.get(place, "")) for place, memory in enumerate(numbered)]
-            if not made and outputs is not None:  # a number that is read, as by `.item()`
+            if not produced and outputs is not None:  # a number that is read, as by `.item()`
                 results.append((-1, _text(outputs)))
             changed = self._digests([tensors[place] for place in written])
-            results += zip((given[place][0] for place in written), changed, strict=True)
-            now = self._drawn_from(taken) if random else {}
+            results += zip((inputs[place][0] for place in written), changed, strict=True)
+            now = self._drawn_from(supplied_values) if random else {}
             drew = [(name, state, now[name]) for name, state in states.items() if now[name] != state]
             self._states = {**self._states, **{name: state for name, _, state in drew if name in self._states}}
             op = str(operation)
-            self.write(CallRecord(self.step, op, line, phase, module, thread, given, written, numbers, results, drew))
+            self.write(CallRecord(self.step, op, line, phase, module, thread, inputs, written, numbers, results, drew))
 
         return after
 
     def shown(self, values: Any) -> list[tuple[int, str]]:
-        """The memory and the digest of each tensor among them."""
-        tensors = [one for one in leaves(values) if isinstance(one, torch.Tensor)]
-        return [(self.memories.number(one), found) for one, found in zip(tensors, self._digests(tensors), strict=True)]
+        """Return the memory and the digest of each tensor among the values."""
+        tensors = [value for value in leaves(values) if isinstance(value, torch.Tensor)]
+        return [
+            (self.memories.number(tensor), digest)
+            for tensor, digest in zip(tensors, self._digests(tensors), strict=True)
+        ]
 
     def write(self, call: CallRecord) -> None:
         line = call.to_line()
@@ -148,27 +155,27 @@ class NotedCalls:
         self.flush()
         self._file.close()
 
-    def _drawn_from(self, taken: Sequence[Any]) -> dict[str, str]:
-        """The states of the generators that a call may draw from."""
-        given = [one for one in taken if isinstance(one, torch.Generator)]
-        if given:
+    def _drawn_from(self, values: Sequence[Any]) -> dict[str, str]:
+        """Return the states of the generators that a call may draw from."""
+        generators = [value for value in values if isinstance(value, torch.Generator)]
+        if generators:
             with without_dispatch_modes(), without_function_modes():
-                digests = [hash_text(self._digester.digest([one.get_state()])) for one in given]
+                digests = [hash_text(self._digester.digest([generator.get_state()])) for generator in generators]
             return {f"{OWN} {place}" if place else OWN: digest for place, digest in enumerate(digests)}
-        found = self._generators.read()
-        return {name: found[name] for name in (TORCH, self._device) if name in found}
+        states = self._generators.read()
+        return {name: states[name] for name in (TORCH, self._device) if name in states}
 
     def _digests(self, tensors: Sequence[torch.Tensor]) -> list[str]:
         if not tensors:
             return []
         records = self._digester.digest(tensors)
         hashes = [hash_text(records[start : start + RECORD_BYTES]) for start in range(0, len(records), RECORD_BYTES)]
-        return ["" if int(one, 16) == 0 else one for one in hashes]  # 0 is the digest of what cannot be read
+        return ["" if int(hash_, 16) == 0 else hash_ for hash_ in hashes]  # 0 is the digest of what cannot be read
 
 
-def numbers_in(taken: Sequence[Any]) -> str:
-    """What a call is given besides tensors, as text."""
-    return ", ".join(_text(one) for one in taken if not isinstance(one, torch.Tensor))[:MOST_TEXT]
+def numbers_in(values: Sequence[Any]) -> str:
+    """Return the arguments of a call other than tensors, as text."""
+    return ", ".join(_text(value) for value in values if not isinstance(value, torch.Tensor))[:MOST_TEXT]
 
 
 def _text(value: Any) -> str:

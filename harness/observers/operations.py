@@ -1,6 +1,6 @@
-"""Every aten op of a step, with the digests of its outputs (and the outputs themselves, on request).
+"""Records every aten op of a step, with the digests of its outputs (and the outputs themselves, on request).
 
-Compiled regions are opaque here: the mode lets compilers ignore it, so what they build stays what it is.
+Compiled regions are opaque here: compilers ignore the dispatch mode, so that their code is unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..torch_private.dispatching import ShownOps
 from .digest import Digester
 
 FLUSH_AT = 1 << 16
-"""Bytes of op lines held before they are written: what a kill can lose of the step that it hits."""
+"""The bytes of op lines that are held before they are written: the most that a kill can lose of its step."""
 
 
 class OperationRecorder:
@@ -74,7 +74,7 @@ class OperationRecorder:
             self._lines.append(lines)
 
     def record(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
-        """Take one op: `operation` is its overload, arguments and `outputs` as the dispatcher has them."""
+        """Record one op: `operation` is its overload, arguments and `outputs` as the dispatcher has them."""
         if self._stopped:
             return
         with self._guard:
@@ -85,15 +85,15 @@ class OperationRecorder:
                 "index": self._index,
                 "phase": self.named_phases[-1] if self.named_phases else self.phase,
                 "op": str(operation),
-                "inputs": [[str(one.dtype).removeprefix("torch."), list(one.shape)] for one in inputs],
-                "outputs": [[str(one.dtype).removeprefix("torch."), list(one.shape)] for one in produced],
+                "inputs": [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in inputs],
+                "outputs": [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in produced],
             }
             if produced:
                 digests = self._digester.digest(produced)
                 starts = range(0, len(digests), RECORD_BYTES)
                 line["digests"] = [digests[start : start + RECORD_BYTES].hex() for start in starts]
             for tensor in produced:
-                # What has no values, or is no dense tensor, is not written; its digest says so.
+                # A tensor without values, or that is not dense, is not written; its digest says so.
                 if self._tensors is not None and not tensor.is_meta and tensor.layout == torch.strided:
                     buffer = bytes_of(tensor.detach().cpu())
                     self._tensors.frame(self._index, self._step, [buffer], len(buffer))
@@ -158,5 +158,5 @@ class RecordedOperations(Observer):
 
 def _flat(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
-        return [leaf for one in value for leaf in _flat(one)]
+        return [leaf for item in value for leaf in _flat(item)]
     return [value]

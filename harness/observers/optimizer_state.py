@@ -1,5 +1,5 @@
-"""What optimizers hold besides parameters, read and put in place: their state under flat names, and their
-hyper-parameters as plain values."""
+"""Reads and loads the optimizers' values besides parameters: their state under flat names, and their hyper-parameters
+as plain values."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ class StateValue:
 
 
 def state_values(training: TrainingTensors) -> Iterator[StateValue]:
-    """What the optimizers keep. Where two keep the same about one parameter, the later one's key ends in its
-    number, as `@1`."""
-    taken: set[str] = set()
+    """Yield the values that the optimizers keep. Where two keep the same about one parameter, the later one's key ends
+    in its number, as `@1`."""
+    keys: set[str] = set()
     for slot in training.slots():
         for field, value in (slot.state or {}).items():
             key = f"state {slot.name}.{field}"
-            key = f"{key}@{slot.optimizer}" if key in taken else key
-            taken.add(key)
+            key = f"{key}@{slot.optimizer}" if key in keys else key
+            keys.add(key)
             yield StateValue(key, slot, field, value)
 
 
 def state_tensors(training: TrainingTensors) -> dict[str, torch.Tensor]:
-    """The tensors of the optimizers' state, those inside of lists and dictionaries included."""
+    """Return the tensors of the optimizers' state, those inside of lists and dictionaries included."""
     tensors: dict[str, torch.Tensor] = {}
-    for one in state_values(training):
-        take_apart(one.key, one.value, tensors)
+    for entry in state_values(training):
+        take_apart(entry.key, entry.value, tensors)
     return tensors
 
 
 def bindings(training: TrainingTensors) -> dict[str, torch.Tensor]:
-    """What the script's tensors are to it, by names as `parameter net.0.weight`, `gradient net.0.weight` and
+    """Return the script's tensors by the names of their roles, as `parameter net.0.weight`, `gradient net.0.weight` and
     `state net.0.weight.momentum_buffer`."""
     named = training.named()
-    found = {f"{one.kind} {one.name}": one.tensor for one in named}
-    return found | gradients(named) | state_tensors(training)
+    tensors = {f"{entry.kind} {entry.name}": entry.tensor for entry in named}
+    return tensors | gradients(named) | state_tensors(training)
 
 
 def take_apart(key: str, value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Give a value as JSON in which tensors are named; they go into `tensors`.
+    """Return a value as JSON in which tensors are named; they go into `tensors`.
 
-    What is neither a tensor, a plain value nor made of such is named `unknown`, by its class.
+    A value that is neither a tensor, a plain value nor made of such is named `unknown`, by its class.
     """
     if isinstance(value, torch.Tensor):
         tensors[key] = value
@@ -71,10 +71,10 @@ def take_apart(key: str, value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, (list, tuple)):
-        parts = [take_apart(f"{key}.{place}", one, tensors) for place, one in enumerate(value)]
+        parts = [take_apart(f"{key}.{place}", item, tensors) for place, item in enumerate(value)]
         return {type(value).__name__ if type(value) in (list, tuple) else "unknown": parts}
     if isinstance(value, dict):
-        return {"dict": [[name, take_apart(f"{key}.{name}", one, tensors)] for name, one in value.items()]}
+        return {"dict": [[name, take_apart(f"{key}.{name}", item, tensors)] for name, item in value.items()]}
     return {"unknown": type(value).__name__}
 
 
@@ -86,10 +86,10 @@ def put_together(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if kind == "tensor":
         return tensors[parts]
     if kind in ("list", "tuple"):
-        values = [put_together(one, tensors) for one in parts]
+        values = [put_together(part, tensors) for part in parts]
         return values if kind == "list" else tuple(values)
     if kind == "dict":
-        return {name: put_together(one, tensors) for name, one in parts}
+        return {name: put_together(part, tensors) for name, part in parts}
     raise KeyError(kind)
 
 
@@ -99,10 +99,10 @@ def load_optimizer_state(
     scalars: Mapping[str, Any],
     tensors: Mapping[str, Any],
 ) -> list[str]:
-    """Put recorded state in place; gives what could not be, by key.
+    """Load recorded state; return the keys of the values that could not be loaded.
 
-    `owners` says of each key whose it is, as optimizer, parameter and field. A parameter without recorded
-    state has none afterwards.
+    `owners` has the owner of each key, as optimizer, parameter and field. A parameter without recorded state has none
+    afterwards.
     """
     recorded: dict[tuple[int, str], dict[Any, tuple[str, Any]]] = {}
     for key, (optimizer, name, field) in owners.items():
@@ -121,7 +121,7 @@ def load_optimizer_state(
         for field in [field for field in state if field not in wanted]:
             del state[field]
         for field, (key, tree) in wanted.items():
-            there = state.get(field)
+            own_value = state.get(field)
             try:
                 value = put_together(tree, tensors)
             except KeyError:
@@ -129,7 +129,7 @@ def load_optimizer_state(
                 continue
             if isinstance(value, torch.Tensor):
                 # Into the optimizer's own tensor where it has one: compiled graphs and views hold that.
-                if isinstance(there, torch.Tensor) and put(there, value):
+                if isinstance(own_value, torch.Tensor) and put(own_value, value):
                     continue
                 value = _at_home(value, slot, field, tensors.get(f"parameter {slot.name}"))
             state[field] = value
@@ -137,7 +137,8 @@ def load_optimizer_state(
 
 
 def _at_home(value: torch.Tensor, slot: StateSlot, field: Any, recorded_parameter: torch.Tensor | None) -> torch.Tensor:
-    """A recorded tensor as the optimizer itself would have made it: laid out like its parameter, and there."""
+    """Return a recorded tensor as the optimizer itself would have made it: laid out like its parameter, on its
+    device."""
     parameter = slot.parameter
     if field in ON_THE_CPU and not (slot.group.get("capturable") or slot.group.get("fused")):
         return value.clone()
@@ -147,31 +148,31 @@ def _at_home(value: torch.Tensor, slot: StateSlot, field: Any, recorded_paramete
     value = own_part(parameter, value)
     if value.shape != local_tensor(parameter).shape:
         return value.to(parameter.device, dtype, copy=True)
-    made = torch.empty_like(parameter, dtype=dtype, requires_grad=False)
-    local_tensor(made).copy_(value)
-    return made
+    result = torch.empty_like(parameter, dtype=dtype, requires_grad=False)
+    local_tensor(result).copy_(value)
+    return result
 
 
 def hyperparameters(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -> list[dict[str, Any]]:
     """Describe each optimizer: its class, and its groups with their parameters by name.
 
-    `names` are those of the parameters by `id`. A tensor of one element is given as a number, what is no
-    plain value as the name of its class.
+    `names` are those of the parameters by `id`. A tensor of one element becomes a number, a value that is not plain the
+    name of its class.
     """
-    found = []
-    for one in optimizers:
+    descriptions = []
+    for optimizer in optimizers:
         groups = []
-        for group in one.param_groups:
+        for group in optimizer.param_groups:
             described = {key: _plain(value) for key, value in group.items() if key != "params"}
             groups.append(
                 {**described, "params": [names.get(id(parameter), "unnamed") for parameter in group["params"]]}
             )
-        found.append({"class": type(one).__name__, "groups": groups})
-    return found
+        descriptions.append({"class": type(optimizer).__name__, "groups": groups})
+    return descriptions
 
 
 def set_hyperparameters(optimizers: Sequence[Optimizer], recorded: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Put recorded hyper-parameters in place; gives what could not be, by name."""
+    """Load recorded hyper-parameters; return the names of those that could not be loaded."""
     missing = [f"optimizer {number}" for number in range(len(optimizers), len(recorded))]
     for number, optimizer in enumerate(optimizers):
         groups = recorded[number]["groups"] if number < len(recorded) else []
@@ -191,25 +192,25 @@ def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         return float(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return type(value).__name__
 
 
 def _set(group: dict[str, Any], key: str, value: Any) -> bool:
-    """Whether the value is there now."""
-    there = group[key]
-    if isinstance(there, torch.Tensor):
-        if not isinstance(value, (int, float)) or there.numel() != 1:
+    """Set a value of a group; return whether it could be set."""
+    current = group[key]
+    if isinstance(current, torch.Tensor):
+        if not isinstance(value, (int, float)) or current.numel() != 1:
             return False
         with torch.no_grad():
-            there.fill_(value)  # in place: a capturable optimizer's graph reads this very tensor
-    elif isinstance(there, (list, tuple)):
-        parts = dict(enumerate(there))
+            current.fill_(value)  # in place: a capturable optimizer's graph reads this very tensor
+    elif isinstance(current, (list, tuple)):
+        parts = dict(enumerate(current))
         if not isinstance(value, list) or len(value) != len(parts):
             return False
-        if not all(_set(parts, place, one) for place, one in enumerate(value)):  # type: ignore[arg-type]
+        if not all(_set(parts, place, item) for place, item in enumerate(value)):  # type: ignore[arg-type]
             return False
-        group[key] = type(there)(parts.values())
-    elif isinstance(there, PLAIN):
+        group[key] = type(current)(parts.values())
+    elif isinstance(current, PLAIN):
         group[key] = value
     return True

@@ -1,7 +1,7 @@
-"""The tape of what a script does before it calls a model for the first time: from its first line on.
+"""Records the tape of a script before it calls a model for the first time: from its first line on.
 
-It is recorded where a run is asked for it, to see what makes the data of two trainings, or their initial values,
-others. What it gives is the first batch (`argument 0`) and what the model starts from (`parameter net.weight`).
+A run records it on request, to find the reason why the data of two trainings, or their initial values, differ. Its
+outputs are the first batch (`argument 0`) and the model's initial values (`parameter net.weight`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_CALLS = 20_000
 
 
 class PreparationRecording(Observer):
-    """Writes the tape as that of step 0, or why there is none where the step's noise would be."""
+    """Writes the tape as that of step 0, or the reason that there is none in place of the step's noise."""
 
     def __init__(self, around: RecordingSurroundings) -> None:
         self._folder = around.folder / TAPES
@@ -46,10 +46,12 @@ class PreparationRecording(Observer):
         if recorder is None or not self._taken:
             return
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-            given = {f"argument {place}": one for place, one in enumerate(tensors_in((*args, *kwargs.values())))}
-            given = {name: one for name, one in given.items() if one.grad_fn is None}
-            given |= {f"{one.kind} {one.name}": one.tensor for one in self._named()}
-            recorder.called_with({name: one for name, one in given.items() if is_plain(one)})
+            tensors = {
+                f"argument {place}": tensor for place, tensor in enumerate(tensors_in((*args, *kwargs.values())))
+            }
+            tensors = {name: tensor for name, tensor in tensors.items() if tensor.grad_fn is None}
+            tensors |= {f"{entry.kind} {entry.name}": entry.tensor for entry in self._named()}
+            recorder.called_with({name: tensor for name, tensor in tensors.items() if is_plain(tensor)})
         self.close()
         self._folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -17,7 +17,7 @@ from ..torch_private.dispatching import without_dispatch_modes, without_function
 from .digest import Digester, hash_text
 
 MERSENNE_TWISTER_BYTES = 625 * 4
-"""Of NumPy's `struct s_mt19937_state`: 624 words and the position among them."""
+"""The bytes of NumPy's `struct s_mt19937_state`: 624 words and the position among them."""
 
 
 def generator_states(device: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -38,7 +38,7 @@ def generator_states(device: str) -> tuple[dict[str, torch.Tensor], dict[str, An
 
 
 def set_generators(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], device: str) -> list[str]:
-    """Put recorded states in place; gives the generators that have none there or no counterpart here.
+    """Load recorded states; return the generators without a recorded state or without a counterpart here.
 
     The generator of an accelerator has no counterpart on another device, and none is missed.
     """
@@ -65,8 +65,8 @@ class GeneratorDigests:
     """Digests of the states, cheap enough for every step: `torch`, `python`, `numpy` where it is loaded, and the
     device's by its kind.
 
-    Sixteen hexadecimal digits each, equal for equal states in every process. What Python's and NumPy's keep
-    besides (the second of a pair of normal numbers) is part of Python's digest and not of NumPy's.
+    Sixteen hexadecimal digits each, equal for equal states in every process. The other value that Python's and NumPy's
+    generators keep (the second of a pair of normal numbers) is part of Python's digest and not of NumPy's.
     """
 
     def __init__(self, device: str, digester: Digester) -> None:
@@ -81,11 +81,11 @@ class GeneratorDigests:
         # The hash of a tuple of numbers is the same in every process.
         _, state, normal = random.getstate()
         of_python = hash((state, 0.0 if normal is None else normal)) % 2**64
-        found = {"torch": self._of_tensor(torch.get_rng_state), "python": f"{of_python:016x}"}
+        digests = {"torch": self._of_tensor(torch.get_rng_state), "python": f"{of_python:016x}"}
         numpy: Any = sys.modules.get("numpy.random")
         if numpy is not None:
-            # The state's memory is read: `get_state` makes 624 Python numbers of it, which takes longer than all
-            # the rest. The address is that of the generator, which a script may exchange.
+            # The state's memory is read: `get_state` makes 624 Python numbers of it, which takes longer than everything
+            # else. The address is that of the generator, which a script may exchange.
             generator: Any = numpy.get_bit_generator() if hasattr(numpy, "get_bit_generator") else None
             if type(generator).__name__ == "MT19937":
                 if generator is not self._numpy_generator:
@@ -94,10 +94,10 @@ class GeneratorDigests:
                 data = ctypes.string_at(self._numpy_address, MERSENNE_TWISTER_BYTES)
             else:
                 data = str(numpy.get_state(legacy=False)).encode()
-            found["numpy"] = hashlib.blake2b(data, digest_size=8).hexdigest()
+            digests["numpy"] = hashlib.blake2b(data, digest_size=8).hexdigest()
         if self._of_device is not None:
-            found[self._kind] = self._of_tensor(self._of_device.get_rng_state)
-        return found
+            digests[self._kind] = self._of_tensor(self._of_device.get_rng_state)
+        return digests
 
     def _of_tensor(self, state: Any) -> str:
         with without_dispatch_modes(), without_function_modes():

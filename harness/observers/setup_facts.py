@@ -1,6 +1,6 @@
-"""What a run starts from and is given on its way: initial values, hyper-parameters, generators and batches.
+"""Records what a run starts from and receives on its way: initial values, hyper-parameters, generators and batches.
 
-Two runs of a script that differ in one of these do not differ by how they were executed.
+Two runs of a script that differ in one of these do not differ by their execution.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .variation import perturb_
 
 @dataclass(frozen=True, slots=True)
 class StepSetup:
-    """Of one step: the generators at its beginning, and what the root modules were called with."""
+    """The set-up of one step: the generators at its beginning, and the arguments of the root modules."""
 
     generators: Mapping[str, str]
     batches: Sequence[Sequence[BatchArgument]] | None
@@ -59,36 +59,36 @@ class InitialTensors:
     def adopted(self, step: int, named: Sequence[NamedTensor]) -> None:
         """Record these tensors as they are now."""
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-            there: list[tuple[dict[str, Any], torch.Tensor]] = []
-            for one in named:
-                if has_value(one.tensor):
-                    there.append((one.describe(), one.tensor))
+            readable: list[tuple[dict[str, Any], torch.Tensor]] = []
+            for entry in named:
+                if has_value(entry.tensor):
+                    readable.append((entry.describe(), entry.tensor))
                 else:  # held weakly: what is kept alive becomes an output of the graph
-                    version = version_of(one.tensor)
-                    self.waiting.append(WaitingValues(one.describe(), weakref.ref(one.tensor), version))
-            self._record(step, there, [])
+                    version = version_of(entry.tensor)
+                    self.waiting.append(WaitingValues(entry.describe(), weakref.ref(entry.tensor), version))
+            self._record(step, readable, [])
 
     def settled(self, step: int) -> None:
-        """Record what was waited for: the graph has been executed."""
+        """Record the tensors that were waited for: the graph has been executed."""
         waiting, self.waiting = self.waiting, []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-            there: list[tuple[dict[str, Any], torch.Tensor]] = []
+            readable: list[tuple[dict[str, Any], torch.Tensor]] = []
             lost: list[dict[str, Any]] = []
-            for one in waiting:
-                tensor = one.tensor()
-                if tensor is None or version_of(tensor) != one.version or not has_value(tensor):
-                    numel = torch.Size(one.described["shape"]).numel()
-                    lost.append({**one.described, "digest": pack(unreadable(numel)).hex()})
+            for entry in waiting:
+                tensor = entry.tensor()
+                if tensor is None or version_of(tensor) != entry.version or not has_value(tensor):
+                    numel = torch.Size(entry.described["shape"]).numel()
+                    lost.append({**entry.described, "digest": pack(unreadable(numel)).hex()})
                 else:
-                    there.append((one.described, tensor))
-            self._record(step, there, lost)
+                    readable.append((entry.described, tensor))
+            self._record(step, readable, lost)
 
     def _record(
-        self, step: int, there: Sequence[tuple[dict[str, Any], torch.Tensor]], lost: Sequence[dict[str, Any]]
+        self, step: int, readable: Sequence[tuple[dict[str, Any], torch.Tensor]], lost: Sequence[dict[str, Any]]
     ) -> None:
-        records = self._digester.digest(self._read([tensor for _, tensor in there]))
+        records = self._digester.digest(self._read([tensor for _, tensor in readable]))
         parts = (records[start : start + RECORD_BYTES] for start in range(0, len(records), RECORD_BYTES))
-        written = [{**described, "digest": part.hex()} for (described, _), part in zip(there, parts, strict=True)]
+        written = [{**described, "digest": part.hex()} for (described, _), part in zip(readable, parts, strict=True)]
         if written or lost:
             self._write("initial", step=step, tensors=[*written, *lost])
 
@@ -131,7 +131,7 @@ class SetupFacts(Observer):
             return False
         if self._mode_compiles or compiled_frames() <= self._compiled_before:
             return True
-        # From here on hooks on calls would be traced, and change what the script's own compiler makes.
+        # From here on hooks on calls would be traced, and change the code of the script's own compiler.
         self._batches = None
         text = (
             "the script compiles functions by itself: what its models are called with is not recorded after this step"
@@ -146,7 +146,7 @@ class SetupFacts(Observer):
         new = self._unknown(self._training.named_of_roots())
         # Moved before they are recorded: the record shows what the training starts from.
         if self._perturb is not None:
-            perturb_([local_tensor(one.tensor) for one in new if one.kind == "parameter"], self._perturb)
+            perturb_([local_tensor(entry.tensor) for entry in new if entry.kind == "parameter"], self._perturb)
         if self._active:
             self._initial.adopted(step, new)
 
@@ -164,9 +164,9 @@ class SetupFacts(Observer):
             return
         with without_dispatch_modes():
             optimizers = self._training.optimizers()
-            # What tells whether a group has changed, at every step: its parameters are not looked at one by one.
+            # Compared at every step, to find the groups that have changed: parameters are not looked at one by one.
             groups = [
-                [(key, (id(one), len(one)) if key == "params" else _comparable(one)) for key, one in group.items()]
+                [(key, (id(item), len(item)) if key == "params" else _comparable(item)) for key, item in group.items()]
                 for optimizer in optimizers
                 for group in optimizer.param_groups
             ]
@@ -174,9 +174,9 @@ class SetupFacts(Observer):
                 return
             self._groups = groups
             named = self._training.named()
-            names = {id(one.tensor): one.name for one in named}
+            names = {id(entry.tensor): entry.name for entry in named}
             self._write("hyper", step=step, optimizers=hyperparameters(optimizers, names))
-            # What belongs to no module is first seen here, before its first update.
+            # A tensor that belongs to no module is first seen here, before its first update.
             self._initial.adopted(step, self._unknown(named))
 
     def tensors_found(self, step: int) -> None:
@@ -207,9 +207,9 @@ class SetupFacts(Observer):
         return fields
 
     def _unknown(self, named: Sequence[NamedTensor]) -> list[NamedTensor]:
-        """Those of the tensors that are seen for the first time."""
-        new = [one for one in named if one.name not in self._names]
-        self._names.update(one.name for one in new)
+        """Return those of the tensors that are seen for the first time."""
+        new = [entry for entry in named if entry.name not in self._names]
+        self._names.update(entry.name for entry in new)
         return new
 
 
@@ -219,4 +219,4 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         on_cpu = value.is_cpu and value.numel() == 1
         return float(value) if on_cpu else (id(value), version_of(value))
-    return [_comparable(one) for one in value] if isinstance(value, (list, tuple)) else id(value)
+    return [_comparable(item) for item in value] if isinstance(value, (list, tuple)) else id(value)

@@ -1,4 +1,4 @@
-"""Linear sketches of tensors and of the parts of tensors; `sketch_record` says what is computed."""
+"""Linear sketches of tensors and of the parts of tensors; `sketch_record` defines them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class Sketcher:
     def sketch(
         self, tensor: torch.Tensor, whole: Sequence[int] | None = None, offset: Sequence[int] | None = None
     ) -> Sketch | None:
-        """The sketch of a tensor, or of a block of a tensor of shape `whole` that begins at index `offset` of it.
+        """Return the sketch of a tensor, or of a block of a tensor of shape `whole` that begins at index `offset` of
+        it.
 
         None where the tensor has no values that can be read. Raises ValueError for a block that is not in the whole.
         """
@@ -68,7 +69,7 @@ class Sketcher:
             if tensor.is_complex() and len(shape) == len(whole) + 1:
                 whole, offset = (*whole, 2), (*offset, 0)  # real and imaginary part lie in a last dimension
             fits = len(shape) == len(whole) == len(offset) and all(
-                begin >= 0 and begin + size <= of for size, of, begin in zip(shape, whole, offset, strict=True)
+                begin >= 0 and begin + size <= length for size, length, begin in zip(shape, whole, offset, strict=True)
             )
             if not fits and plain.numel():
                 raise ValueError(f"a block {list(shape)} at {list(offset)} is not in a tensor {list(whole)}")
@@ -86,7 +87,7 @@ class Sketcher:
             run = math.prod(shape[inner:])
             outer, steps = array("Q", shape[:inner]), array("Q", strides[:inner])
             out = array("d", [0.0] * NUMBERS)
-            pointers = [one.buffer_info()[0] for one in (outer, steps, out)]
+            pointers = [buffer.buffer_info()[0] for buffer in (outer, steps, out)]
             self._function(plain.data_ptr(), KINDS[plain.dtype], run, start, inner, *pointers)
             return tuple(out)
 
@@ -122,8 +123,8 @@ def _sketch_with_torch(plain: torch.Tensor, whole: Sequence[int], offset: Sequen
         # The index of each element in the whole, from its indices in the block, the last dimension first.
         place = torch.arange(begin, begin + part.numel(), dtype=torch.int64, device="cpu")
         index = torch.zeros_like(place)
-        for size, first, stride in zip(reversed(shape), reversed(offset), reversed(strides), strict=True):
-            index += (place % size + first) * stride
+        for size, begin_index, stride in zip(reversed(shape), reversed(offset), reversed(strides), strict=True):
+            index += (place % size + begin_index) * stride
             place = place // size
         bits = mix64_tensor((index + 1) * signed(GOLDEN) + signed(SEED))
         signs = [1.0 - 2.0 * ((bits >> number) & 1) for number in range(NUMBERS)]

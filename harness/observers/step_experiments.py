@@ -1,6 +1,6 @@
-"""What a run does for the verdict's experiments: states kept and put in place, outcomes and tapes of chosen steps.
+"""Runs the verdict's experiments in a training: keeps and loads states, keeps outcomes and tapes of chosen steps.
 
-A failure of any of them is told in a notice and ends them all, never the training. Without such options every
+A failure of any of them is reported in a notice and ends them all, never the training. Without such options every
 method returns at once.
 """
 
@@ -32,11 +32,11 @@ from .optimizer_state import state_tensors
 from .training_state import Checkpoints, StateFiles, training_state
 
 SCHEMA = 1
-"""Of the files of outcomes."""
+"""The schema of the files of outcomes."""
 
 
 class OutcomeFiles(Observer):
-    """Copies what it is shown of a step; `write` puts the copies of ended steps into files, one a step.
+    """Copies the values of a step that it receives; `write` puts the copies of ended steps into files, one a step.
 
     On devices without values a copy is a part of the graph that is executed anyway, and is read after it.
     """
@@ -72,10 +72,10 @@ class OutcomeFiles(Observer):
 
 
 class Experiments(Observer):
-    """Leads the borders and values of the chosen steps to those who want them.
+    """Passes the beginnings, ends and values of the chosen steps to their observers.
 
-    At the beginning of step 0 the parameters are those that are known then, by their modules or optimizers.
-    Raises UsageError when there are no states to start from.
+    At the beginning of step 0 the parameters are those that its modules or optimizers have by then. Raises UsageError
+    when there are no states to start from.
     """
 
     def __init__(self, around: RecordingSurroundings) -> None:
@@ -85,8 +85,8 @@ class Experiments(Observer):
         self._notice = around.notice
         self._folder = around.folder
         # A lazy mode that marks no step has no state between two steps: to keep one would cut its graph.
-        kept = Checkpoints(config.checkpoints) if config.checkpoints and not self._holds_back() else None
-        self._states = StateFiles(around.folder, config.states, around.notice, kept)
+        checkpoints = Checkpoints(config.checkpoints) if config.checkpoints and not self._holds_back() else None
+        self._states = StateFiles(around.folder, config.states, around.notice, checkpoints)
         self._forced = None
         if config.resync:
             self._forced = ForcedSteps(config, mode, self._execute, around.write, around.notice, around.digester)
@@ -151,9 +151,13 @@ class Experiments(Observer):
         if self._keeps_inputs and self._states.wants(self._step):
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 tensors = enumerate(tensors_in((*args, *kwargs.values())))
-                # what was computed from parameters in this step is computed anew
-                kept = {f"input {place}": one for place, one in tensors if one.grad_fn is None and has_value(one)}
-                values = dict(zip(kept, self._mode.read(list(kept.values())), strict=True))
+                # a tensor that was computed from parameters in this step is computed anew
+                inputs = {
+                    f"input {place}": tensor
+                    for place, tensor in tensors
+                    if tensor.grad_fn is None and has_value(tensor)
+                }
+                values = dict(zip(inputs, self._mode.read(list(inputs.values())), strict=True))
             path = inputs_file(self._folder / STATES, self._step)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_tensors(path, values, {"schema": SCHEMA, "step": self._step})
@@ -165,9 +169,9 @@ class Experiments(Observer):
 
     def backward_ended(self, step: int) -> None:
         if self._watching:
-            found = gradients(self._training.named()).items()
+            items = gradients(self._training.named()).items()
             number = self._backwards
-            self._show({f"gradient {number} {key.partition(' ')[2]}": one for key, one in found})
+            self._show({f"gradient {number} {key.partition(' ')[2]}": gradient for key, gradient in items})
             self._backwards += 1
 
     def step_ended(self, step: int) -> None:
@@ -209,7 +213,7 @@ class Experiments(Observer):
         self.close()
 
     def close(self) -> None:
-        """Nothing is watched any more: a step that is under way is given up."""
+        """Stop watching: a step that is under way is given up."""
         self.doing = "leaving a step"
         self._watching = []
         for _, watcher in self._watchers:
@@ -220,19 +224,19 @@ class Experiments(Observer):
 
     def _keep_state(self, step: int) -> None:
         if transformation_level():
-            if self._states.unasked:  # who needs one will ask for it, and is told then
+            if self._states.unasked:  # a later request for one reports this
                 self._states.give_up()
                 return
             raise NotAvailable(STATE, "it begins within a transformation of torch.func, where tensors have no values")
         state = training_state(self._training, self._mode.device, step)
-        values = {name: local_tensor(one) for name, one in state.tensors.items()}
+        values = {name: local_tensor(tensor) for name, tensor in state.tensors.items()}
         if self._mode.device in WITHOUT_VALUES:
             values = dict(zip(values, self._mode.read(list(values.values())), strict=True))
         self._states.write(step, state, values)
 
     def _values(self) -> dict[str, torch.Tensor]:
-        """What a step starts from and leaves behind, by names."""
-        named = {f"{one.kind} {one.name}": one.tensor for one in self._training.named()}
+        """Return the values that a step starts from and leaves behind, by names."""
+        named = {f"{entry.kind} {entry.name}": entry.tensor for entry in self._training.named()}
         return {**named, **state_tensors(self._training)}
 
     def _show(self, values: Mapping[str, torch.Tensor]) -> None:
@@ -243,11 +247,11 @@ class Experiments(Observer):
                     watcher.saw(name, local_tensor(tensor))
 
     def _holds_back(self) -> bool:
-        """Whether the mode executes a step together with later ones."""
+        """Check that the mode executes a step together with later ones."""
         return getattr(self._mode, "policy", "") == "off"
 
     def _execute(self) -> None:
-        """Have the mode execute what is pending, where it holds something back."""
+        """Execute the ops that are pending, where the mode holds some back."""
         execute = getattr(self._mode, "execute", None)
         if execute is not None:
             execute()

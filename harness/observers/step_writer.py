@@ -50,7 +50,7 @@ class StepWriter(Observer):
         self._ended.clear()
 
     def closing(self, moment: Moment, step: int) -> None:
-        """Keep what the step had: the script may have let go of it when its values can be read."""
+        """Keep the tensors of the step: the script may have released them when their values can be read."""
         self._under_way = step + (moment == "step")
         if moment != "step" or self._stopped:
             return
@@ -67,9 +67,9 @@ class StepWriter(Observer):
                 self._log.write("tensors", table=number, tensors=described_)
             table = Table(number, tuple(tensors))
             self._tensors, self._table = tensors, table
-        taken = self._around.gradients()
+        gradients_by_name = self._around.gradients()
         gradients = tuple(
-            taken.get(named.name) if named.tensor.grad is None else named.tensor.grad
+            gradients_by_name.get(named.name) if named.tensor.grad is None else named.tensor.grad
             for named in table.tensors
             if named.kind == "parameter"
         )
@@ -88,12 +88,12 @@ class StepWriter(Observer):
         self.write_last_values()
 
     def write(self, ended: EndedStep) -> None:
-        """Write a step, with what the other observers say of it."""
+        """Write a step, with the fields of the other observers."""
         seconds, number = self._around.seconds(), ended.number
         with_state = self._config.records("params") and number in self._config.steps
         # In one piece: the lazy mode may have to execute a graph for it.
-        said = [tensor for one in ended.said for tensor in one.tensors]
-        values = iter(self._mode.read([*ended.losses, *said, *(ended.state if with_state else ())]))
+        logged_tensors = [tensor for logged in ended.said for tensor in logged.tensors]
+        values = iter(self._mode.read([*ended.losses, *logged_tensors, *(ended.state if with_state else ())]))
         fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
         fields |= self._written(ended.said, values, number)
         self._note_nonfinite(number, fields["losses"])
@@ -102,22 +102,23 @@ class StepWriter(Observer):
             read, table = list(values), ended.table
             count, size = len(table.tensors), len(ABSENT)
             digests = self._digester.digest(read)
-            state, rest = digests[: count * size], digests[count * size :]
-            there = iter([rest[start : start + size] for start in range(0, len(rest), size)])
+            state, gradient_digests = digests[: count * size], digests[count * size :]
+            upcoming = iter([gradient_digests[start : start + size] for start in range(0, len(gradient_digests), size)])
             self._last = (table, number, state)
-            payload = [state, *(ABSENT if one is None else next(there) for one in ended.gradients)]
+            payload = [state, *(ABSENT if gradient is None else next(upcoming) for gradient in ended.gradients)]
             self._digests.frame(table.number, number, payload, sum(len(part) for part in payload))
             self._values.keep(table.number, number, read[:count])
             self._sketches.write(ended, read)
-        others = self._around.fields(number)
+        other_fields = self._around.fields(number)
         # The line comes last: a step counts as recorded when it has one.
         if not self._stopped:
-            self._log.write("step", step=number, **fields, seconds=seconds, **others)
+            self._log.write("step", step=number, **fields, seconds=seconds, **other_fields)
 
-    def write_said(self, said: Sequence[Said], step: int) -> None:
-        """Write what was said of the last step when it had ended; `step`, which has not ended, is none."""
-        read = self._mode.read([tensor for one in said for tensor in one.tensors])
-        self._written(said, iter(read), step)
+    def write_said(self, logged: Sequence[Said], step: int) -> None:
+        """Write the values that were logged of the last step after it had ended; `step`, which has not ended, gets
+        none."""
+        read = self._mode.read([tensor for values in logged for tensor in values.tensors])
+        self._written(logged, iter(read), step)
 
     def write_last_values(self) -> None:
         """Keep the last step's values, provided that nothing changed them after it."""
@@ -128,13 +129,13 @@ class StepWriter(Observer):
         if self._digester.digest(read) == digests:
             self._values.write_last(table.number, step, read)
 
-    def _written(self, said: Sequence[Said], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
-        """Write down what the script said of steps that are written already; gives what it said of `step`."""
-        told = {one.step: described(one, read) for one in said}
-        for number in (number for number in told if number < step):
-            self._log.write("logged", step=number, **told[number])
-            self._note_nonfinite(number, told[number].get("losses", ()))
-        return told.get(step, {})
+    def _written(self, logged: Sequence[Said], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
+        """Write the values that the script logged of steps that are written already; return those of `step`."""
+        fields_by_step = {values.step: described(values, read) for values in logged}
+        for number in (number for number in fields_by_step if number < step):
+            self._log.write("logged", step=number, **fields_by_step[number])
+            self._note_nonfinite(number, fields_by_step[number].get("losses", ()))
+        return fields_by_step.get(step, {})
 
     def _note_nonfinite(self, step: int, losses: Sequence[float | str]) -> None:
         # JSON has no such numbers: they are written as texts.
@@ -144,11 +145,11 @@ class StepWriter(Observer):
 
 
 class SketchFile:
-    """The sketches of a step's tensors, for runs that have sharded tensors or ask for them: a frame a step, with
+    """The sketches of a step's tensors, for runs that have sharded tensors or request sketches: a frame a step, with
     one of every tensor of the step's table, then of every parameter's gradient.
 
-    What a rank writes of a sharded tensor is what it adds to the sketch of the whole, so the ranks' records
-    add up to that; a copy that another rank has as well is written as zeros.
+    A rank writes, for a sharded tensor, its contribution to the sketch of the whole, so the ranks' records add up to
+    that sketch; a copy that another rank has as well is written as zeros.
     """
 
     def __init__(self, folder: Path, log: EventLog, *, asked: bool) -> None:
@@ -165,15 +166,15 @@ class SketchFile:
             return
         # The sketcher is compiled when it is first needed, which most runs never do.
         sketcher = self._sketcher = self._sketcher or Sketcher()
-        # A gradient whose parts are not those of its parameter is told: its digests do not add up alike.
-        parameters = [one for one in ended.table.tensors if one.kind == "parameter"]
+        # A gradient whose parts are not those of its parameter is reported: its digests do not add up alike.
+        parameters = [entry for entry in ended.table.tensors if entry.kind == "parameter"]
         for named, gradient in zip(parameters, ended.gradients, strict=True):
             if named.name in self._told or gradient is None or not is_sharded(named.tensor):
                 continue
-            there = shard_of(gradient)
-            if there is not None and there != shard_of(named.tensor):
+            gradient_shard = shard_of(gradient)
+            if gradient_shard is not None and gradient_shard != shard_of(named.tensor):
                 self._told.add(named.name)
-                self._log.write("gradient-shard", tensor=named.name, shard=asdict(there))
+                self._log.write("gradient-shard", tensor=named.name, shard=asdict(gradient_shard))
         values, payload = iter(read), []
         for tensor in [*tensors, *ended.gradients]:
             shard = None if tensor is None else shard_of(tensor)

@@ -1,4 +1,4 @@
-"""The support analysis in the script's process: it asks the mode's backend, and writes what that says."""
+"""The support analysis in the script's process: it asks the mode's backend, and writes the answers."""
 
 from __future__ import annotations
 

@@ -37,10 +37,10 @@ from .training_state import states_from
 class TapeRecording(Observer):
     """Records the steps in the run's `tapes` and writes, for each, its tape and, of those `measured`, its noise.
 
-    Of a mode that compiles the noise is that of its graphs' ops, one by one. Its steps are in `STEPS`.
+    In a mode that compiles, the noise is that of its graphs' ops, one by one. Its steps are in `STEPS`.
 
-    The training keeps every bit: nothing is executed but copies before the step has ended, and what the replays use of
-    the generators is put back. A failure is told to `notice` and is the step's reason, never an exception.
+    The training keeps every bit: nothing but copies is executed before the step has ended, and the generators' states
+    are restored after replays. A failure is reported to `notice` and is the step's reason, never an exception.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class TapeRecording(Observer):
         self._notice = notice
         self._folder = Path(config.journal).parent / TAPES
         kind = mode.device.partition(":")[0]
-        # A mode whose ops have no values when they are called may know how to record what it executes.
+        # A mode whose ops have no values when they are called may have a recorder of its executions.
         self._holds_back: Callable[[int, str], Any] | None = getattr(mode, "step_recorder", None)
         without = kind in WITHOUT_VALUES and self._holds_back is None
         self._unavailable = f"on {kind} an op has no value when it is called" if without else None
         self._recorder: Any = None
         self._ended: list[tuple[int, Any]] = []
-        # Beside a training there is no room on a device for a replay; once the process is held there is.
+        # Beside a training a device has no room for a replay; in a worker it has.
         self._waits = bool(config.serve) and is_accelerator(mode.device)
         self._compiles = compiles(mode)
         self._script_compiles = False
@@ -74,7 +74,7 @@ class TapeRecording(Observer):
             self._compile = compile_node if backend == INDUCTOR else _by_adapter(mode)
 
     def install(self) -> None:
-        """Watch what the compilers are given, or that there are any."""
+        """Watch the graphs that the compilers receive, or that there are any."""
         if self._config.tapes is None or self._unavailable is not None:
             return
         if not self._compiles:
@@ -97,7 +97,7 @@ class TapeRecording(Observer):
                 reason = f"a torch dispatch mode of the script's own is on ({foreign})"
             elif reason is None and self._script_compiles and compiled_frames():
                 reason = OPAQUE
-            # Of compiled graphs each node says itself in which module it was written.
+            # In compiled graphs each node has the module in which it was written.
             follows = not self._script_compiles and self._graphs is None
             # One budget for what all steps keep; of steps without number each has its own
             count = states_from(self._config.tapes, 0) if self._config.tapes.ranges else 1
@@ -126,13 +126,18 @@ class TapeRecording(Observer):
             self._recorder.watch(name, tensor)
 
     def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """The first root module of the step is about to be called, and nothing was put in place yet."""
+        """Record the arguments of the first root module of the step, which is about to be called; nothing was loaded
+        yet."""
         if self._recorder is not None:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 tensors = enumerate(tensors_in((*args, *kwargs.values())))
-                # what comes from parameters is the training's own
+                # a tensor that comes from parameters is the training's own
                 self._recorder.called_with(
-                    {f"argument {place}": one for place, one in tensors if one.grad_fn is None and is_plain(one)}
+                    {
+                        f"argument {place}": tensor
+                        for place, tensor in tensors
+                        if tensor.grad_fn is None and is_plain(tensor)
+                    }
                 )
 
     def given_instead(self, tensor: torch.Tensor) -> None:
@@ -176,7 +181,7 @@ class TapeRecording(Observer):
                 return
             kernels = getattr(recorder, "kernels", None)
             if kernels is not None:
-                # Its ops, one by one, are not what was executed: who asks for their kernels asks the process.
+                # Its ops, one by one, were not executed: questions about their kernels go to the worker.
                 self._keep(tape)
                 STEPS[step] = kernels(tape)
                 replays, edge = self._config.noise_replays, self._config.edge_replays
@@ -184,7 +189,7 @@ class TapeRecording(Observer):
                     self._write(measure_noise(tape, replays, edge, compiled=True))
                 return
             if self._graphs is not None:
-                # What its calls gave is kept, for whoever asks the process when the script has ended.
+                # The results of its calls are kept for questions to the worker after the script has ended.
                 assert values is not None
                 captured = recorder.unroller.captured if isinstance(recorder.unroller, Regions) else None
                 STEPS[step] = RecordedKernels(tape, values, self._compile, captured)
@@ -205,9 +210,9 @@ class TapeRecording(Observer):
             self._failed(step, error)
 
     def close(self) -> None:
-        """Take every hook out; a step that has not ended is given up without a word."""
-        left, self._recorder = [self._recorder, *(one for _, one in self._ended)], None
-        for recorder in left:
+        """Remove every hook; a step that has not ended is given up without a notice."""
+        recorders, self._recorder = [self._recorder, *(recorder for _, recorder in self._ended)], None
+        for recorder in recorders:
             if recorder is not None:
                 recorder.stop()
         self._patches.undo()
@@ -246,7 +251,7 @@ class TapeRecording(Observer):
 
 
 def _by_adapter(mode: Mode) -> NodeCompiler:
-    """What a plug-in's backend makes of a graph, by its adapter."""
+    """Return what a plug-in's backend makes of a graph, by its adapter."""
     adapter = mode.adapter()
 
     def compile_(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed:

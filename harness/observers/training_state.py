@@ -1,7 +1,7 @@
-"""The state of a training by names: read as it is, kept in a file, and put in place of another run's.
+"""The state of a training by names: read as it is, kept in a file, and loaded into another run.
 
 A state holds parameters, left-over gradients, buffers, the optimizers' state and hyper-parameters, and the random
-generators. What a script keeps for itself (a carried hidden state, a generator of its own) is not in it.
+generators. Values that the script itself keeps (a carried hidden state, a generator of its own) are not in it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GENERATOR = "generator "
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 
 GROWN = 1.5
-"""A state that takes so many times what was announced is announced anew."""
+"""The growth of a state's size, as a factor, at which it is announced again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +45,23 @@ class TrainingState:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes on disk, but for the file's header."""
+        """Its bytes on disk, without the file's header."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
 
 def training_state(training: TrainingTensors, device: str, step: int) -> TrainingState:
-    """The state as it is now; `device` is the mode's."""
+    """Return the state as it is now; `device` is the mode's."""
     with torch.no_grad(), without_dispatch_modes(), without_function_modes():
         named = training.named()
-        tensors = {f"{one.kind} {one.name}": one.tensor for one in named} | gradients(named)
+        tensors = {f"{entry.kind} {entry.name}": entry.tensor for entry in named} | gradients(named)
         owners, scalars = {}, {}
-        for one in state_values(training):
-            owners[one.key] = [one.slot.optimizer, one.slot.name, one.field]
-            tree = take_apart(one.key, one.value, tensors)
-            if not isinstance(one.value, torch.Tensor):
-                scalars[one.key] = tree
+        for entry in state_values(training):
+            owners[entry.key] = [entry.slot.optimizer, entry.slot.name, entry.field]
+            tree = take_apart(entry.key, entry.value, tensors)
+            if not isinstance(entry.value, torch.Tensor):
+                scalars[entry.key] = tree
         # A parameter that is not materialised yet has a name and no values.
-        kept = {key: tensor for key, tensor in tensors.items() if not is_lazy(tensor) and not tensor.is_meta}
+        readable = {key: tensor for key, tensor in tensors.items() if not is_lazy(tensor) and not tensor.is_meta}
         states, plain = generator_states(device)
         facts = {
             "schema": SCHEMA,
@@ -69,14 +69,14 @@ def training_state(training: TrainingTensors, device: str, step: int) -> Trainin
             "generators": plain,
             "scalars": scalars,
             "owners": owners,
-            "hyper": hyperparameters(training.optimizers(), {id(one.tensor): one.name for one in named}),
-            "sparse": {key: tensor.sparse_dim() for key, tensor in kept.items() if tensor.is_sparse},
+            "hyper": hyperparameters(training.optimizers(), {id(entry.tensor): entry.name for entry in named}),
+            "sparse": {key: tensor.sparse_dim() for key, tensor in readable.items() if tensor.is_sparse},
         }
-        return TrainingState(kept | {GENERATOR + name: state for name, state in states.items()}, facts)
+        return TrainingState(readable | {GENERATOR + name: state for name, state in states.items()}, facts)
 
 
 def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
-    """Put a state in place, but for the generators; gives the names of what has no counterpart on either side.
+    """Load a state, without the generators; return the names of what has no counterpart on either side.
 
     Values are copied into the script's own tensors, so that views, tied weights and compiled graphs stay valid.
     """
@@ -84,13 +84,13 @@ def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
     with torch.no_grad(), without_dispatch_modes(), without_function_modes():
         named = training.named()
         missing = []
-        for one in named:
-            parameter, gradient = one.tensor, f"gradient {one.name}"
-            value = tensors.get(f"{one.kind} {one.name}")
+        for entry in named:
+            parameter, gradient = entry.tensor, f"gradient {entry.name}"
+            value = tensors.get(f"{entry.kind} {entry.name}")
             if value is None or not put(parameter, value):
-                missing.append(f"{one.kind} {one.name}")
+                missing.append(f"{entry.kind} {entry.name}")
                 continue
-            if one.kind != "parameter":
+            if entry.kind != "parameter":
                 continue
             value = tensors.get(gradient)
             if value is None:  # none was left over
@@ -103,19 +103,18 @@ def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
                 value = value.to_sparse(facts["sparse"][gradient])  # files hold dense tensors only
                 parameter.grad = value.to(parameter.device, parameter.dtype)
             elif parameter.grad is None or not put(parameter.grad, value):
-                made = torch.empty_like(parameter, requires_grad=False)
-                local_tensor(made).copy_(value)
-                parameter.grad = made
-        here = {f"{one.kind} {one.name}" for one in named}
-        missing += [key for key in tensors if key.startswith(("parameter ", "buffer ")) and key not in here]
+                new_gradient = torch.empty_like(parameter, requires_grad=False)
+                local_tensor(new_gradient).copy_(value)
+                parameter.grad = new_gradient
+        own_names = {f"{entry.kind} {entry.name}" for entry in named}
+        missing += [key for key in tensors if key.startswith(("parameter ", "buffer ")) and key not in own_names]
         missing += load_optimizer_state(training, facts["owners"], facts["scalars"], tensors)
         return missing + set_hyperparameters(training.optimizers(), facts["hyper"])
 
 
 def load_generators(state: TrainingState, device: str) -> list[str]:
-    """Put the generators' states in place, last of all: what is done before may draw. Gives those without a
-    counterpart."""
-    states = {key.removeprefix(GENERATOR): one for key, one in state.tensors.items() if key.startswith(GENERATOR)}
+    """Load the generators' states, last of all: what is done before may draw. Return those without a counterpart."""
+    states = {key.removeprefix(GENERATOR): tensor for key, tensor in state.tensors.items() if key.startswith(GENERATOR)}
     with without_dispatch_modes(), without_function_modes():
         return set_generators(states, state.facts["generators"], device)
 
@@ -125,7 +124,8 @@ MOST_CHECKPOINTS = 64
 
 
 class Checkpoints:
-    """Which states to keep of a training whose length nobody knows, in so many bytes: pairs of steps, evenly spread.
+    """The choice of the states to keep of a training of unknown length, in so many bytes: pairs of steps, evenly
+    spread.
 
     0 1 2 3 4 5 6 7 8 9     at first all: the even steps, from which another mode may begin, and each one's next,
                             from which that mode goes on
@@ -141,28 +141,28 @@ class Checkpoints:
         return step % self._stride < 2
 
     def kept(self, step: int, size: int) -> list[int]:
-        """A state was kept, which took so many bytes; gives the steps whose states are to be let go."""
+        """Count a kept state, which took so many bytes; return the steps whose states are to be removed."""
         self._sizes[step] = size
-        gone: list[int] = []
-        # The first pair always stays: a mode that begins elsewhere than the reference is told by it.
+        removed: list[int] = []
+        # The first pair always stays: it shows a mode that begins elsewhere than the reference.
         while self._stride < 2 * max(self._sizes, default=0) and (
-            sum(one % self._stride == 0 for one in self._sizes) > MOST_CHECKPOINTS
+            sum(kept_step % self._stride == 0 for kept_step in self._sizes) > MOST_CHECKPOINTS
             or sum(self._sizes.values()) > self._budget
         ):
             self._stride *= 2
-            left = [one for one in self._sizes if not self.wants(one)]
-            gone += left
-            for one in left:
-                del self._sizes[one]
-        return gone
+            dropped = [kept_step for kept_step in self._sizes if not self.wants(kept_step)]
+            removed += dropped
+            for dropped_step in dropped:
+                del self._sizes[dropped_step]
+        return removed
 
 
 class StateFiles:
     """Writes states into a run's folder, a file for each chosen step as it is when the step begins. `checkpoints` are
-    kept for what may be asked later, unasked: nothing is said of them.
+    kept without a request, for later questions: no notice mentions them.
 
-    That goes on as long as the disk has room for all that are still to come. `notice` is told how much they take,
-    and when they are given up.
+    Writing goes on as long as the disk has room for all states that are still to come. `notice` receives their size,
+    and a text when they are given up.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class StateFiles:
         self._steps = self._checkpoints = None
 
     def write(self, step: int, state: TrainingState, values: Mapping[str, torch.Tensor]) -> None:
-        """Write one state; `values` are its tensors, readable. A full disk is told, not raised."""
+        """Write one state; `values` are its tensors, readable. A full disk is reported, not raised."""
         path, size = state_file(self._run, step), state.size
         folder = path.parent
         try:
@@ -201,10 +201,10 @@ class StateFiles:
                     self.give_up()
                     return
                 write_tensors(path, values, state.facts)
-                for gone in self._checkpoints.kept(step, size):
-                    state_file(self._run, gone).unlink(missing_ok=True)
+                for removed_step in self._checkpoints.kept(step, size):
+                    state_file(self._run, removed_step).unlink(missing_ok=True)
                 return
-            # The disk is asked anew when states grow, as in the first steps, where the optimizers' state comes to be.
+            # The free space is read again when states grow, as in the first steps, where the optimizers' state appears.
             if size > self._asked_for:
                 self._asked_for = size
                 count = states_from(self._steps or StepSelection(), step)
@@ -231,9 +231,9 @@ class StateFiles:
 
 
 def states_from(steps: StepSelection, first: int) -> int:
-    """How many chosen steps there are from `first` on; 1 when the selection has no end."""
+    """Return how many chosen steps there are from `first` on; 1 when the selection has no end."""
     count, position = 0, first
-    for begin, end in sorted(steps.ranges or ((0, None),), key=lambda one: one[0]):
+    for begin, end in sorted(steps.ranges or ((0, None),), key=lambda pair: pair[0]):
         if end is None:
             return max(count, 1)
         count += max(0, end + 1 - max(begin, position))  # ranges may overlap

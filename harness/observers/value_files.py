@@ -26,7 +26,7 @@ def level_of(index: int) -> int:
 
 
 class ValueFiles:
-    """Writes the values of the kept steps; `notice` is told when the run starts to thin them."""
+    """Writes the values of the kept steps; `notice` receives a text when the run starts to thin them."""
 
     def __init__(self, folder: Path, keep: KeepParams, budget: int, notice: Callable[[str], None]) -> None:
         self._folder = folder

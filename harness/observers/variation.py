@@ -85,8 +85,8 @@ class SeedShift:
         self._replace(module, "default_rng", None)
 
     def shifted(self, seed: Any, valid: range | None) -> Any:
-        """The seed with the offset, begun anew beyond the `valid` ones; what is no whole number, or not
-        valid, stays."""
+        """Return the seed with the offset, wrapped around beyond the `valid` ones; a seed that is no whole number, or
+        not valid, stays."""
         if not isinstance(seed, numbers.Integral) or getattr(self._running, "inside", False):
             return seed
         if valid is None:

@@ -1,2 +1,1 @@
-"""The guest in the training process: it sets the process up, leads the observers, and writes down how the
-script ended."""
+"""The guest in the training process: it sets the process up, leads the observers, and records how the script ends."""

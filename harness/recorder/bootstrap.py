@@ -1,9 +1,9 @@
 """The first file that runs in a script's process: `python bootstrap.py PACKAGE CONFIG.json [MODULE]`.
 
-With a MODULE of numdrift its `main` is called with the path of the configuration, in place of the recorder.
+With a MODULE of numdrift, its `main` is called with the path of the configuration, instead of the recorder.
 
-It is started by its path, with any interpreter, so numdrift need not be installed there: the package is
-loaded from where this file lies, and nothing else is added to the import path.
+It is started by its path, with any interpreter, so numdrift need not be installed there: the package is loaded from
+this file's location, and nothing else is added to the import path.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What may change a process's numbers, as its run records it: versions, the libraries that torch was built with,
-threads, settings, variables. Started as a process of its own it writes the same of an interpreter in which nothing
-else is run."""
+"""Facts that may change a process's numbers, as its run records them.
+
+They are versions, the libraries that torch was built with, threads, settings and variables. Started as a process of its
+own, this module writes the same facts for an interpreter in which nothing else runs.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ from ..records.surroundings import NUMBERS, cores
 from ..torch_private.optimizer_steps import takes_foreach_on_the_cpu
 
 VARIABLES = (*NUMBERS, "DEVICE")
-"""How the names of the environment variables begin that are recorded."""
+"""The beginnings of the names of the environment variables that are recorded."""
 
 ABSENT = "not built in"
 OPTIONAL = ("MKL", "oneDNN", "OpenMP", "NNPACK")
-"""Libraries that torch can be built without; of the others nothing is known where they are not named."""
+"""Libraries that torch can be built without; for others, no mention means that nothing is known."""
 
 LIBRARIES = {
     "BLAS": r"BLAS_INFO=([^,\s]+)",
@@ -35,18 +37,18 @@ LIBRARIES = {
     "NNPACK": r"NNPACK is (\w+)",
     "compiler": r"- ((?:GCC|clang|MSVC|icc)[^\n]*)",
 }
-"""Where `torch.__config__.show()` names each. It says nothing of a library that is not built in."""
+"""The pattern of each library in `torch.__config__.show()`, which does not mention a library that is not built in."""
 
 
 def numeric_variables() -> dict[str, str]:
-    """The environment variables that may change numbers, as they are now."""
+    """The current values of the environment variables that may change numbers."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)}
 
 
 def fingerprint(variables: Mapping[str, str], *, numpy: bool) -> dict[str, object]:
-    """What may change a run's numbers, as plain JSON values; the version of `numpy` for a script that mentions it."""
+    """Return what may change a run's numbers, as plain JSON values; `numpy` adds its version."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 warns whoever asks for a precision, and means who sets it
+        warnings.simplefilter("ignore")  # torch 2.9 warns on reading a precision, although it means setting one
         settings = _settings()
     return {
         "python": platform.python_version(),
@@ -64,17 +66,17 @@ def fingerprint(variables: Mapping[str, str], *, numpy: bool) -> dict[str, objec
 
 
 def libraries(shown: str) -> dict[str, str]:
-    """The libraries in the words of `torch.__config__.show()`: versions, or that one is not built in."""
-    found = {name: re.search(pattern, shown) for name, pattern in LIBRARIES.items()}
-    told = {name: one.group(1).strip() for name, one in found.items() if one is not None}
-    return told | {name: ABSENT for name in OPTIONAL if name not in told}
+    """The libraries named in `torch.__config__.show()`: their versions, or that one is not built in."""
+    matches = {name: re.search(pattern, shown) for name, pattern in LIBRARIES.items()}
+    versions = {name: match.group(1).strip() for name, match in matches.items() if match is not None}
+    return versions | {name: ABSENT for name in OPTIONAL if name not in versions}
 
 
 def _settings() -> dict[str, object]:
-    """Settings of torch that change kernels or the order of sums; what this version does not have is left out."""
+    """Settings of torch that change kernels or the order of sums; settings that this version lacks are left out."""
     onednn, attention = torch.backends.mkldnn, torch.backends.cuda
     kinds = ("flash", "mem_efficient", "math")
-    told: dict[str, object] = {
+    settings: dict[str, object] = {
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "matmul_precision": torch.get_float32_matmul_precision(),
@@ -83,8 +85,8 @@ def _settings() -> dict[str, object]:
         "foreach": takes_foreach_on_the_cpu(),
     }
     if hasattr(onednn, "fp32_precision"):
-        told["onednn_precision"] = str(onednn.fp32_precision)
-    return {name: value for name, value in told.items() if value is not None}
+        settings["onednn_precision"] = str(onednn.fp32_precision)
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _numpy() -> dict[str, str]:

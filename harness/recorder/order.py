@@ -1,14 +1,14 @@
-"""Who watches a training, in the order in which each moment of it is told: the one place where that order is written.
+"""The observers of a training, in the order in which they learn of each moment: the one place that defines this order.
 
-What comes later in the list acts on top of what comes before it, and goes first where something ends (`OUTWARDS`):
+A later observer acts on top of the earlier ones, and comes first where something ends (`OUTWARDS`):
 
-- a step is written before files of it are kept: in lazy mode the first to read values decides what one graph computes;
-- the ops are listened to after a state was put in place, and left before the tape of the step is replayed;
-- generators are read when the state is in place, and a model's initial values before anything has begun;
-- graphs are looked at before the mode executes them, and by the tools after they were captured.
+- a step is written before its files are kept: in lazy mode the first to read values decides what one graph computes;
+- observation of the ops begins after a state is restored, and ends before the tape of the step is replayed;
+- generators are read when the state is restored, and a model's initial values before anything has begun;
+- graphs are read before the mode executes them, and by the tools after they were captured.
 
-A new observer is a class of `observers/` and a line here. tests/harness/recorder/test_observing_order.py has
-the order of a whole training.
+A new observer is a class of `observers/` and a line here. tests/harness/recorder/test_observing_order.py has the order
+of a whole training.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _tool(name: str) -> Callable[[RunConfig], bool]:
 
 
 def _experiments(config: RunConfig) -> bool:
-    kept = (config.states, config.outcomes, config.tapes)
-    return bool(config.resync or config.checkpoints) or any(one is not None for one in kept)
+    selections = (config.states, config.outcomes, config.tapes)
+    return bool(config.resync or config.checkpoints) or any(selection is not None for selection in selections)
 
 
 ORDER = (

@@ -3,8 +3,8 @@
     the folder as it was  +  what the run writes   =  what the script sees at the folder's own path
     (lower, read only)       (upper, in its run)      (mounted in a namespace of this process and what it starts)
 
-So paths, `__file__`, imports and git are what they are without it, nothing is copied, and no other process sees any of
-it. It is made before torch is imported and before there is a thread: a namespace is a process's at its beginning.
+So paths, `__file__`, imports and git are the same as without it, nothing is copied, and no other process sees the
+overlay. It is made before torch is imported and before there are threads: a namespace must be entered at the beginning.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ BIND, RECURSIVE, IS_PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
 CAPABILITY_VERSION = 0x20080522
 
 LOOKED_AT = 20_000
-"""So many files of a folder are asked whose they are, before it is taken for the user's."""
+"""The number of a folder's files whose owner is checked before the folder counts as the user's own."""
 
 PATIENCE = 60.0
 """Seconds that the other ranks of a run wait for rank 0's folder."""
 
 
 def enter(config: RunConfig) -> str:
-    """Put this process into the script's folder, and that into one of the run's own; ranks share that of rank 0.
+    """Make the script's folder the current one, with an overlay of the run's own; ranks share that of rank 0.
 
-    Gives why the folder is everybody's, "" where it is the run's own. Raises OSError where there is no such folder.
+    Returns why the folder is the shared original, "" if it is the run's own. Raises OSError if there is no such folder.
     """
     files, folder, why = config.files, config.folder or str(Path.cwd()), config.files.why
     if not why and files.folders:
@@ -52,30 +52,30 @@ def enter(config: RunConfig) -> str:
                 half.parent.mkdir(exist_ok=True)
                 half.write_text(json.dumps({"pid": os.getpid(), "why": why}), encoding="utf-8")
                 half.replace(half.with_name(READY))
-    os.chdir(folder)  # also where it was the current one: that is the folder below the overlay
+    os.chdir(folder)  # even if it was the current one: that is the folder below the overlay
     return why
 
 
 def _mount(files: OwnFolders) -> None:
-    """Raises OSError, and leaves no folder in another state than it was."""
+    """Mount an overlay on each folder. Raises OSError, and then leaves every folder as it was."""
     libc = ctypes.CDLL(None, use_errno=True)
     own_user = _unshare(libc, files.folders)
     with ExitStack() as stack:
         _mounted(libc, "none", "/", flags=RECURSIVE | IS_PRIVATE)
         for number, folder in enumerate(files.folders):
-            # What is to be seen through the overlay is held open: below it no path leads there.
+            # Folders that stay visible through the overlay are opened first: below it no path leads there.
             through = {}
             for path in [*files.shared, *files.folders[number + 1 :]]:
                 if Path(path).exists() and Path(folder) in Path(path).parents:
                     through[path] = os.open(path, os.O_PATH)
                     stack.callback(os.close, through[path])
             upper, work = (Path(files.written, str(number), name) for name in ("files", "work"))
-            for made in (upper, work):
-                made.mkdir(parents=True)
-            was = Path(folder).stat()
-            upper.chmod(was.st_mode & 0o7777)  # the mounted folder has the mode and the owner of the upper one
-            if (was.st_uid, was.st_gid) != (upper.stat().st_uid, upper.stat().st_gid):
-                os.chown(upper, was.st_uid, was.st_gid)
+            for directory in (upper, work):
+                directory.mkdir(parents=True)
+            status = Path(folder).stat()
+            upper.chmod(status.st_mode & 0o7777)  # the mounted folder has the mode and the owner of the upper one
+            if (status.st_uid, status.st_gid) != (upper.stat().st_uid, upper.stat().st_gid):
+                os.chown(upper, status.st_uid, status.st_gid)
             parts = {"lowerdir": folder, "upperdir": upper, "workdir": work}
             options = [f"{name}={_escaped(str(path))}" for name, path in parts.items()]
             _mounted(libc, "overlay", folder, "overlay", ",".join([*options, *(["userxattr"] if own_user else [])]))
@@ -83,18 +83,18 @@ def _mount(files: OwnFolders) -> None:
             for path, opened in through.items():
                 _mounted(libc, f"/proc/self/fd/{opened}", path, flags=BIND | RECURSIVE)
     if own_user:
-        # In its own user namespace the process may do what root may, with its own files. It is to be what it was.
+        # In its own user namespace the process has root's capabilities over its own files. It drops them.
         header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
         libc.capset(header, (ctypes.c_uint32 * 6)())
 
 
 def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
-    """Leave the mounts of everybody else; says whether that took a user namespace, which takes no privileges."""
+    """Leave the shared mounts; return whether that took a user namespace, which needs no privileges."""
     if libc.unshare(NEW_MOUNTS) == 0:
         return False
     user, group = os.geteuid(), os.getegid()
     for folder in folders:
-        # A user namespace knows one user and one group: what belongs to another could not be written to any more.
+        # A user namespace has one user and one group: files of another could no longer be written.
         foreign = _writable_of_another(folder, user, group)
         if foreign:
             raise ValueError(f"{foreign} belongs to another user or group")
@@ -106,45 +106,49 @@ def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
 
 
 def _writable_of_another(folder: str, user: int, group: int) -> str:
-    """A file below a folder, of the first LOOKED_AT of them, that we may write to and that is not ours; "" for none."""
-    seen = 0
-    for where, _, names in os.walk(folder):
-        for path in (Path(where), *(Path(where, name) for name in names)):
-            seen += 1
-            if seen > LOOKED_AT:
+    """A writable file of another user, of the first LOOKED_AT files below a folder; "" if there is none."""
+    count = 0
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent), *(Path(parent, name) for name in names)):
+            count += 1
+            if count > LOOKED_AT:
                 return ""
             with suppress(OSError):
-                was = path.lstat()
-                if (was.st_uid, was.st_gid) != (user, group) and not path.is_symlink() and os.access(path, os.W_OK):
+                status = path.lstat()
+                if (
+                    (status.st_uid, status.st_gid) != (user, group)
+                    and not path.is_symlink()
+                    and os.access(path, os.W_OK)
+                ):
                     return str(path)
     return ""
 
 
 def _join(written: Path) -> None:
-    """Take over the folders of rank 0. Raises OSError, ValueError where it has none."""
+    """Enter the folders of rank 0. Raises OSError, or ValueError if it has none."""
     until = time.monotonic() + PATIENCE
     while not (written / READY).exists():
         if time.monotonic() > until:
             raise ValueError(f"rank 0 has made no working folder in {PATIENCE:.0f} s")
         time.sleep(0.01)
-    told = json.loads((written / READY).read_text(encoding="utf-8"))
-    if told["why"]:
-        raise ValueError(str(told["why"]))
+    answer = json.loads((written / READY).read_text(encoding="utf-8"))
+    if answer["why"]:
+        raise ValueError(str(answer["why"]))
     libc = ctypes.CDLL(None, use_errno=True)
-    kinds = ["mnt"] if Path("/proc/self/ns/user").samefile(f"/proc/{told['pid']}/ns/user") else ["user", "mnt"]
+    kinds = ["mnt"] if Path("/proc/self/ns/user").samefile(f"/proc/{answer['pid']}/ns/user") else ["user", "mnt"]
     for kind in kinds:
-        with Path(f"/proc/{told['pid']}/ns/{kind}").open("rb") as namespace:
+        with Path(f"/proc/{answer['pid']}/ns/{kind}").open("rb") as namespace:
             if libc.setns(namespace.fileno(), 0):
                 raise OSError(ctypes.get_errno(), f"rank 0's working folder cannot be entered ({kind})")
 
 
 def _mounted(libc: ctypes.CDLL, source: str, target: str, kind: str = "", options: str = "", flags: int = 0) -> None:
-    given = [os.fsencode(one) for one in (source, target, kind)]
-    if libc.mount(*given, ctypes.c_ulong(flags), os.fsencode(options) if options else None):
+    arguments = [os.fsencode(argument) for argument in (source, target, kind)]
+    if libc.mount(*arguments, ctypes.c_ulong(flags), os.fsencode(options) if options else None):
         number = ctypes.get_errno()
         raise OSError(number, f"{target} cannot be laid over ({os.strerror(number)})")
 
 
 def _escaped(path: str) -> str:
-    """A path as an option of a mount: backslashes, colons and commas would end it."""
-    return "".join(f"\\{one}" if one in "\\:," else one for one in path)
+    """Escape a path for an option of a mount: backslashes, colons and commas would end it."""
+    return "".join(f"\\{character}" if character in "\\:," else character for character in path)

@@ -1,4 +1,4 @@
-"""An accelerator's memory that a held process does not need: moved to the host while other processes use the device."""
+"""An accelerator's memory that a worker does not need: moved to the host while other processes use the device."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..torch_private.device_work import is_accelerator, kind_of_device, memory_o
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 
 LEAST = 1 << 20
-"""Bytes from which on it is worth the two copies."""
+"""The number of bytes from which on the two copies are worthwhile."""
 
 
 class ParkedMemory:
-    """Storages of a training that has ended, from `park` to `restore`: their values lie in the CPU's memory meanwhile.
+    """Storages of a training that has ended, moved to the CPU's memory from `park` to `restore`.
 
-    What the script does when its process exits finds everything as it was.
+    Code of the script that runs at exit finds everything as it was.
     """
 
     def __init__(self) -> None:
         self._values: list[tuple[torch.UntypedStorage, torch.Tensor]] = []
 
     def park(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Move what these tensors hold on an accelerator to the host. What cannot be moved stays where it is."""
+        """Move the values of these tensors from an accelerator to the host. A storage that cannot be moved stays."""
         storages = {}
         for tensor in tensors:
             with suppress(RuntimeError, NotImplementedError):  # a sparse tensor, or one of a class of its own
@@ -41,7 +41,7 @@ class ParkedMemory:
                     self._values.append((storage, value))
 
     def restore(self) -> None:
-        """Bring everything back. Raises torch.OutOfMemoryError where the device has no room for it."""
+        """Move everything back. Raises torch.OutOfMemoryError if the device has no room for it."""
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             while self._values:
                 storage, value = self._values[-1]
@@ -51,16 +51,18 @@ class ParkedMemory:
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
-    whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return whole.set_(storage, 0, (storage.nbytes(),), (1,))
+    view = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return view.set_(storage, 0, (storage.nbytes(),), (1,))
 
 
 def device_memory(device: str) -> dict[str, int]:
-    """Return the memory of a device in bytes: what the process has allocated, its peaks, and `total`, what the device
-    has; empty where the device does not tell."""
-    found = memory_of(device)
+    """Return the memory of a device in bytes: allocated by the process, its peaks, and the device's `total`.
+
+    Empty if the device does not report it.
+    """
+    memory = memory_of(device)
     module = getattr(torch, kind_of_device(device), None)
-    if found and module is not None and hasattr(module, "mem_get_info"):
+    if memory and module is not None and hasattr(module, "mem_get_info"):
         with suppress(RuntimeError, AssertionError, TypeError, NotImplementedError):
-            found["total"] = int(module.mem_get_info(device)[1])
-    return found
+            memory["total"] = int(module.mem_get_info(device)[1])
+    return memory

@@ -1,12 +1,12 @@
-"""The process that says whether a mode is here.
+"""The process that reports whether a mode is available.
 
 It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.recorder.presence_process`; CONFIG is JSON:
 
     {"mode": ..., "script": path, "dry": false, "answer": path}
 
-With a script the mode's backend is asked whether it can tell of a script's operators, `dry` without executing them.
-What is lacking is written as JSON to the `answer`, null for nothing. So a vendor's package is loaded in a process of
-the mode only.
+With a script, the mode's backend also has to support following a script's operators, `dry` without executing them. The
+missing thing is written as JSON to the `answer`, null if there is none. So only a process of the mode loads a vendor's
+package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..records.mode_spec import ModeSpec
 
 
 def main(config: Path) -> int:
-    """Answer what a file asks. Returns the exit code for the process."""
+    """Answer the request in a file. Returns the exit code for the process."""
     request = json.loads(config.read_text(encoding="utf-8"))
     answer: dict[str, object] | None = None
     try:

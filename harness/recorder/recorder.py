@@ -1,8 +1,8 @@
-"""The recorder: what happens in the script's process, step by step, is told to those who write it down.
+"""The recorder: it reports the events in the script's process, step by step, to the observers that write them down.
 
-It only reads, and only when the mode says that the values are there. A failure of its own is written down as
-a notice and ends the recording, never the training; the mode is told of every moment all the same, because it
-may act there (the lazy mode executes its graph).
+It only reads, and only when the mode says that the values are available. A failure of its own is recorded as a notice
+and ends the recording, never the training. The mode still learns of every moment, because it may act there (the lazy
+mode executes its graph).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from .parked_memory import device_memory
 from .script_words import ScriptWords
 
 SETTLED_STEP = 3
-"""From this step on a model that was never called before is none of the training's."""
+"""The step from which on a model that was never called before is not part of the training."""
 
 
 class Recorder:
-    """Follows one script, and tells its observers (see `order.py`) what happens, moment by moment."""
+    """Follows one script and reports its events, moment by moment, to its observers (see `order.py`)."""
 
     def __init__(self, config: RunConfig, mode: Mode, log: EventLog, facts: AdoptionFacts) -> None:
         self.step = 0
@@ -86,12 +86,12 @@ class Recorder:
 
     @property
     def digest_implementation(self) -> str:
-        """Which implementation computes the digests, and why it is not the native one."""
+        """The implementation that computes the digests, and why it is not the native one."""
         reason = self._digester.reason
         return self._digester.implementation + (f" ({reason})" if reason else "")
 
     def start(self) -> None:
-        """Raises UsageError when this process is being recorded already, and leaves no hook behind then."""
+        """Begin recording. Raises UsageError, and leaves no hook behind, if this process is being recorded already."""
         connection.open(self._words, Path(self._config.script).name)
         try:
             self._hooks.install()
@@ -105,7 +105,7 @@ class Recorder:
             raise
 
     def forget(self) -> None:
-        """Stop without a trace: this is a fork of the recorded process (a data loader's worker)."""
+        """Stop without a trace: this process is a fork of the recorded one (a data loader's worker)."""
         self._broken = self._forgotten = True
         self._audience.forget()
         self.adoption.forget()
@@ -114,7 +114,7 @@ class Recorder:
 
     def finish(self, status: str, **facts: Any) -> None:
         """Close the journal with the way the script ended."""
-        # Hooks first: what observers do when they leave is not the training's.
+        # Hooks first: the work of observers that leave is not the training's.
         self._hooks.remove()
         self._settings.close()
         connection.close()
@@ -178,7 +178,7 @@ class Recorder:
         return [*bindings(self._training).values()]
 
     def notice(self, text: str) -> None:
-        """Write down something that whoever reads the run should know."""
+        """Write down a fact for the reader of the run."""
         self._log.write("notice", step=self.step, text=text)
 
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -189,7 +189,7 @@ class Recorder:
         elif (self._adopting or self.step < SETTLED_STEP) and self._training.add_root(module):
             if self._adopting:
                 self._adopt(module)
-            else:  # a moving average that is first called to be evaluated: looked at, and left as it is
+            else:  # a moving average that is first called to be evaluated: it is recorded, and left as it is
                 self._table = None
         self._tell(Observer.called, module)
         self._tell(Observer.given, module, args, kwargs)
@@ -214,7 +214,7 @@ class Recorder:
             self._log.write("adopted", module=type(module).__name__, step=self.step, **replicated)
 
     def _begin_first(self) -> None:
-        """The computation of the first step begins, unless it has: nothing is known of a state before."""
+        """Begin the computation of the first step, unless it has begun: nothing is known of a state before."""
         if not self._begun:
             self._begun = True
             self._tell(Observer.begins, self.step)
@@ -222,9 +222,9 @@ class Recorder:
     def backward_started(self, losses: list[torch.Tensor], found: Found = "backward") -> None:
         if not self._training.root_classes():
             require_device(losses, self._mode.device)
-        own = self.losses.backward_started(losses, found)
+        script_losses = self.losses.backward_started(losses, found)
         self._begin_first()
-        self._tell(Observer.backward_started, self.step, losses, own)
+        self._tell(Observer.backward_started, self.step, losses, script_losses)
         self._tell(Observer.reached, "backward", self.step)
 
     def step_skipped(self, optimizer: Optimizer) -> None:
@@ -259,24 +259,24 @@ class Recorder:
         self._tell(Observer.optimizer_steps, self.step)
 
     def step_ended(self, optimizer: Optimizer) -> None:
-        self.optimizer_made(optimizer)  # one that was copied was never made
+        self.optimizer_made(optimizer)  # a copied optimizer was never made
         self._ended_by = self._ended_by or f"when {type(optimizer).__name__}.step() returns"
-        there = self._training.optimizers()
-        if len(there) > 1:
-            place = next((number for number, one in enumerate(there) if one is optimizer), None)
+        optimizers = self._training.optimizers()
+        if len(optimizers) > 1:
+            place = next((number for number, candidate in enumerate(optimizers) if candidate is optimizer), None)
             if place is not None:
                 self._stepped[self.step] = place
         self._seems_ended()
 
     def _seems_ended(self) -> None:
-        """The step is over unless the script says itself where its steps end."""
+        """End the step unless the script itself says where its steps end."""
         if not self._words.steps_are_own:
             self.end_step()
 
     def end_step(self) -> None:
-        """The step that is under way is over."""
+        """End the current step."""
         self._adopting = False
-        # Hooks on every call of a module cost: without anybody who looks at calls they go.
+        # Hooks on every call of a module are costly: they go if nobody looks at calls.
         watched = any(self._tell(Observer.watches_calls, self.step))
         if self.losses.optimized and not (watched or self._words.logged.used or self._config.instruments):
             self._hooks.calls.close()
@@ -286,7 +286,7 @@ class Recorder:
         if number == 0:
             with self._guard("ending a step"):
                 self._understood()
-        self.losses.take(), self._words.take()  # what nobody has taken belongs to no other step
+        self.losses.take(), self._words.take()  # values that nobody has taken belong to no other step
         waiting = self._words.after_step.take()
         self.step += 1
 
@@ -309,18 +309,18 @@ class Recorder:
             raise SystemExit(0)
 
     def _understood(self) -> None:
-        """Say what the first step has shown."""
-        # A function of its own: held in `end_step`, these tensors would live on while the mode executes the step.
+        """Report the findings of the first step."""
+        # A function of its own: kept in `end_step`, these tensors would live on while the mode executes the step.
         by = self._ended_by or "where the next forward begins: no optimizer was made"
         if self._words.steps_are_own:
             by = "where the script says so"
         say_step(self._facts, by, script_line(self._config.script) or "")
         named = self._training.named()
         say_parameters(self._facts, named, self._training.root_classes())
-        self.adoption.first_step_ended([one.tensor for one in named])
+        self.adoption.first_step_ended([entry.tensor for entry in named])
 
     def _tensors(self) -> Sequence[NamedTensor]:
-        """The training's tensors: the same list again until others are."""
+        """The training's tensors: the same list until they change."""
         if self._table is None:
             self._table = self._training.named()
         return self._table
@@ -331,11 +331,11 @@ class Recorder:
             self._tell(Observer.tensors_found, self.step)
 
     def _fields(self, step: int) -> dict[str, Any]:
-        # Two optimizers that take turns train two losses: which one a step belongs to, nothing else tells.
-        said: dict[str, Any] = {"optimizer": self._stepped.pop(step)} if step in self._stepped else {}
-        for one in self._tell(Observer.fields, step):
-            said |= one
-        return said
+        # Two optimizers that take turns train two losses: nothing else says to which one a step belongs.
+        fields: dict[str, Any] = {"optimizer": self._stepped.pop(step)} if step in self._stepped else {}
+        for observed in self._tell(Observer.fields, step):
+            fields |= observed
+        return fields
 
     def _guard(self, doing: str) -> Guard:
         return Guard(self._stop_recording, doing)
@@ -350,7 +350,7 @@ class Recorder:
             self._log.failed(self.step, text)
 
     def _stop_recording(self, doing: str, error: Exception) -> None:
-        """The recorder itself has failed, in what no observer does."""
+        """Stop after a failure of the recorder itself, outside of every observer."""
         self._audience.stop(RECORDING, doing, error)
 
     def _elapsed(self) -> float:

@@ -1,8 +1,8 @@
 """The process of the fp64 referee: `python bootstrap.py PACKAGE CONFIG numdrift.harness.recorder.referee_process`.
 
-CONFIG is JSON, `{"tapes": [paths]}`. Beside each tape it writes the values that the step is compared by, as double
-arithmetic gives them. No kernel is replaced in it, so a suspect does not judge itself. It runs on the devices of the
-tapes, with the environment of their mode; a device without double precision is replaced by the CPU.
+CONFIG is JSON, `{"tapes": [paths]}`. Beside each tape it writes the values that the step is compared by, computed in
+double arithmetic. No kernel is replaced in it, so a suspect does not judge itself. It runs on the devices of the tapes,
+with the environment of their mode; a device without double precision is replaced by the CPU.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..torch_private.first_calls import settle_first_calls
 
 
 def main(config: Path) -> int:
-    """Judge the tapes that a file names. Returns the exit code for the process, having printed what failed."""
+    """Execute the tapes that a file names. Returns the exit code for the process, having printed any failures."""
     exit_code = 0
     settle_first_calls()
     try:
         tapes = [Path(path) for path in json.loads(config.read_text(encoding="utf-8"))["tapes"]]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "names no tapes"
-        failure = JournalError(config, what)
+        problem = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "names no tapes"
+        failure = JournalError(config, problem)
         print(f"numdrift: {failure}", file=sys.stderr)
         return failure.exit_code
     for path in tapes:
@@ -46,7 +46,7 @@ def main(config: Path) -> int:
 
 
 def have_double(devices: Collection[str]) -> bool:
-    """Make these devices ready here; return whether all of them have double precision."""
+    """Open these devices in this process; return whether all of them have double precision."""
     try:
         open_devices(devices)
         for device in devices:

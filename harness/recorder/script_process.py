@@ -42,8 +42,10 @@ UNSEEDED = 0
 
 
 def run(config: RunConfig, shared: str = "") -> int:
-    """Run the script of `config`; gives the exit code for the process. `shared` is why its working folder is not its
-    own."""
+    """Run the script of `config` and return the exit code for the process.
+
+    `shared` is the reason why its working folder is not its own.
+    """
     log = EventLog(Path(config.journal) / frames.EVENTS)
     ranks = {"rank": config.rank, "world_size": config.world_size} if config.world_size > 1 else {}
     log.write("start", schema=frames.JOURNAL_SCHEMA, pid=os.getpid(), **ranks)
@@ -51,7 +53,7 @@ def run(config: RunConfig, shared: str = "") -> int:
     spec = config.mode if config.world_size == 1 else on_own_device(config.mode, int(os.environ["LOCAL_RANK"]))
     mode = registry.load(spec.base)(spec)
     os.environ.setdefault("DEVICE", mode.device)
-    variables = numeric_variables()  # as they were given: a backend that is started sets some of its own
+    variables = numeric_variables()  # before a backend starts and sets some of its own
     code = compile(Path(config.script).read_bytes(), config.script, "exec")
     facts = AdoptionFacts(log.write, strict=config.strict)
     try:
@@ -60,8 +62,8 @@ def run(config: RunConfig, shared: str = "") -> int:
         script = ScriptFacts(names_in(code))
         mode.prepare(script, swaps)
         parallel.install(mode.device, facts)
-        # Generators that start from the operating system's entropy are seeded alike in every mode. What the script
-        # seeds itself takes its own seeds.
+        # Generators that start from the operating system's entropy get the same seed in every mode. Generators that the
+        # script seeds have its seeds.
         seed = UNSEEDED if config.mode.seed is None else config.mode.seed
         seeded = ["torch", "random"]
         torch.manual_seed(seed + config.seed_shift)
@@ -75,15 +77,15 @@ def run(config: RunConfig, shared: str = "") -> int:
         facts.note("generators", f"{', '.join(seeded)}: seed {seed} where the script sets none")
         recorder = Recorder(config, mode, log, facts)
         recorder.adoption.redirect(speaks_of_xla=script.imports("torch_xla"))
-        known = fingerprint(variables, numpy=script.imports("numpy"))
-        log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **known)
+        numeric_facts = fingerprint(variables, numpy=script.imports("numpy"))
+        log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **numeric_facts)
     except NumdriftError as error:
         log.write("end", status=frames.REFUSED, steps=0, seconds=0.0, message=str(error), exit_code=error.exit_code)
         return error.exit_code
-    own = bool(config.files.folders) and not shared
-    outside, patches = OutsideFiles(config.files, log.write, own=own), Patches("the script's files")
+    has_own_folder = bool(config.files.folders) and not shared
+    outside, patches = OutsideFiles(config.files, log.write, own=has_own_folder), Patches("the script's files")
     outside.start(patches)
-    if own:
+    if has_own_folder:
         renamed_folders.install(patches)
     os.register_at_fork(after_in_child=recorder.forget)
     os.register_at_fork(after_in_child=swaps.forget)
@@ -94,7 +96,7 @@ def run(config: RunConfig, shared: str = "") -> int:
     if config.world_size > 1 and not exit_code:
         parallel.leave()
     parallel.let_go()
-    # A fork that the script made and that ends here as well is not the process that is asked.
+    # A fork that the script made and that ends here as well is not the process that serves requests.
     if config.serve and not exit_code and os.getpid() == process:
         swaps.forget()
 
@@ -106,15 +108,15 @@ def run(config: RunConfig, shared: str = "") -> int:
         try:
             parked.park(recorder.tensors())
             importlib.import_module("numdrift.harness.tape.service").serve(config, notice)
-        except Exception as error:  # noqa: BLE001, the run has ended well: whatever fails here is only written down
+        except Exception as error:  # noqa: BLE001, the run has ended well: any failure here is only recorded
             notice(f"serving the run failed: {type(error).__name__}: {error}")
-        with suppress(RuntimeError):  # the script has ended, and what it does now is its own
+        with suppress(RuntimeError):  # the script has ended, and its later actions are its own
             parked.restore()
     return exit_code
 
 
 def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: Swaps, log: EventLog) -> int:
-    """Execute the script, and close the journal with the way it ended; gives the exit code."""
+    """Execute the script and close the journal with the way it ended; return the exit code."""
     recorder.start()
     ended: BaseException | None = None
     try:
@@ -122,8 +124,8 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
     except BaseException as error:  # noqa: BLE001, whatever ends the script is its result
         ended = error
     end = end_of(ended, config.script)
-    # On the screen it ends as under Python: the script's own part of the traceback. An error of numdrift's says
-    # everything in one line.
+    # The screen shows the same ending as under Python: the script's own part of the traceback. An error of numdrift
+    # says everything in one line.
     if isinstance(ended, SystemExit):
         if ended.code is not None and not isinstance(ended.code, int):
             print(ended.code, file=sys.stderr)
@@ -139,7 +141,7 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
 
 
 def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
-    """The swaps of the run's mode, counted in its journal. Raises what a request or kernel is wrong in."""
+    """The swaps of the run's mode, counted in its journal. Raises the error of a wrong request or kernel."""
     journal = Path(config.journal)
     kernels = known_kernels([(op, Path(path)) for op, path in config.kernels])
     requests = swap_requests(config.mode.kernel, config.mode.decompose)

@@ -1,4 +1,4 @@
-"""What a script says of itself while it is recorded: its losses, its steps, its phases."""
+"""The statements of a script about itself while it is recorded: its losses, its steps, its phases."""
 
 from __future__ import annotations
 
@@ -18,45 +18,47 @@ from ..tape.origin import script_line
 from ..torch_private.dispatching import next_sequence_number, sequence_number
 
 MOST_NODES = 1000
-"""How many nodes of a value's graph are looked at."""
+"""The number of nodes of a value's graph that are inspected."""
 
 
 def made_after(border: int, values: Iterable[Any]) -> bool:
-    """Whether a graph of these values consists of nothing older than the autograd node with this number: then
-    a forward has begun that was not seen, as one within a function that the script compiles."""
+    """Return whether the graph of these values has nothing older than the autograd node with this number.
+
+    If so, an unseen forward has begun, such as one in a function that the script compiles.
+    """
     nodes = [value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None]
-    waiting, seen = list(nodes), set(nodes)
+    waiting, visited = list(nodes), set(nodes)
     for node in waiting:  # grows while it is walked
         # Autograd numbers its nodes as they are made: one from before the border is of the step before.
         number = sequence_number(node)
         if number is not None and number < border:
             return False
         for following, _ in node.next_functions:
-            if following is not None and following not in seen and len(seen) < MOST_NODES:
-                seen.add(following)
+            if following is not None and following not in visited and len(visited) < MOST_NODES:
+                visited.add(following)
                 waiting.append(following)
     return bool(nodes)
 
 
 class TrainingSteps(Protocol):
-    """Who counts the steps."""
+    """The counter of the steps."""
 
     step: int
 
     def end_step(self) -> None:
-        """The step that is under way is over."""
+        """End the current step."""
 
     def notice(self, text: str) -> None:
-        """Write down something that whoever reads the run should know."""
+        """Write down a fact for the reader of the run."""
 
 
 class ScriptWords:
     """Listens to one script (see `script/script_api.py`).
 
-    `steps_are_own` is true once the script says itself where its steps end, `logged` has the values that it gave,
-    `after_step` what it wants to see once the step has been executed. `named_phases` are the phases that the script is
-    in, the innermost last. `seen` tells whether anything of the step under way has been seen,
-    and `hears_phases(name, begins=...)` is called where the script enters and leaves a phase.
+    `steps_are_own` is true once the script itself says where its steps end, `logged` has the values that it gave,
+    `after_step` the values that it wants to see once the step has been executed. `named_phases` are the phases that the
+    script is in, the innermost last. `anything_seen` returns whether anything of the current step has been seen, and
+    `hears_phases(name, begins=...)` is called where the script enters and leaves a phase.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class ScriptWords:
         facts: AdoptionFacts,
         script: str,
         guard: AbstractContextManager[None],
-        seen: Callable[[], bool],
+        anything_seen: Callable[[], bool],
     ) -> None:
         self.logged = LoggedValues(facts.doubt)
         self.steps_are_own = False
@@ -76,7 +78,7 @@ class ScriptWords:
         self._facts = facts
         self._script = script
         self._guard = guard
-        self._seen = seen
+        self._seen = anything_seen
         self._heard = False
         self._border = 0
         self._hears: Callable[[Mapping[str, Any]], None] | None = None
@@ -90,22 +92,22 @@ class ScriptWords:
         return self._mode.device
 
     def take(self) -> tuple[Said, ...]:
-        """A step has ended: give what was said since the last one."""
+        """End a step: return what was logged since the last one."""
         self._border = next_sequence_number()
         self._heard = False
         return self.logged.take()
 
     def log(self, values: Mapping[str, Any]) -> None:
         if self._hears is None and "torch._dynamo" in sys.modules:
-            # Within a function that the script compiles: its graph breaks here, and nothing of this is traced.
+            # Within a function that the script compiles, its graph breaks here, and nothing of this is traced.
             self._hears = torch.compiler.disable(self._hear)
         hear = self._hears or self._hear
         hear(values)
 
     def _hear(self, values: Mapping[str, Any]) -> None:
         with self._guard:
-            # Said after a step has ended and before anything of the next was seen, a value is of the step before;
-            # unless its graph shows that a forward has begun.
+            # A value that is logged after a step has ended and before anything of the next was seen belongs to the step
+            # before, unless its graph shows that a forward has begun.
             unseen = not self._begun() and self._steps.step > 0 and not self.steps_are_own
             late = unseen and not made_after(self._border, values.values())
             self.logged.add(self._steps.step - late, values)

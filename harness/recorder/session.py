@@ -25,14 +25,14 @@ from .recorder import Recorder
 from .script_process import swaps_of
 
 NEEDS_A_PROCESS = ("python", "timeout", "env", "dtype")
-"""Keys of a mode that cannot be had, or cannot be taken back, in a process that runs already."""
+"""Keys of a mode that cannot be applied, or cannot be undone, in a running process."""
 
 
 class Session:
-    """Records this process from `open` to `close`; then torch and the environment are what they were before.
+    """Records this process from `open` to `close`, which restores torch and the environment.
 
-    A generator keeps its state: nothing is seeded, unless the mode states a seed. The lazy backend, once
-    started, runs on.
+    A generator keeps its state: nothing is seeded, unless the mode states a seed. The lazy backend, once started, stays
+    on.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -43,19 +43,19 @@ class Session:
     def open(self, names: frozenset[str]) -> None:
         """Install the mode and the recorder; `names` are those that the training's code mentions.
 
-        Raises UsageError and NotAvailable, and leaves nothing behind then.
+        Raises UsageError and NotAvailable, and then leaves nothing behind.
         """
         config, spec = self._config, self._config.mode
         log = EventLog(Path(config.journal) / frames.EVENTS)
         log.write("start", schema=frames.JOURNAL_SCHEMA, pid=os.getpid())
         self._undo.callback(log.close)
         try:
-            # What the mode sets is put back at the end, the last thing first.
+            # The mode's settings are restored at the end, in reverse order.
             mode = registry.load(spec.base)(spec)
             if spec.threads is not None:
                 self._undo.callback(torch.set_num_threads, torch.get_num_threads())
             if compiles(mode):
-                # What was compiled before, or is compiled here, has other settings and other kernels.
+                # Graphs compiled before or during the recording have other settings and other kernels.
                 torch.compiler.reset()
                 self._undo.callback(torch.compiler.reset)
                 if spec.base == "compile" and spec.backend in (None, "inductor"):
@@ -81,7 +81,7 @@ class Session:
         self._recorder = recorder
 
     def close(self, error: BaseException | None) -> int:
-        """End the recording, with the exception that ended the training if one did; gives the run's exit code."""
+        """End the recording, with the exception that ended the training if one did; return the run's exit code."""
         assert self._recorder is not None
         end = end_of(error, self._config.script)
         try:
@@ -93,11 +93,11 @@ class Session:
 
 
 def refuse_what_needs_a_process(spec: ModeSpec) -> None:
-    """Raises UsageError for a mode that cannot be had here, or while another recording is under way."""
-    given = [key for key in NEEDS_A_PROCESS if getattr(spec, key)]
-    if given:
+    """Raise UsageError for a mode that needs a process of its own, or while another recording is active."""
+    keys = [key for key in NEEDS_A_PROCESS if getattr(spec, key)]
+    if keys:
         raise UsageError(
-            f"mode {spec.name!r}: {given[0]} needs a process of its own; put the training into "
+            f"mode {spec.name!r}: {keys[0]} needs a process of its own; put the training into "
             "a script and give that to "
             "numdrift.run"
         )

@@ -1,4 +1,4 @@
-"""What was understood of a script, and what was not: written into the journal as it is found out."""
+"""The facts that were understood of a script, and the doubts: written into the journal as they are found."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ADOPTION = "adoption"
 """The journal's event of a fact: `kind`, `text`, `source`."""
 
 NO_AUTOCAST = "autocast does nothing on "
-"""What a doubt begins with in a mode that has no autocast."""
+"""The beginning of a doubt in a mode that has no autocast."""
 
 DOUBT = "doubt"
-"""The journal's event of something that may make the run mean something else than the user thinks: `text`, `source`."""
+"""The journal's event of a doubt: the run may mean something else than the user thinks. `text`, `source`."""
 
 
 class AdoptionFacts:
-    """Takes facts and doubts, writes each once. With `strict`, `check` turns the first doubt into an error.
+    """Receives facts and doubts, writes each once. With `strict`, `check` turns the first doubt into an error.
 
     `write` takes the name of a journal event and its fields. A fact that cannot be written is dropped: it is never
     the training's problem.
@@ -34,17 +34,17 @@ class AdoptionFacts:
         self._first_doubt: str | None = None
 
     def note(self, kind: Kind, text: str, source: str = "") -> None:
-        """Say what was done with the script: a device redirected, a call of torch.compile routed."""
+        """Record what was done with the script: a device redirected, a call of torch.compile routed."""
         self._once(ADOPTION, kind=kind, text=text, source=source)
 
     def doubt(self, text: str, source: str = "") -> None:
-        """Say what was not understood, with the remedy."""
+        """Record what was not understood, with the remedy."""
         if self._first_doubt is None:
             self._first_doubt = text
         self._once(DOUBT, text=text, source=source)
 
     def check(self) -> None:
-        """Called where the training may be stopped. Raises AdoptionError when `strict` and there is a doubt."""
+        """Check for doubts where the training may be stopped. Raises AdoptionError when `strict` and there is one."""
         if self._strict and self._first_doubt is not None:
             raise AdoptionError(f"{self._first_doubt} (--strict)")
 

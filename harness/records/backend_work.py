@@ -1,7 +1,7 @@
-"""What a backend says of its work: operators that it could do or not, graphs compiled and executed, transfers, and what
-of it is counted by step.
+"""A backend's account of its work: supported and unsupported operators, compiled and executed graphs, transfers, and
+the numbers of them by step.
 
-Guests write these records down, and reports read them without torch.
+Guests write these records, and reports read them without torch.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ WorkKind = Literal["compile", "execute", "transfer", "fallback"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """One execution of an operator on a backend, and whether the backend itself could do it.
+    """An execution of an operator on a backend, and whether the backend itself supports it.
 
-    `kind` is the operator (`aten::mul`), `configuration` what of its call decides about support, readable, as
-    `complex64[4], complex64[4]`. `call` is the line of the script that it comes from (`train.py:24`, "" where
-    that is not known). `instructions` are what the backend made of it, in its own language. Where the backend
-    could not do it, `failure_at` says which part of the backend refused (`lazy core`, `inductor lowering`)
-    and `reason` why; both are "" for a supported one. `failing` are those of the instructions that it could
-    not do, empty where that is all of them."""
+    `kind` is the operator (`aten::mul`), `configuration` the part of its call that decides about support, readable, as
+    `complex64[4], complex64[4]`. `call` is the line of the script that it comes from (`train.py:24`, "" if that is not
+    known). `instructions` are the backend's code for it, in its own language. For an unsupported one, `failure_at` says
+    which part of the backend refused (`lazy core`, `inductor lowering`) and `reason` why; both are "" for a supported
+    one. `failing` are the unsupported ones of the instructions, empty if all are."""
 
     kind: str
     configuration: str
@@ -39,12 +38,12 @@ class OperatorCall:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One piece of a backend's work: a graph compiled or executed, a transfer, an operator that fell back to the CPU.
+    """A piece of a backend's work: a graph compiled or executed, a transfer, an operator that fell back to the CPU.
 
-    `name` is that of the graph or operator, `seconds` how long it took (None where that cannot be measured), `size` the
+    `name` is that of the graph or operator, `seconds` its duration (None if that cannot be measured), `size` the
     operators of the graph or the bytes of the transfer, `cached` whether a compilation was answered from a cache, and
-    `call` the line of the script. `cause` is why a function was compiled again; of a transfer it is `item` where Python
-    got one value, and `non-blocking` where the host need not wait; "" where it is not known or there is none.
+    `call` the line of the script. `cause` is the reason why a function was compiled again. For a transfer it is `item`
+    if Python got one value, and `non-blocking` if the host need not wait. It is "" if it is not known or there is none.
     """
 
     kind: WorkKind
@@ -58,7 +57,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class SupportAnswer:
-    """Whether a backend can do an operator in one configuration: `reason` is "" where it can."""
+    """A backend's support of an operator in one configuration: `reason` is "" if it supports it."""
 
     reason: str = ""
     failure_at: str = ""
@@ -69,13 +68,13 @@ class SupportAnswer:
         return not self.reason
 
 
-# What is written of a backend's work, as it is read again. Needs no torch.
+# The written form of a backend's work, as it is read again. Needs no torch.
 
 SCHEMA = 1
 FILE = "metrics.jsonl"
 
 SETUP, REST = "setup", "rest"
-"""What was done before the first forward, and after the last step that has ended: these belong to no step."""
+"""The work before the first forward, and after the last step that has ended; it belongs to no step."""
 
 WORKED: tuple[WorkKind, ...] = ("compile", "execute", "transfer")
 """The kinds of work whose times are parts of a step's; a fallback consists of them."""
@@ -89,15 +88,17 @@ TO_DEVICE, FROM_DEVICE = "to device", "from device"
 """The names of transfers."""
 
 BREAK = "graph break"
-"""Begins the name of a fallback that is a graph break; the reason follows."""
+"""The beginning of the name of a fallback that is a graph break; the reason follows."""
 
 FALLBACK = "fallback "
-"""Begins the name of a graph that was executed because an op falls back; the op follows."""
+"""The beginning of the name of a graph that was executed because an op falls back; the op follows."""
 
 ITEM, NON_BLOCKING = "item", "non-blocking"
 READS = ("read", ITEM)
-"""The names of graphs that were executed because a value was read; `item` is `.item()`, `float(tensor)`, `if
-tensor`."""
+"""The names of graphs that were executed because a value was read.
+
+`item` is `.item()`, `float(tensor)`, `if tensor`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,10 @@ class TimedWork:
 
 @dataclass(frozen=True, slots=True)
 class StepMetrics:
-    """One step, or what belongs to none: `name` is "setup", "rest" or "" for a step.
+    """A step, or the work that belongs to none: `name` is "setup", "rest" or "" for a step.
 
-    It began `at` seconds after the script and took `seconds`; `phases` has the seconds of its parts by name.
-    `counters` are what the backend's counters grew by, `memory` bytes at the end of the step (see
+    It began `at` seconds after the script and took `seconds`; `phases` has the seconds of its parts by name. `counters`
+    has the increases of the backend's counters, `memory` the bytes at the end of the step (see
     observers/metrics_instrument.py)."""
 
     step: int | None
@@ -126,10 +127,10 @@ class StepMetrics:
     memory: Mapping[str, int]
 
     def of(self, kind: WorkKind) -> Iterator[Work]:
-        return (one.work for one in self.work if one.work.kind == kind)
+        return (timed.work for timed in self.work if timed.work.kind == kind)
 
     def seconds_of(self, kind: WorkKind) -> float:
-        return sum(one.seconds or 0.0 for one in self.of(kind))
+        return sum(work.seconds or 0.0 for work in self.of(kind))
 
     @property
     def recording(self) -> float:
@@ -137,5 +138,5 @@ class StepMetrics:
 
     @property
     def other(self) -> float:
-        """What is neither the backend's work nor recording: Python, tracing, ops outside of graphs, loading data."""
+        """The time outside of backend work and recording: Python, tracing, ops outside of graphs, loading data."""
         return max(0.0, self.seconds - sum(map(self.seconds_of, WORKED)) - self.recording)

@@ -1,4 +1,4 @@
-"""What is recorded of the calls of a step so that two trainings can be held against each other call by call."""
+"""The record of a step's calls, with which two trainings are compared call by call."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 CALLS = "calls.jsonl"
-"""The file of them in a journal: a list of the fields a line, in the order in which the calls ended."""
+"""The file of calls in a journal: a list of the fields a line, in the order in which the calls ended."""
 
 SETUP_PHASE = "setup"
-"""The phase of what the script does before its first step begins."""
+"""The phase of the script before its first step begins."""
 
 TORCH, OWN = "torch", "own"
-"""torch's own generator among those that a call draws from (others have the names that journals give them), and one
-that the script has made."""
+"""The generators that a call draws from: torch's own, and one that the script has made.
+
+Others have the names that journals give them.
+"""
 
 GRAPH = "graph "
-"""How the `op` of a compiled graph begins: all of it is one call, and its random ops are further ones before it."""
+"""The beginning of a compiled graph's `op`: all of it is one call; its random ops are further calls before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One call of an op or, where `op` is "", a line of the script after which a generator was at another state.
+    """A call of an op or, if `op` is "", a line of the script after which a generator had another state.
 
-    `line` is the innermost line of the user's own files ("" where nobody knows), `thread` numbers the threads that the
+    `line` is the innermost line of the user's own files ("" if it is not known), `thread` numbers the threads that the
     script starts from 1 on. `given` are its tensors, each as the number of its memory (-1: unknown) and the digest of
     its values ("": not read), of which the call writes those at `written`; `numbers` are the other arguments. `results`
-    are what it has given, new memory first, then what it has written; a view of what it was given has no digest. `drew`
-    are the generators that it has moved, with their states before and after.
+    are its results, new memory first, then the tensors that it has written; a view of an argument has no digest. `drew`
+    are the generators that it has advanced, with their states before and after.
     """
 
     step: int
@@ -50,20 +52,20 @@ class CallRecord:
 
     @classmethod
     def from_line(cls, line: str) -> CallRecord:
-        """Raises ValueError for a line that is none."""
+        """Read a call. Raises ValueError for a line that is none."""
         values: Any = json.loads(line)
         if not isinstance(values, list) or len(values) != len(NAMES):
             raise ValueError(f"{line[:80]!r} is no call")
-        found = dict(zip(NAMES, values, strict=True))
+        by_name = dict(zip(NAMES, values, strict=True))
         for name in ("given", "results", "drew"):
-            found[name] = tuple(map(tuple, found[name]))
-        return cls(**found | {"written": tuple(found["written"])})
+            by_name[name] = tuple(map(tuple, by_name[name]))
+        return cls(**by_name | {"written": tuple(by_name["written"])})
 
     @property
     def name(self) -> str:
-        """The op as culprits have it: `aten.mul.Tensor` is `aten.mul`."""
+        """The op's name in culprits: `aten.mul.Tensor` is `aten.mul`."""
         parts = self.op.split(".")
         return ".".join(parts[:2]) if len(parts) > 2 else self.op
 
 
-NAMES = tuple(one.name for one in fields(CallRecord))
+NAMES = tuple(field.name for field in fields(CallRecord))

@@ -10,7 +10,7 @@
     read(Trial, {"name": "a"})              Trial(name='a', scores={}, parts=())
     read(Trial, {"name": 3})                Unreadable: name is 3, not text
 
-A class that has `to_json` and `from_json` of its own is written and read by these. Numbers that JSON lacks are text.
+A class that has its own `to_json` and `from_json` is written and read by these. Numbers that JSON lacks are text.
 Nothing here imports torch: the process of a script reads and writes with it too.
 """
 
@@ -33,28 +33,28 @@ Record = TypeVar("Record")
 Reader = Callable[[Any], Any]
 
 JSON = "json"
-"""The key of metadata that say what a file has of a field."""
+"""The metadata key that says how a file represents a field."""
 
 NOT_WRITTEN = {JSON: "never"}
-"""Metadata of a field that no file has."""
+"""Metadata of a field that is in no file."""
 
 UNLESS_EMPTY = {JSON: "unless empty"}
-"""Metadata of a field that is left out where it is empty, as it is by default. `EMPTY_IS_LEFT_OUT` says so of
-all fields of a class."""
+"""Metadata of a field that is left out if it is empty, as it is by default. `EMPTY_IS_LEFT_OUT` does the same for all
+fields of a class."""
 
 UNCHECKED = {JSON: "unchecked"}
-"""Metadata of a field that is taken as the file has it, whatever it is."""
+"""Metadata of a field that is read from the file without a check."""
 
 EMPTY: tuple[Any, ...] = (None, "", (), {})
 
 NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-"""What stands in JSON for the numbers that it lacks."""
+"""The text in JSON for the numbers that it lacks."""
 
 NAMES = {str: "text", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
 
 
 class Unreadable(ValueError):
-    """Data that is no such record: `place` is the field in it (`pairs[0].step`), `why` what is wrong there."""
+    """Data that is no such record: `place` is the field in it (`pairs[0].step`), `why` the error there."""
 
     def __init__(self, why: str, place: str = "") -> None:
         super().__init__(f"{place} {why}" if place else why)
@@ -62,7 +62,7 @@ class Unreadable(ValueError):
         self.place = place
 
     def within(self, outer: str) -> Unreadable:
-        """The same, seen from the record or list around it."""
+        """Return the same error, seen from the record or list around it."""
         dot = "." if self.place and not self.place.startswith("[") else ""
         return Unreadable(self.why, f"{outer}{dot}{self.place}")
 
@@ -74,9 +74,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Path):
@@ -87,43 +87,45 @@ def plain(value: Any) -> Any:
 
 
 def of_fields(record: Any) -> dict[str, object]:
-    """The fields of a record by their names, for a class whose `to_json` changes little of that."""
-    found = {}
+    """The fields of a record by their names, for a class whose `to_json` changes little of them."""
+    content = {}
     kind: Any = type(record)
     for name, default in _written(kind):
         value = getattr(record, name)
         if default is MISSING or value != default:
-            found[name] = plain(value)
-    return found
+            content[name] = plain(value)
+    return content
 
 
 @cache
 def _written(kind: type) -> tuple[tuple[str, Any], ...]:
-    """The fields that a file has, with the empty values with which they are left out."""
+    """The fields that are in a file, with the empty values with which they are left out."""
     sparing = getattr(kind, "EMPTY_IS_LEFT_OUT", False)
 
-    def empty(one: Field[Any]) -> Any:
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        # what a file lacks is read as the default, so only a default that is empty may be left out
-        left_out = (sparing or one.metadata.get(JSON) == "unless empty") and default is not MISSING and default in EMPTY
+    def empty(item: Field[Any]) -> Any:
+        default = item.default if item.default_factory is MISSING else item.default_factory()
+        # a missing field is read as the default, so only a default that is empty may be left out
+        left_out = (
+            (sparing or item.metadata.get(JSON) == "unless empty") and default is not MISSING and default in EMPTY
+        )
         return default if left_out else MISSING
 
-    return tuple((one.name, empty(one)) for one in fields(kind) if one.metadata.get(JSON) != "never")
+    return tuple((item.name, empty(item)) for item in fields(kind) if item.metadata.get(JSON) != "never")
 
 
 def read(kind: type[Record], data: Any) -> Record:
-    """The record that the plain values say. Raises Unreadable, which names the field.
+    """Read a record from plain values. Raises Unreadable, which names the field.
 
-    Fields that the class does not know are refused, unless its `UNKNOWN_IS_IGNORED` is true.
+    Unknown fields are refused, unless the class's `UNKNOWN_IS_IGNORED` is true.
     """
     hint: Any = kind
-    found: Record = _reader(hint)(data)
-    return found
+    record: Record = _reader(hint)(data)
+    return record
 
 
 @cache
 def _reader(hint: Any) -> Reader:
-    """What reads a value of this type."""
+    """The function that reads a value of this type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any or hint is object or isinstance(hint, TypeVar):
         return lambda data: data
@@ -134,12 +136,12 @@ def _reader(hint: Any) -> Reader:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _mapping(*arguments)
     if origin is tuple and arguments[-1] is not Ellipsis:
-        return _row([_reader(one) for one in arguments])
+        return _row([_reader(argument) for argument in arguments])
     if isinstance(origin, type) and issubclass(origin, Iterable):
         return _several(_reader(arguments[0]), tuple if origin is tuple else list)
     if hasattr(hint, "from_json"):
-        own: Reader = hint.from_json
-        return own
+        reader: Reader = hint.from_json
+        return reader
     if is_dataclass(hint) and isinstance(hint, type):
         return lambda data: read_fields(hint, data)
     if hint is float:
@@ -147,7 +149,7 @@ def _reader(hint: Any) -> Reader:
     if hint is type(None):
         return lambda data: _checked(data, data is None, "not null")
     if hint in NAMES:
-        # a bool is an int to Python, and none to whoever reads the file
+        # a bool is an int in Python, but not for a reader of the file
         return lambda data: _checked(data, type(data) is hint, f"not {NAMES[hint]}")
     if isinstance(hint, type) and issubclass(hint, (Path, Enum)):
         return hint
@@ -155,30 +157,32 @@ def _reader(hint: Any) -> Reader:
 
 
 def read_fields(kind: type[Record], data: Any) -> Record:
-    """The record, field by field, for a class whose `from_json` changes little of that. Raises Unreadable."""
+    """Read a record field by field, for a class whose `from_json` changes little of that. Raises Unreadable."""
     if not isinstance(data, Mapping):
         raise Unreadable(f"is {_shown(data)}, not an object")
     shape: Any = kind
     readers, required = _fields(shape)
-    found = {}
+    values = {}
     for name, value in data.items():
         if name in readers:
-            found[name] = _at(name, readers[name], value)
+            values[name] = _at(name, readers[name], value)
         elif not getattr(kind, "UNKNOWN_IS_IGNORED", False):
             raise Unreadable("is no field of it", str(name))
     for name in required:
-        if name not in found:
+        if name not in values:
             raise Unreadable(f"lacks {name!r}")
-    return kind(**found)
+    return kind(**values)
 
 
 @cache
 def _fields(kind: type) -> tuple[Mapping[str, Reader], tuple[str, ...]]:
     """The reader of each field, and the fields that have no default."""
     hints = get_type_hints(kind)
-    known = fields(kind)
-    readers = {one.name: _reader(Any if one.metadata.get(JSON) == "unchecked" else hints[one.name]) for one in known}
-    return readers, tuple(one.name for one in known if one.default is one.default_factory is MISSING)
+    items = fields(kind)
+    readers = {
+        item.name: _reader(Any if item.metadata.get(JSON) == "unchecked" else hints[item.name]) for item in items
+    }
+    return readers, tuple(item.name for item in items if item.default is item.default_factory is MISSING)
 
 
 def _at(place: str, reader: Reader, data: Any) -> Any:
@@ -202,18 +206,18 @@ def _shown(data: Any) -> str:
 def _number(data: Any) -> Any:
     if isinstance(data, str) and data in NUMBERS:
         return NUMBERS[data]
-    # a whole number stays one, so that what is read and written again is the same text
+    # a whole number stays one, so that reading and writing again gives the same text
     return _checked(data, isinstance(data, (int, float)) and not isinstance(data, bool), "not a number")
 
 
 def _one_of(kinds: Sequence[Any]) -> Reader:
-    readers = [_reader(one) for one in kinds if one is not type(None)]
+    readers = [_reader(kind) for kind in kinds if kind is not type(None)]
     optional = type(None) in kinds
 
     def read_one(data: Any) -> Any:
         if data is None and optional:
             return None
-        # the last one's complaint is told: of `str | int` that it is no whole number
+        # the last reader's complaint counts: for `str | int`, that it is no whole number
         for reader in readers[:-1]:
             try:
                 return reader(data)
@@ -227,7 +231,7 @@ def _one_of(kinds: Sequence[Any]) -> Reader:
 def _several(reader: Reader, kind: Callable[[list[Any]], Any]) -> Reader:
     def read_several(data: Any) -> Any:
         _checked(data, isinstance(data, (list, tuple)), "not a list")
-        return kind([_at(f"[{number}]", reader, one) for number, one in enumerate(data)])
+        return kind([_at(f"[{number}]", reader, item) for number, item in enumerate(data)])
 
     return read_several
 
@@ -236,7 +240,7 @@ def _row(readers: Sequence[Reader]) -> Reader:
     def read_row(data: Any) -> Any:
         holds = isinstance(data, (list, tuple)) and len(data) == len(readers)
         _checked(data, holds, f"not a list of {len(readers)}")
-        return tuple(_at(f"[{at}]", reader, one) for at, (reader, one) in enumerate(zip(readers, data, strict=True)))
+        return tuple(_at(f"[{at}]", reader, item) for at, (reader, item) in enumerate(zip(readers, data, strict=True)))
 
     return read_row
 
@@ -250,18 +254,18 @@ def _mapping(key: Any, value: Any) -> Reader:
             names = list(map(int, data)) if key is int else list(data)
         except ValueError:
             raise Unreadable(f"is {_shown(data)}, with keys that are no whole numbers") from None
-        return {name: _at(str(name), reader, one) for name, one in zip(names, data.values(), strict=True)}
+        return {name: _at(str(name), reader, item) for name, item in zip(names, data.values(), strict=True)}
 
     return read_mapping
 
 
 def json_text(content: Any, indent: int | None = 2) -> str:
-    """The content as JSON; NaN and infinities are written as `"nan"`, `"inf"` and `"-inf"`."""
+    """Return the content as JSON; NaN and infinities are written as `"nan"`, `"inf"` and `"-inf"`."""
     return json.dumps(plain(content), indent=indent, allow_nan=False) + "\n"
 
 
 def put(path: Path, text: str) -> None:
-    """Put a file in place in one piece: a reader sees the old one or the new one."""
+    """Write a file in one piece: a reader sees the old one or the new one."""
     written = path.with_name(f".{path.name}.{os.getpid()}")
     written.write_text(text, encoding="utf-8")
     written.replace(path)
@@ -269,8 +273,10 @@ def put(path: Path, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileForm(Generic[Record]):
-    """A kind of file that holds one record under a `schema`. `migrations` say how the content of an older
-    schema becomes that of the next one, `remedy` what helps where a file cannot be used."""
+    """A kind of file that holds one record under a `schema`.
+
+    `migrations` turn the content of an older schema into that of the next one; `remedy` helps if a file cannot be used.
+    """
 
     kind: type[Record]
     schema: int = 1
@@ -278,7 +284,7 @@ class FileForm(Generic[Record]):
     remedy: str = ""
 
     def read(self, path: Path) -> Record:
-        """Raises FileNotFoundError, and JournalError for a file that is damaged or of a schema that is not known."""
+        """Read a file. Raises FileNotFoundError, and JournalError for one that is damaged or of an unknown schema."""
         try:
             return self.of(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -289,13 +295,13 @@ class FileForm(Generic[Record]):
             raise JournalError(path, f"cannot be read: {error}") from error
 
     def of(self, content: Any) -> Record:
-        """The record of a file's content. Raises Unreadable."""
+        """Return the record of a file's content. Raises Unreadable."""
         schema = content.get("schema") if isinstance(content, dict) else None
         oldest = min(self.migrations, default=self.schema)
         if type(schema) is not int or not oldest <= schema <= self.schema:
             knows = f"{oldest} to {self.schema}"
             raise Unreadable(f"is of a schema that this version does not know (it knows {knows})")
-        content = {name: one for name, one in content.items() if name != "schema"}
+        content = {name: value for name, value in content.items() if name != "schema"}
         for number in range(schema, self.schema):
             content = self.migrations[number](content)
         try:

@@ -1,4 +1,4 @@
-"""One cause of a pair's drift, as `localization.json` and `investigation.json` have it, and its proof."""
+"""A cause of a pair's drift, as in `localization.json` and `investigation.json`, and its proof."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SETUP = "setup"
 """Kinds of culprits that are an op; a difference in the set-up is `setup` too."""
 
 SETTING = "setting"
-"""A setting of torch with two values, which makes calls of ops give other bits, or others be executed."""
+"""A setting of torch with two values, which makes ops return other bits, or makes others be executed."""
 
 NONDETERMINISM = "nondeterminism"
-"""A call of which two trainings of one mode do not have the same: `name` is the mode, `what` how they came apart."""
+"""A call that differs between two trainings of one mode: `name` is the mode, `what` how they came apart."""
 
 AGAIN = "executed again"
-"""How the reason begins of an op of lazy tensors that has another effect than once: it draws once more, or updates a
+"""The beginning of the reason of an op of lazy tensors that takes effect more than once: it draws again, or updates a
 second time."""
 
 PART = "part"
@@ -37,8 +37,8 @@ WAYS = (PART, MARK_STEP, COMPILER_STAGE, COMPILER_SETTING)
 
 @dataclass(frozen=True, slots=True)
 class SwappedIn:
-    """The reference with the culprit's side of b in it: its score against the reference as it is; None where
-    that cannot be executed."""
+    """The reference with the culprit's side of b in it: its score against the reference unchanged; None if that cannot
+    be executed."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -61,8 +61,10 @@ class SwappedOut:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Both directions. `together_with` counts the culprits that act only with this one; `why` says what could not be
-    executed, or for what is no op, between what the scores stand."""
+    """Both directions. `together_with` counts the culprits that act only with this one.
+
+    `why` says what could not be executed or, if the culprit is no op, what the scores compare.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -78,9 +80,11 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class CulpritScript:
-    """The standalone script of a culprit: `path` is None without one, and then `why` says so; `output` is its
-    last line, `error_ulp` the errors of the one block that it shows, where a culprit's are the largest of all
-    its places."""
+    """The standalone script of a culprit.
+
+    `path` is None without one, and then `why` says why; `output` is its last line. `error_ulp` has the errors of the
+    one block that it shows, while a culprit's are the largest of all its places.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
     EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
@@ -94,8 +98,10 @@ class CulpritScript:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentLayouts:
-    """An argument of an op that lies otherwise on both sides, by its number from 1 on and its name. By side: what
-    people call the layout, its strides in elements, and how many bytes behind a multiple of 64 it begins."""
+    """An argument of an op with another layout on each side, by its number from 1 on and its name.
+
+    By side: the usual name of the layout, its strides in elements, and its offset in bytes from a multiple of 64.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -108,9 +114,11 @@ class ArgumentLayouts:
 
 @dataclass(frozen=True, slots=True)
 class CulpritSetting:
-    """A setting with two values: `name` is a key of a mode, or what a tape calls it, and `what` differs by it, in
-    words. By side `values` are what it is set to, in words, `lines` the line of the script that set it, where one did,
-    and `statements` how a script in plain torch sets it, where one can."""
+    """A setting with two values: `name` is a key of a mode, or its name in a tape, and `what` says what differs.
+
+    By side `values` are its values, in words, `lines` the line of the script that set it, if one did, and
+    `statements` the statements of plain torch that set it, if there are any.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -123,18 +131,21 @@ class CulpritSetting:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """Where a drift comes from. docs/guide/investigation-json.md says what each field is.
+    """A cause of a drift. docs/guide/investigation-json.md describes each field.
 
-    `frames` are the user's own, the innermost first, which is in `source`, each as `file:line function`.
-    `phases` are those of a cause that acts in more than one: an op's forward and its backward. A cause of kind
-    `setting` has the `setting`, and the ops that it makes others. Three sorts have fields of their own: an op
-    (`kernel`, `beside`: further ops of the reference that are other kernels in it, as the backward of one whose forward
-    is in `ops`, `layouts`, `bound`, `largest_relative`, `lead`: the block that its script shows),
-    a way in which a mode executes (`name`, `policy`, and `swapped`: the key of a mode that takes its place), and a
-    difference in the set-up (`what`, `name`, `text`), which is the only one without a proof. What makes the batch
-    another one has the arguments of the model's call that it makes differ (`batch`), and says how (`text`). By side is
-    by "a" and "b". An op of a pair in two versions of `torch` has both by side, and what may be to `blame`, as
-    `TwoInterpreters` says it. `script` and `command` are added where the findings are put together.
+    `frames` are the user's own, the innermost first, which is in `source`, each as `file:line function`. `phases` are
+    those of a cause that acts in more than one: an op's forward and its backward. A cause of kind `setting` has the
+    `setting`, and the ops that it changes. Three sorts have fields of their own:
+
+    - an op: `kernel`, `beside` (further ops of the reference that are other kernels in it, such as the backward of one
+      whose forward is in `ops`), `layouts`, `bound`, `largest_relative`, `lead` (the block that its script shows);
+    - a way in which a mode executes: `name`, `policy`, and `swapped` (the key of a mode that replaces it);
+    - a difference in the set-up, the only one without a proof: `what`, `name`, `text`.
+
+    A cause that changes the batch has the arguments of the model's call that it makes differ (`batch`), and says how
+    (`text`). Mappings by side have the keys "a" and "b". An op of a pair in two versions of `torch` has both by side,
+    and the possible reason (`blame`), as in `TwoInterpreters`. `script` and `command` are added when the findings are
+    put together.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -181,43 +192,43 @@ class Culprit:
 
     @property
     def is_proven(self) -> bool:
-        """Whether it is more than a suspect: swapped in the drift comes, swapped out it goes."""
+        """Return whether it is more than a suspect: swapped in the drift comes, swapped out it goes."""
         return self.proof is not None and self.status == "culprit"
 
     @property
     def is_of_kernel(self) -> bool:
-        """Whether it is one op on the same values on both sides, of whose errors it can be told which is larger."""
+        """Return whether it is one op on the same values on both sides, so that their errors can be compared."""
         return self.kind in (KERNEL, LAYOUT) or self.setting is not None
 
     @property
     def is_way(self) -> bool:
-        """Whether it is a way in which a mode executes, and not known by its ops, as a setting may be."""
+        """Return whether it is a way in which a mode executes, and not known by its ops, as a setting may be."""
         return self.kind in WAYS or (self.kind == SETTING and self.setting is None)
 
     @property
     def is_wrong_by_itself(self) -> bool:
-        """Whether it is proven, and no rounding whatever the step around it does."""
+        """Return whether it is proven, and no rounding whatever the step around it does."""
         acts = self.is_proven and self.significance == "beyond-rounding"
         return acts and self.local_significance in ("beyond-rounding", "different-setup")
 
     @property
     def is_within_its_inputs(self) -> bool:
-        """Whether all of it errs by no more than what rounding of its inputs causes in any kernel."""
+        """Return whether all of it errs by no more than what rounding of its inputs causes in any kernel."""
         return self.local_significance == "rounding" and self.local_rule == "within"
 
     def to_json(self) -> dict[str, object]:
-        """The file's content: each sort has its own fields, in its own order."""
+        """Return the file's content: each sort has its own fields, in its own order."""
         of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
-        # what has no proof was seen, and needs no experiment: a difference in the set-up, or of two repetitions
-        seen = WRITTEN_OF_CALL if self.kind == NONDETERMINISM or self.source else WRITTEN_OF_SETUP
-        names = of_kind if self.proof else seen
+        # a culprit without proof was observed without an experiment: a difference in the set-up, or of two repetitions
+        observed = WRITTEN_OF_CALL if self.kind == NONDETERMINISM or self.source else WRITTEN_OF_SETUP
+        names = of_kind if self.proof else observed
         added = (*ADDED, "swapped") if names is WRITTEN_OF_OP else ADDED
         written = [name for name in names if name not in added or getattr(self, name) not in (None, (), [], {}, "")]
         return {name: plain(getattr(self, name)) for name in written}
 
     @classmethod
     def from_json(cls, data: Any) -> Culprit:
-        """Raises Unreadable."""
+        """Read a culprit. Raises Unreadable."""
         return read_fields(cls, data)
 
 
@@ -242,9 +253,9 @@ WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     MARK_STEP: (*_OF_MODE, "policy", "swapped", "command", "script"),
 }
 WRITTEN_OF_WAY = (*_OF_MODE, "swapped", "command", "script")
-"""Of any other way in which a mode executes: only an op has no name of its own."""
+"""The fields of any other way in which a mode executes: only an op has no name of its own."""
 WRITTEN_OF_CALL = (
     "status", "phase", "module", "op", "kind", "step", "source", "what", "name", "text", "significance",
 )  # fmt: skip
-"""Of a call that was seen to be another one in two runs."""
+"""The fields of a call that differs between two runs."""
 WRITTEN_OF_SETUP = ("phase", "module", "op", "kind", "step", "what", "name", "text", "significance")

@@ -1,5 +1,7 @@
-"""What is known of one culprit besides its record, in a JSON file beside its standalone script: what both sides execute
-there, and how far each side's results are from those in double, over the real inputs."""
+"""The details of one culprit besides its record, in a JSON file beside its standalone script.
+
+They are the code that both sides execute, and the errors of each side's results against double, over the real inputs.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,21 @@ from typing import ClassVar
 from .codec import FileForm
 
 SUFFIX = ".json"
-"""Of the file, which has the name of the script."""
+"""The suffix of the file, which has the name of the script."""
 
 CALLS = "calls"
 COMPILED = "compiled"
 RECORDED = "recorded"
 NOTHING = "nothing"
-"""How the script has a side: as plain calls, as Inductor compiles them, by what it gave in its run, or not at all."""
+"""The form of a side in the script: plain calls, code compiled by Inductor, its results in the run, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutedSide:
-    """What a side executes: `parameters` and `lines` of the script's function, or of what is behind recorded results.
-    `formula` says the same shortly, in lines, the last of which is the result; () where it would not."""
+    """The code of a side: `parameters` and `lines` of the script's function, or of the code behind recorded results.
+
+    `formula` is a short form in lines, the last of which is the result; () if there is none.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -34,10 +38,13 @@ class ExecutedSide:
 
 @dataclass(frozen=True, slots=True)
 class ErrorsOverInputs:
-    """The signed errors of chosen elements of one `result`, in ULP of the true result: double arithmetic on the very
-    inputs, which is `exact`. By side `dtypes`, `errors` in the order of the elements, the `largest` of all `elements`,
-    and of how many of these the error is `not_finite`. `inputs` are the values of the arguments that belong to them,
-    first those over which the errors vary most; none where a result belongs to no single element of an argument."""
+    """The signed errors of chosen elements of one `result`, in ULP of the true result.
+
+    The true result, `exact`, is double arithmetic on the same inputs. By side there are `dtypes`, `errors` in the order
+    of the elements, the `largest` of all `elements`, and the number of elements whose error is `not_finite`. `inputs`
+    are the values of the arguments that belong to them, first those over which the errors vary most; none if a result
+    belongs to no single element of an argument.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -57,7 +64,7 @@ class ErrorsOverInputs:
 
 @dataclass(frozen=True, slots=True)
 class CulpritDetail:
-    """By side what is executed, and where both sides execute one op on the same values, their errors."""
+    """The code of each side and, if both sides execute one op on the same values, their errors."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""What a device did in the traced steps of a run, as `profile.json` has it."""
+"""A device's work in the traced steps of a run, as in `profile.json`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WorkSort = Literal["kernel", "copy", "fill"]
 class DeviceWorkRow:
     """Pieces of a device's work that are alike in all of this: `milliseconds` is the device's time, whenever it ran.
 
-    `name` is whole, as the device's profiler gives it. `op` is the innermost op that launched it, "" where it was
-    launched outside of ops; phase, module and line are those of the launch. `direction` is that of a copy between host
-    and device (`to device`, `from device`), "" for any other piece, and `bytes` are what copies moved together.
+    `name` is the full name from the device's profiler. `op` is the innermost op that launched it, "" if it was launched
+    outside of ops; phase, module and line are those of the launch. `direction` is that of a copy between host and
+    device (`to device`, `from device`), "" for any other piece, and `bytes` is the total of the copies.
     """
 
     name: str
@@ -36,7 +36,7 @@ class WaitRow:
     """Waits of the host for the device that are alike in all of this: `milliseconds` are the host's.
 
     `call` is that of the device's runtime (`cudaStreamSynchronize`, or a copy to memory that is not pinned), `op` the
-    outermost op that made it (`aten::item`), "" where the script asked for it itself.
+    outermost op that made it (`aten::item`), "" if the script asked for it itself.
     """
 
     call: str
@@ -50,12 +50,12 @@ class WaitRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """One traced step on one device, by its number.
+    """A traced step on one device, by its number.
 
-    The step's work is what was launched in it, also where it ends later. `milliseconds` is the sum of its pieces,
-    `busy_milliseconds` the time in which at least one of them ran, `idle_milliseconds` the time from the step's
-    beginning to its end, or to the end of its work, in which none did and numdrift recorded nothing. `launches` are the
-    calls that launched `kernels` (a graph of kernels is one), None where the trace does not have them.
+    The step's work is what was launched in it, even if it ends later. `milliseconds` is the sum of its pieces,
+    `busy_milliseconds` the time in which at least one of them ran. `idle_milliseconds` is the time from the step's
+    beginning to its end, or to the end of its work, in which none ran and numdrift recorded nothing. `launches` are the
+    calls that launched `kernels` (a graph of kernels is one), None if the trace does not have them.
     """
 
     step: int
@@ -69,11 +69,11 @@ class DeviceStep:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """The memory of a device in a step, in bytes: what tensors had allocated and what torch had reserved for them.
+    """The memory of a device in a step, in bytes: allocated by tensors, and reserved for them by torch.
 
-    The peaks are those of the step: by each allocation in it where the step was traced, else by the peak since the
-    script began, where that was reached in this step; None where neither says. The peaks `so_far` are since the script
-    began, None where the device does not count them.
+    The peaks are those of the step. If the step was traced they come from each allocation in it, otherwise from the
+    peak since the script began, if that was reached in this step; None if neither is known. The peaks `so_far` are
+    since the script began, None if the device does not count them.
     """
 
     step: int
@@ -97,5 +97,5 @@ class DeviceProfile:
 
     @property
     def milliseconds(self) -> float:
-        """What all pieces of the traced steps took together."""
+        """The total time of all pieces of the traced steps."""
         return sum(row.milliseconds for row in self.work)

@@ -45,12 +45,12 @@ class Digest:
 
     @property
     def absent(self) -> bool:
-        """No tensor was there, as for the gradient of an unused parameter."""
+        """No tensor existed, as for the gradient of an unused parameter."""
         return self.numel == _NO_TENSOR
 
     @property
     def readable(self) -> bool:
-        """A tensor was there and had values (a meta or fake tensor has none)."""
+        """A tensor existed and had values (a meta or fake tensor has none)."""
         return self.hash != 0
 
 

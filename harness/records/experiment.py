@@ -1,10 +1,10 @@
-"""What an experiment of an investigation is: which run it repeats, held against which, and what of it is other.
+"""An experiment of an investigation: the run that it repeats, the run it is compared with, and the difference.
 
     Experiment("held", "compile", "cpu", step=12).name     "compile-held-cpu-12"
     experiment_named("compile-held-cpu-12", "cpu", "compile")     the same experiment
 
-It is written into the `run.json` of the experiment's run. Runs that were made before have no such record:
-what they are is read from the names of their folders, which are the same.
+It is written into the `run.json` of the experiment's run. Older runs have no such record: their experiment is read from
+the names of their folders, which are the same.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, Literal
 from .codec import read_fields
 
 Whose = Literal["reference", "each", "mode", "both ways"]
-"""Whose experiment it is in a pair: the reference's alone; one of each run's; the mode's against the
-reference; one of each run's against the other."""
+"""The owner of an experiment in a pair: the reference alone; each run; the mode against the reference; each run against
+the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentKind:
-    """A kind of experiments: what their folders are called, and whose they are.
+    """A kind of experiments: the names of their folders, and their owner.
 
-    Those that belong to an `inquiry` into one step (a localization, a search for its cut) are made of it
-    alone: they count as one training with it, and of several ranks only rank 0 is asked.
+    Experiments that belong to an `inquiry` into one step (a localization, a search for its cut) are made for it alone:
+    they count as one training with it, and of several ranks only rank 0 is asked.
     """
 
     folder: str
@@ -62,20 +62,22 @@ KINDS: dict[str, ExperimentKind] = {
     "parts": ExperimentKind("{run}-parts-{reference}-{step}-{detail}", "mode"),
     # the first steps, or one, with every call recorded: where a mode does not repeat, or draws other numbers
     "calls": ExperimentKind("{run}-calls-{detail}", "each"),
-    # what the script does before it calls a model for the first time, as a tape; what came of holding two against
-    # each other (no run)
+    # the script until it calls a model for the first time, as a tape; the result of comparing two such tapes (no
+    # run)
     "prepared": ExperimentKind("{run}-prepared", "each", inquiry=True),
     "traced": ExperimentKind("{run}-traced-{reference}", "mode", inquiry=True),
-    # no run: what came of a localization
+    # no run: the result of a localization
     "localized": ExperimentKind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),
 }
-"""Every experiment there is. A question that makes experiments of its own adds a row."""
+"""Every existing experiment. A question that makes experiments of its own adds a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """`run` and `reference` are the names of their runs' folders; `detail` tells experiments apart that are
-    alike in the rest: a number, a policy, a setting."""
+    """An experiment: `run` and `reference` are the names of their runs' folders.
+
+    `detail` distinguishes experiments that are otherwise alike: a number, a policy, a setting.
+    """
 
     kind: str
     run: str
@@ -92,45 +94,45 @@ class Experiment:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Its place among others of its kind."""
+        """Its position among others of its kind."""
         number = int(self.detail) if self.detail.isdigit() else -1
         return (-1 if self.step is None else self.step), number, self.detail
 
     def concerns(self, a: str, b: str) -> bool:
-        """Whether it is one of a pair's, of which `a` is the reference."""
+        """Return whether it belongs to a pair whose reference is `a`."""
         return self.kind in KINDS and (self.run, self.reference) in _of_pair(KINDS[self.kind], a, b)
 
     @classmethod
     def from_json(cls, content: Any) -> Experiment:
-        """Raises Unreadable."""
+        """Read an experiment. Raises Unreadable."""
         return read_fields(cls, content)
 
 
 def experiment_named(folder: str, a: str, b: str) -> Experiment | None:
-    """The experiment of a pair whose folder has this name, None where none has."""
+    """The experiment of a pair whose folder has this name, None if there is none."""
     for kind, row in KINDS.items():
         for run, reference in _of_pair(row, a, b):
-            found = re.fullmatch(_pattern(row, re.escape(run), re.escape(reference)), folder)
-            if found is not None:
-                known = found.groupdict()
-                step = known.get("step")
-                detail = known.get("detail") or known.get("number") or ""
+            match = re.fullmatch(_pattern(row, re.escape(run), re.escape(reference)), folder)
+            if match is not None:
+                groups = match.groupdict()
+                step = groups.get("step")
+                detail = groups.get("detail") or groups.get("number") or ""
                 return Experiment(kind, run, reference, None if step is None else int(step), detail)
     return None
 
 
 def belongs_to(folder: str, run: str) -> bool:
-    """Whether a folder or file of this name was left by an experiment that the run has a part in."""
-    own, other = re.escape(run), ".+"
+    """Return whether an experiment that involves the run has left a folder or file of this name."""
+    this_run, others = re.escape(run), ".+"
     return any(
         re.fullmatch(_pattern(row, *names), folder)
         for row in KINDS.values()
-        for names in ((own, other), (other, own))[: 2 if "{reference}" in row.folder else 1]
+        for names in ((this_run, others), (others, this_run))[: 2 if "{reference}" in row.folder else 1]
     )
 
 
 def _of_pair(row: ExperimentKind, a: str, b: str) -> Iterator[tuple[str, str]]:
-    """The runs and references that experiments of a kind have in a pair."""
+    """The runs and references of a kind's experiments in a pair."""
     if row.whose == "mode":
         yield b, a
     elif row.whose == "both ways":
@@ -142,7 +144,7 @@ def _of_pair(row: ExperimentKind, a: str, b: str) -> Iterator[tuple[str, str]]:
 
 
 def _pattern(row: ExperimentKind, run: str, reference: str) -> str:
-    """What the names of such folders match, with these patterns for the names of the runs."""
+    """The pattern of the names of such folders, with these patterns for the names of the runs."""
     parts = {
         "run": run,
         "reference": reference,
@@ -150,4 +152,4 @@ def _pattern(row: ExperimentKind, run: str, reference: str) -> str:
         "number": r"(?P<number>\d+)",
         "detail": "(?P<detail>.+)",
     }
-    return re.sub(r"\{(\w+)[^}]*\}", lambda found: parts[found[1]], row.folder)
+    return re.sub(r"\{(\w+)[^}]*\}", lambda match: parts[match[1]], row.folder)

@@ -1,4 +1,4 @@
-"""What an investigation found: the records behind `investigation.json`, schema 1.
+"""The findings of an investigation: the records behind `investigation.json`, schema 1.
 
 found = Findings.from_json(json.loads((folder / INVESTIGATION).read_text()))
 found.pairs[0].verdict, found.pairs[0].culprits[0].op       ("rounding", "aten.tanh_backward")
@@ -24,7 +24,7 @@ RUN_FAILED = 3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The one word for a pair. `word` is None where nothing decides; then `undecided` says why, and what would.
+    """The verdict of a pair. `word` is None if nothing decides; then `undecided` says why, and what would.
 
     `step` is the one that the verdict is about. `score` is the largest of a floating value over all scored steps, of
     `tensor`; None without scored steps. `inspect` marks rounding that is large enough to be worth a look.
@@ -61,9 +61,11 @@ class TensorScore:
 
 @dataclass(frozen=True, slots=True)
 class StepFindings:
-    """A step that was started from the reference's state: of its `compared` values those that differ. `taped` says
-    that its noise was measured on its own tape, `discrete` names integers that differ though rounding leaves them, and
-    `explained` is "ill-conditioned" where rounding of their inputs causes all of the drift in the ops that make it."""
+    """A step that was started from the reference's state, with those of its `compared` values that differ.
+
+    `taped` says that its noise was measured on its own tape, `discrete` names integers that differ although rounding
+    does not change them. `explained` is "ill-conditioned" if rounding of the inputs causes all of the drift in its ops.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -80,7 +82,7 @@ class StepFindings:
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """How a mode's run ended; `spec` is the mode as it was given, `path` its folder in that of the investigation."""
+    """The end of a mode's run; `spec` is the given mode, `path` its folder in that of the investigation."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -94,7 +96,7 @@ class RunEnding:
 
 @dataclass(frozen=True, slots=True)
 class RankFindings:
-    """What a rank says, held against the same rank of the reference."""
+    """The findings of a rank, compared with the same rank of the reference."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -108,7 +110,7 @@ class RankFindings:
 
 @dataclass(frozen=True, slots=True)
 class CompilerScores:
-    """A step's `score` as the mode is, and those with other stages and settings of the compiler."""
+    """A step's `score` in the mode, and the scores with other stages and settings of the compiler."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -120,8 +122,11 @@ class CompilerScores:
 
 @dataclass(frozen=True, slots=True)
 class PartCarrier:
-    """A part of a model that carries a drift: its `operators` as (name, line, module), the step's score with them
-    `alone` on the backend, and `without` them and all carriers before."""
+    """A part of a model that carries a drift.
+
+    Its `operators` are (name, line, module). The step's score is given with only them on the backend (`alone`), and
+    `without` them and all carriers before.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -132,8 +137,11 @@ class PartCarrier:
 
 @dataclass(frozen=True, slots=True)
 class PartScores:
-    """A step's `score` as the mode is, and with the `whole` model on the `backend`; `asked` counts the partitions,
-    `left_out` are kinds of operators that stay on the CPU. Only `step` and `reason` where there is no answer."""
+    """A step's `score` in the mode, and with the `whole` model on the `backend`.
+
+    `asked` counts the partitions, `left_out` are kinds of operators that stay on the CPU. Without an answer there are
+    only `step` and `reason`.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -154,8 +162,11 @@ class PartScores:
 
 @dataclass(frozen=True, slots=True)
 class TrainedWithout:
-    """A whole training in the mode `spec` with `swaps` in place of the culprits. `inside` the envelope is None where
-    that is not known; `left` are the culprits that no key of a mode takes out, and then there was no training."""
+    """A whole training in the mode `spec` with `swaps` in place of the culprits.
+
+    `inside` the envelope is None if that is not known. `left` are the culprits that no key of a mode removes, and then
+    there was no training.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -177,20 +188,22 @@ class TrainedWithout:
 
 @dataclass(frozen=True, slots=True)
 class PairFindings:
-    """What is known of one pair; `a` is the reference.
+    """The findings on one pair; `a` is the reference.
 
-    `verdict` is a word of the design, None where nothing decides (then `undecided` says what would). `text`
-    are sentences for people. `score` and `threshold` are multiples of the reference's rounding noise.
-    `closer_to_fp64` is a mode's name, `equal`, or None without a referee. `explained` is the share of the drift of the
-    step that was taken apart which goes with all proven culprits together, `unexplained` what is left or was excluded,
-    or why no cause was looked for; of a pair that differs one of the two says something. `steps` holds each step's
-    score and those of its tensors, `curve` and `lag` what the whole trainings say. `compiler` has the scores of a step
-    with other stages and settings of the compiler, `parts` those of a step with parts of the model on the
-    mode's backend, `without` the whole training with the culprits swapped out. `runs_used` counts the
-    trainings behind all this, `tests` the hybrids of two tapes. Of runs of several processes `ranks` has the
-    verdict of each rank, the worst of which is the pair's, and `agreement` says of each run whether its ranks
-    hold the same parameters. `interpreters` says what differs between those of the two runs. What is
-    a mapping of anything is written for people, and read by nobody here."""
+    `verdict` is a word of the design, None if nothing decides (then `undecided` says what would). `text` are sentences
+    for people. `score` and `threshold` are multiples of the reference's rounding noise. `closer_to_fp64` is a mode's
+    name, `equal`, or None without a referee.
+
+    `explained` is the share of the analysed step's drift that goes with all proven culprits together, `unexplained`
+    what is left or was excluded, or why no cause was looked for; for a pair that differs at least one of the two is
+    set. `steps` holds each step's score and those of its tensors, `curve` and `lag` the results of the whole trainings.
+    `compiler` has the scores of a step with other stages and settings of the compiler, `parts` those of a step with
+    parts of the model on the mode's backend, `without` the whole training with the culprits swapped out.
+
+    `runs_used` counts the trainings behind all this, `tests` the hybrids of two tapes. For runs of several processes
+    `ranks` has the verdict of each rank, the worst of which is the pair's, and `agreement` says for each run whether
+    its ranks hold the same parameters. `interpreters` says what differs between those of the two runs. A mapping of
+    anything is written for people, and numdrift does not read it."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -229,7 +242,7 @@ class PairFindings:
 
     @property
     def exit_code(self) -> int:
-        """0 without drift beyond rounding, 1 where a person is needed, 3 where a run failed."""
+        """0 without drift beyond rounding, 1 if a person is needed, 3 if a run failed."""
         if self.verdict == "failed":
             return RUN_FAILED
         return 0 if self.verdict in ("identical", "rounding") else NEEDS_A_PERSON
@@ -237,8 +250,8 @@ class PairFindings:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """An investigation's result. `runs` says of each mode how its run ended; `training_runs` and `steps_trained` count
-    what this call ran, `reused` what was there already."""
+    """An investigation's result. `runs` says for each mode how its run ended; `training_runs` and `steps_trained` count
+    the runs of this call, `reused` the existing ones."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -257,13 +270,13 @@ class Findings:
         return max((pair.exit_code for pair in self.pairs), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        """The file's content; what JSON has no number for (NaN, infinities) is text."""
+        """Return the file's content; numbers that JSON lacks (NaN, infinities) are text."""
         content = of_fields(self)
-        return {"schema": content.pop("schema"), **content}  # first, for whoever looks into the file
+        return {"schema": content.pop("schema"), **content}  # first, for a reader of the file
 
     @classmethod
     def from_json(cls, content: Any) -> Findings:
-        """Raises Unreadable."""
+        """Read the findings. Raises Unreadable."""
         # unknown fields are ignored, so that a file of a later version of this schema can be read
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != SCHEMA:
@@ -271,26 +284,26 @@ class Findings:
         return read_fields(cls, content)
 
     def write(self, folder: Path) -> None:
-        """Put `investigation.json` in place in one piece."""
+        """Write `investigation.json` in one piece."""
         put(folder / INVESTIGATION, json_text(self, indent=1))
 
     def update(self, folder: Path) -> None:
-        """Put these pairs into `investigation.json`; what it says of others, and of what was run, stays."""
+        """Put these pairs into `investigation.json`; its other pairs, and its runs, stay."""
         path, content = folder / INVESTIGATION, self.to_json()
-        known = known_content(path)
-        # The others are passed on as they lie there, so that a file of an older version keeps what it says.
-        if known is not None:
+        stored = known_content(path)
+        # The other pairs are passed on unchanged, so that a file of an older version keeps its content.
+        if stored is not None:
             judged = [(pair["a"], pair["b"]) for pair in content["pairs"]]
-            others = [pair for pair in known["pairs"] if (pair["a"], pair["b"]) not in judged]
-            content = {**known, "runs": known["runs"] | content["runs"], "pairs": [*others, *content["pairs"]]}
+            other_pairs = [pair for pair in stored["pairs"] if (pair["a"], pair["b"]) not in judged]
+            content = {**stored, "runs": stored["runs"] | content["runs"], "pairs": [*other_pairs, *content["pairs"]]}
         put(path, json_text(content, indent=1))
 
 
 def known_content(path: Path) -> dict[str, Any] | None:
-    """The content of an `investigation.json` of this schema, None where there is none that can be used."""
+    """The content of an `investigation.json` of this schema, None if there is no usable one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        # pairs are told apart by the labels of both
+        # pairs are distinguished by both labels
         usable = content["schema"] == SCHEMA and all({"a", "b"} <= pair.keys() for pair in content["pairs"])
         return content if usable and isinstance(content["runs"], dict) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):

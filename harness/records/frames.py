@@ -33,7 +33,7 @@ TENSORS = "tensors.bin"
 KERNELS = "kernels.bin"
 LAST_VALUES = "values-last.bin"
 REFUSED = "refused"
-"""The end event's status of a run that its mode would not start or go on with."""
+"""The end event's status of a run that its mode would not start or continue."""
 
 
 def values_file(level: int) -> str:
@@ -50,7 +50,7 @@ END_MAGIC = b"1FDN"
 
 @dataclass(frozen=True, slots=True)
 class FrameAt:
-    """Where one frame's payload is: `offset` and `length` in bytes of the file."""
+    """The position of one frame's payload: `offset` and `length` in bytes of the file."""
 
     step: int
     table: int
@@ -77,7 +77,7 @@ def scan_frames(path: Path) -> Iterator[FrameAt]:
             magic, table, step, length = HEADER.unpack(file.read(HEADER.size))
             offset = position + HEADER.size
             position = offset + length + TRAILER.size
-            if magic != MAGIC or position > size:  # nothing after it can be found: its length is all that says where
+            if magic != MAGIC or position > size:  # nothing after it can be found: its length is the only pointer
                 return
             # the payload is not read: it may be gigabytes
             file.seek(offset + length)
@@ -97,8 +97,10 @@ def append_event(path: Path, event: str, **fields: Any) -> None:
 
 
 def complete_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The complete lines; the last one of a killed process may be torn. Raises OSError, and ValueError for a
-    line that is no JSON."""
+    """Return the complete lines; the last one of a killed process may be torn.
+
+    Raises OSError, and ValueError for a line that is no JSON.
+    """
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
         if line.endswith("\n"):
             yield json.loads(line)

@@ -1,12 +1,12 @@
-"""One graph as data, whatever it was captured from: nodes, edges, what its inputs and outputs are. Schema 1.
+"""A graph as data, whatever it was captured from: nodes, edges, inputs and outputs. Schema 1.
 
     {"schema": 1, "name": "0-backward-pre", "mode": "compile", "stage": "pre", "phase": "backward", "step": 0,
      "nodes": [{"name": "mul_3", "domain": "aten", "op": "mul", "overload": "Tensor", ...}],
      "values": {"mul_3": {"dtype": "float32", "shape": [8, 16], "binding": ""}},
      "inputs": ["primals_1"], "outputs": ["mul_3"]}
 
-An edge is a value: the node that lists it among its `outputs` makes it, the nodes that list it among their
-`inputs` take it. Fields that are empty are left out of the JSON, and readers take them as empty.
+An edge is a value: the node that lists it among its `outputs` makes it, the nodes that list it among their `inputs`
+take it. Empty fields are left out of the JSON, and readers take them as empty.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .frames import append_event
 SCHEMA = 1
 
 STAGES = ("dynamo", "pre", "post", "stream")
-"""What dynamo captured; what went into the mode's compiler; what came out of it; ops as they were executed."""
+"""The stages: dynamo's capture; the input of the mode's compiler; its output; ops as they were executed."""
 
 PHASES = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What an edge carries. `dtype` is torch's name without `torch.`, "" where it is not known; `shape` is None
-    where it is not known, and a size that is symbolic is text.
+    """The value of an edge. `dtype` is torch's name without `torch.`, "" if it is not known; `shape` is None if it is
+    not known, and a symbolic size is text.
 
-    `binding` says what an input or output is to the script: `parameter net.0.weight`, `buffer bn.running_mean`,
+    `binding` says what an input or output is for the script: `parameter net.0.weight`, `buffer bn.running_mean`,
     `gradient net.0.weight`, `state net.0.weight.exp_avg` (of an optimizer), `loss`, `input 0`, `output 0`,
     `tangent 0` (the gradient that comes into a backward graph), `saved tanh` (from forward to backward), `size s0`,
     `constant`; a value that is several of these has them joined by `, `.
@@ -50,18 +50,17 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One op, or one kernel.
+    """An op, or a kernel.
 
     `name` is unique in the graph. `domain` is the op's namespace (`aten`, `prims`, `inductor`, `numdrift`, `torch`,
     `python`, `ts`); `op` never holds a dot. `module` is the path from the outermost module, "" for that one itself,
-    None where it is not known. `source` is the script's line, `file:line`; `stack` the whole stack, outermost first.
-    `sequence` is the autograd sequence number, which a backward op shares with the forward op that it belongs to.
-    `original` is the op that this one was decomposed from (`aten.tanh_backward`), "" when it was called as it is;
-    `group` is the same for all nodes of one decomposed call, "" without a decomposition.
-    `inputs` are names of values and `input_names` what the op's schema calls them; a list argument repeats its name.
-    `attributes` are the arguments that are no values: text, whole numbers, floats, booleans or lists of those.
-    `covers` are the names of the pre graph's nodes that a kernel contains, `body` the ops in it with names of its
-    own graph level, `code` its generated source.
+    None if it is not known. `source` is the script's line, `file:line`; `stack` the whole stack, outermost first.
+    `sequence` is the autograd sequence number, which a backward op shares with its forward op. `original` is the op
+    that this one was decomposed from (`aten.tanh_backward`), "" when it was called directly; `group` is the same for
+    all nodes of one decomposed call, "" without a decomposition. `inputs` are names of values and `input_names` their
+    names in the op's schema; a list argument repeats its name. `attributes` are the arguments that are no values: text,
+    whole numbers, floats, booleans or lists of those. `covers` are the names of the pre graph's nodes that a kernel
+    contains, `body` the ops in it with names of its own graph level, `code` its generated source.
     """
 
     EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
@@ -87,14 +86,17 @@ class Node:
 
     @property
     def full_op(self) -> str:
-        """`aten.sum.dim_IntList`, without the overload where it is the default one."""
+        """The full name, `aten.sum.dim_IntList`; the default overload is left out."""
         return ".".join(part for part in (self.domain, self.op, self.overload) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Why a lazy graph ended where it did: `reason` is `mark_step`, `item`, `fallback` or `read`, `op` what fell back
-    (`aten.lerp.Scalar`), `source` the script's line and `stack` the Python stack, outermost first."""
+    """The reason why a lazy graph ended where it did.
+
+    `reason` is `mark_step`, `item`, `fallback` or `read`, `op` the op that fell back (`aten.lerp.Scalar`), `source` the
+    script's line and `stack` the Python stack, outermost first.
+    """
 
     EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
 
@@ -106,12 +108,12 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """One graph at one stage.
+    """A graph at one stage.
 
-    `name` is also the stem of its files. `phase` is the phase of its nodes, joined by `+` in their order where there
-    are several (`forward+backward`). `step` is the step in which it was seen first. `hash` is the same for graphs that
-    the mode's compiler takes for one. `pre` names the graph that a post graph was made from. `seconds` is what its
-    compilation took, where that is known. `notes` say what the capture could not tell.
+    `name` is also the stem of its files. `phase` is the phase of its nodes, joined by `+` in their order if there are
+    several (`forward+backward`). `step` is the step in which it was seen first. `hash` is the same for graphs that the
+    mode's compiler takes for one. `pre` names the graph that a post graph was made from. `seconds` is the duration of
+    its compilation, if that is known. `notes` say what the capture could not determine.
     """
 
     EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
@@ -142,8 +144,8 @@ class Graph:
 
     @classmethod
     def from_json(cls, data: Any) -> Graph:
-        """Read the record. Raises Unreadable for another schema and for what is no graph."""
-        # before its fields, for those of another schema may mean other things
+        """Read the record. Raises Unreadable for another schema and for data that is no graph."""
+        # before its fields, since those of another schema may mean other things
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             schema = data.get("schema") if isinstance(data, Mapping) else None
             raise Unreadable(f"schema {schema!r} is not known (known: {SCHEMA})")
@@ -151,7 +153,7 @@ class Graph:
 
 
 def phase_of(nodes: Sequence[Node]) -> str:
-    """The phases of these nodes in the order in which they come first, joined by `+`."""
+    """Return the phases of these nodes in the order of their first appearance, joined by `+`."""
     # a dict keeps the order in which they come first
     return "+".join(dict.fromkeys(node.phase for node in nodes if node.phase))
 
@@ -163,39 +165,39 @@ def phase_of(nodes: Sequence[Node]) -> str:
 #     {"event": "counters", "step": 0, "compiled": 4, "cached": 0, ...}
 #     {"event": "unavailable", "stage": "post", "reason": "..."}
 #
-# The process of the script appends; what was written survives a kill.
+# The process of the script appends; written lines survive a kill.
 
 FOLDER = "graphs"
 INDEX = "graphs.jsonl"
 LAZY_DUMP = "lazy-graphs.txt"
-"""What the lazy core itself writes, while it runs; see `lazy_dump`."""
+"""The dump of the lazy core itself, while it runs; see `lazy_dump`."""
 
 
 def lazy_dump(run: Path) -> dict[str, str]:
-    """The variables by which the lazy core writes each graph that it executes; it reads them once, at its first."""
+    """The variables that make the lazy core write each graph that it executes; it reads them once, at its first."""
     return {"LTC_SAVE_TENSORS_FILE": str(run / FOLDER / LAZY_DUMP), "LTC_SAVE_TENSORS_FMT": "text"}
 
 
 XLA_DUMP = "xla-graphs.txt"
-"""What torch_xla itself writes, while it runs; see `xla_ir`."""
+"""The dump of torch_xla itself, while it runs; see `xla_ir`."""
 
 XLA_MODULES = "NUMDRIFT_XLA_MODULES"
-"""The variable that names the folder for the modules that XLA compiles: it has to know before its runtime starts."""
+"""The variable that names the folder for the modules that XLA compiles, which must be set before its runtime starts."""
 
 
 def xla_dump(run: Path) -> dict[str, str]:
-    """The variables by which mode `xla` has XLA write what it compiles."""
+    """The variables that make mode `xla` have XLA write the modules that it compiles."""
     return {XLA_MODULES: str(run / FOLDER / "xla-modules")}
 
 
 def xla_modules() -> Path | None:
-    """Where XLA writes the modules that it compiles in this process; None where nobody has asked for that."""
+    """The folder where XLA writes the modules that it compiles in this process; None if nobody has asked for it."""
     folder = os.environ.get(XLA_MODULES)
     return None if not folder else Path(folder)
 
 
 class GraphFolder:
-    """The writing side. `mode` is the name of the run's mode; `step` is set by whoever follows the training."""
+    """The writing side. `mode` is the name of the run's mode; the follower of the training sets `step`."""
 
     def __init__(self, folder: Path, mode: str) -> None:
         self.path = folder
@@ -218,25 +220,25 @@ class GraphFolder:
         """Write a graph, whose name ends in its stage, and its line in the index. Raises OSError (disk full)."""
         if self._closed:
             return
-        graph = replace(graph, mode=self.mode)  # a capture does not know what the user calls the mode
+        graph = replace(graph, mode=self.mode)  # a capture does not know the user's name of the mode
         path = self.path / f"{graph.name}.json"
         written = path.with_name(f".{path.name}.{os.getpid()}")
         written.write_text(json.dumps(graph.to_json(), separators=(",", ":")), encoding="utf-8")
-        written.replace(path)  # in one piece, and before its line: whoever knows its name finds all of it
+        written.replace(path)  # in one piece, and before its line: a reader that knows its name finds all of it
         facts = {name: getattr(graph, name) for name in ("name", "stage", "phase", "step", "hash", "pre", "seconds")}
         self._event("graph", **facts, nodes=len(graph.nodes), notes=list(graph.notes))
 
     def executed(self, graph: str, hash_: str = "", cut: Cut | None = None) -> None:
-        """Note that a graph was executed in this step. `graph` is its reserved name, without a stage."""
+        """Record that a graph was executed in this step. `graph` is its reserved name, without a stage."""
         facts = None if cut is None else {"reason": cut.reason, "op": cut.op, "source": cut.source}
         self._event("executed", step=self.step, graph=graph, hash=hash_, cut=facts)
 
     def counters(self, values: Mapping[str, int]) -> None:
-        """Note what the mode's compiler counted in this step: `compiled`, `cached`, and its own names."""
+        """Record the counters of the mode's compiler in this step: `compiled`, `cached`, and its own names."""
         self._event("counters", step=self.step, **values)
 
     def unavailable(self, stage: str, reason: str) -> None:
-        """Note that graphs of a stage cannot be had, and why."""
+        """Record that graphs of a stage are not available, and why."""
         self._event("unavailable", stage=stage, reason=reason)
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""What differs between the Python environments that the two runs of a pair had, as far as it can change numbers.
+"""The differences between the Python environments of the two runs of a pair, as far as they can change numbers.
 
     differences({"torch": "2.13.0", "oneDNN": "3.12.0"}, {"torch": "2.9.0", "oneDNN": "3.7.1"})
                                                    ["torch 2.13.0 against 2.9.0", "oneDNN 3.12.0 against 3.7.1"]
 
-Standard library only. What is equal, and what one of the two does not tell, is left out.
+Standard library only. Equal facts, and facts that one of the two does not report, are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INSTALLED = {
     "compiler": "torch's compiler",
     "numpy": "NumPy",
 }
-"""Facts of what is installed, and what they are called: these alone make two interpreters of two runs."""
+"""Facts of the installation, with their names for readers: only these make two interpreters of two runs."""
 
 AS_IT_RUNS = {
     "cpu_capability": "the CPU's capability",
@@ -40,7 +40,7 @@ AS_IT_RUNS = {
     "foreach": "foreach on the CPU by default",
     "platform": "the platform",
 }
-"""Facts of the machine, and of settings, as torch has them by default or as a mode or a variable sets them."""
+"""Facts of the machine and of settings, which are torch's defaults or set by a mode or a variable."""
 
 FACTS = INSTALLED | AS_IT_RUNS
 """Entries of a run's environment that may change its numbers."""
@@ -48,12 +48,15 @@ FACTS = INSTALLED | AS_IT_RUNS
 VERSION = "version"
 MODE = "mode"
 VERSION_OR_MODE = "version or mode"
-"""What may make the difference of a pair in two versions of torch: the version where the modes are the same, and the
-mode where it trains as the reference does, bit for bit, with the plain kernels of its own version."""
+"""Possible reasons for the difference of a pair in two versions of torch.
+
+It is the version if the modes are the same, and the mode if the mode trains as the reference does, bit for bit, with
+the plain kernels of its own version.
+"""
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], stated: Collection[str] = ()) -> list[str]:
-    """The facts that both tell and that differ, one phrase each, but for those that a mode has `stated`."""
+    """Return the facts that both report and that differ, one phrase each, except those that a mode has `stated`."""
     return [
         f"{called} {_shown(a[key])} against {_shown(b[key])}"
         for key, called in FACTS.items()
@@ -62,12 +65,12 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], stated: Collection[s
 
 
 def are_two(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether what is installed differs by any fact that both tell."""
+    """Return whether the installations differ by any fact that both report."""
     return any(key in a and key in b and a[key] != b[key] for key in INSTALLED)
 
 
 def told(a: str, b: str, phrases: Sequence[str]) -> str:
-    """A sentence without its full stop: what differs between the interpreters of the runs of these names."""
+    """Return a sentence without its full stop: the differences between the interpreters of the runs of these names."""
     return f"interpreters differ, {a}'s against {b}'s: {'; '.join(phrases)}"
 
 
@@ -77,10 +80,12 @@ def _shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TwoInterpreters:
-    """The interpreters of a pair that are not the same. `torch` has both versions by side, "a" and "b", also where they
-    are equal; `differences` are phrases, torch first. `blame` says what makes the pair's difference, VERSION or MODE,
-    or may make it, VERSION_OR_MODE; then `command` holds b against the reference's mode in b's own interpreter (empty
-    where nobody can type it)."""
+    """The interpreters of a pair that are not the same.
+
+    `torch` has both versions by side, "a" and "b", even if they are equal; `differences` are phrases, torch first.
+    `blame` says what makes the pair's difference, VERSION or MODE, or may make it, VERSION_OR_MODE. Then `command`
+    compares b with the reference's mode in b's own interpreter (empty if nobody can type it).
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -91,7 +96,7 @@ class TwoInterpreters:
 
     @property
     def are_two_versions(self) -> bool:
-        """Whether torch itself differs, by more than what it was built for."""
+        """Return whether torch itself differs, by more than its build."""
         return self.torch["a"] != self.torch["b"]
 
     def sentence(self, a: str, b: str) -> str:

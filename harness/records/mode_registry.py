@@ -1,4 +1,4 @@
-"""Which modes exist. Names resolve without importing torch or the mode's module."""
+"""The existing modes. Names resolve without importing torch or the mode's module."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ ENTRY_POINT_GROUP = "numdrift.modes"
 """Modes of plug-ins, each with its class: `toy = "toy_backend:ToyMode"`."""
 
 DEVICES_GROUP = "numdrift.devices"
-"""Devices of vendors, each with the module whose import tells torch of it: `npu = "torch_npu"`. A device is a mode."""
+"""Devices of vendors, each with the module whose import registers it: `npu = "torch_npu"`. A device is a mode."""
 
 EAGER = "numdrift.harness.backends.eager.mode:EagerMode"
 
 
 @dataclass(frozen=True, slots=True)
 class ModeEntry:
-    """One base of the mode grammar: where its class is (`module:class`) and what it executes.
+    """A base of the mode grammar: the location of its class (`module:class`) and a summary of what it executes.
 
-    `device`: what it computes on where the mode states no device.
-    `module`: what to import where torch does not know that device, "" where it always does.
+    `device`: the device that it computes on if the mode states none.
+    `module`: the module to import if torch does not know that device, "" if it always does.
     `forks`: a process of the mode may be forked from one that has torch imported. The driver of a device must not be
-    loaded by that import, for it does not survive a fork.
+    loaded by that import, since it does not survive a fork.
     """
 
     name: str
@@ -65,11 +65,11 @@ class ModeRegistry:
         return self._entries[name]
 
     def device(self, name: str) -> str:
-        """What a base computes on where it states no device; its name where the base is not known here."""
+        """The device of a base that states none; the name itself if the base is not known here."""
         return self._entries[name].device if name in self.names() else name
 
     def module_of(self, device: str) -> str:
-        """What to import where torch does not know a device, "" where nothing is known to help."""
+        """The module to import if torch does not know a device, "" if none is known to help."""
         return next((entry.module for entry in self._known() if entry.device == device and entry.module), "")
 
     def load(self, name: str) -> type[Mode]:
@@ -89,7 +89,7 @@ class ModeRegistry:
         modules = {point.name: point.value for point in entry_points(group=DEVICES_GROUP)}
         modes = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
         for name, module in modules.items():
-            if name in self._entries and name not in modes:  # torch's name of a device: this is how to load it
+            if name in self._entries and name not in modes:  # torch's name of a device: this module loads it
                 self._entries[name] = replace(self._entries[name], module=module)
             elif name not in modes:
                 self.register(name, EAGER, f"eager on the device {name!r} of {module}", device=name, module=module)
@@ -110,7 +110,7 @@ registry.register(
 )
 registry.register("xla", "numdrift.harness.backends.xla.mode:XlaMode", "torch_xla (PJRT)", device="xla", forks=True)
 VENDORS = {"cuda": "", "hpu": "habana_frameworks.torch.core", "npu": "torch_npu", "mps": "", "xpu": ""}
-"""Devices that torch has a name for, and what tells a torch of them that was built without."""
+"""Devices that torch has a name for, and the module that adds them to a torch that was built without."""
 
 for _device, _module in VENDORS.items():
     registry.register(

@@ -28,22 +28,25 @@ NUMBERED = re.compile(r"([A-Za-z]\w*):\d+")
 MARK_STEP_POLICIES = ("auto", "phase", "step", "off")
 EXECUTIONS = ("graph", "op")
 OP_BY_OP = ("eager", "aot_eager", "aot_eager_decomp_partition")
-"""Backends of torch.compile that execute what was captured by eager ops."""
+"""Backends of torch.compile that execute the captured code by eager ops."""
 
 INDUCTOR = "inductor"
 LADDER = (*OP_BY_OP, INDUCTOR)
 """torch.compile's stages between eager and Inductor: capture, autograd capture, decomposition, code generation."""
 
 WITHOUT_VALUES = ("lazy", "xla")
-"""Modes and devices on which an op has no value when it is called. A Python dispatch mode also breaks the lazy core's
-functionalization ("aten::as_strided ... has no implementation for the backend", torch 2.13)."""
+"""Modes and devices on which an op has no value when it is called.
+
+A Python dispatch mode also breaks the lazy core's functionalization ("aten::as_strided ... has no implementation for
+the backend", torch 2.13).
+"""
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
 class ModeSpec:
-    """One mode, as the user stated it. `timeout` is in seconds; None means the default of the base."""
+    """A mode as the user stated it. `timeout` is in seconds; None means the default of the base."""
 
     EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
 
@@ -76,24 +79,24 @@ class ModeSpec:
     inductor: Mapping[str, str] = field(default_factory=dict)
 
     def with_values(self) -> ModeSpec:
-        """The mode; of lazy tensors, which have no values op by op, the same ops with the same kernels on the CPU."""
+        """Return the mode itself or, for lazy tensors without values op by op, the same ops and kernels on the CPU."""
         if self.base not in WITHOUT_VALUES:
             return self
         return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None, draws=None)
 
     @property
     def accelerator(self) -> str | None:
-        """The device that the mode computes on, with its number where the mode states one; None for the CPU."""
+        """The device that the mode computes on, with its number if the mode states one; None for the CPU."""
         device = self.device or registry.device(self.base)
         return None if device.partition(":")[0] in ("cpu", *WITHOUT_VALUES) else device
 
     def to_json(self) -> dict[str, object]:
-        """Give the fields that are set, as plain JSON values."""
+        """Return the fields that are set, as plain JSON values."""
         return of_fields(self)
 
     @classmethod
     def from_json(cls, data: Any) -> ModeSpec:
-        """Raises Unreadable."""
+        """Read a mode. Raises Unreadable."""
         return read_fields(cls, data)
 
     def __str__(self) -> str:
@@ -101,7 +104,7 @@ class ModeSpec:
         parts = [self.base if self.name == self.base else f"{self.name}={self.base}"]
         for key, value in self.to_json().items():
             if isinstance(value, dict):
-                parts += [f"{key}.{name}={one}" for name, one in value.items()]
+                parts += [f"{key}.{name}={setting}" for name, setting in value.items()]
             elif key not in ("name", "base"):
                 written = str(value).removesuffix(".0") if isinstance(value, float) else value
                 parts.append(f"{key}={written}")
@@ -211,10 +214,10 @@ def parse_mode(text: str) -> ModeSpec:
         if not equals:
             raise ModeError(text, pair, f"{pair!r} is not KEY=VALUE")
         # a value may hold `=` (env.X=a=b), a key may not
-        known = [*PLAIN_KEYS, *(f"{name}.<NAME>" for name in DOTTED_KEYS)]
+        valid_keys = [*PLAIN_KEYS, *(f"{name}.<NAME>" for name in DOTTED_KEYS)]
         dotted = bool(dot) and group in DOTTED_KEYS
         if not dotted and key not in PLAIN_KEYS:
-            raise ModeError(text, key, f"there is no key {key!r}; {nearest(key, known)}")
+            raise ModeError(text, key, f"there is no key {key!r}; {nearest(key, valid_keys)}")
         if dotted and not DOTTED_NAME.fullmatch(inner):
             raise ModeError(text, key, f"{key!r} lacks a name, as in {group}.NAME=VALUE")
         bases = BASES_OF_KEY.get(group if dotted else key)
@@ -245,9 +248,9 @@ def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec
     specs = [parse_mode(text) for text in [*texts, *single]]
     if not specs:
         raise UsageError("no mode is given; for example --modes cpu,compile,lazy")
-    seen: set[str] = set()
+    names: set[str] = set()
     for spec in specs:
-        if spec.name in seen:
+        if spec.name in names:
             raise UsageError(f'two modes are named {spec.name!r}: rename one, as in --mode "other={spec.base},..."')
-        seen.add(spec.name)
+        names.add(spec.name)
     return specs

@@ -1,4 +1,4 @@
-"""What a partition is, as reports show it (operators, subgraphs, and where each runs), and the limits it keeps to."""
+"""A partition as reports show it (operators, subgraphs, and their devices), and the limits that it keeps to."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from .codec import of_fields, read_fields
 from .mode_spec import ModeSpec
 
 CPU = "CPU"
-"""The device of operators that the backend is not given, as reports name it."""
+"""The device of operators that the backend does not receive, as reports name it."""
 
 Phase = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionedOperator:
-    """Operators of one kind, configuration and line. `reason` and `failure_at` say why the backend does not have them;
-    `moved` that they are on the CPU because they were named in `ops_to_partition`."""
+    """Operators of one kind, configuration and line.
 
-    UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # what follows from the fields is written beside them
+    `reason` and `failure_at` say why the backend does not have them; `moved` that they are on the CPU because they were
+    named in `ops_to_partition`.
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # values derived from the fields are written beside them
 
     kind: str
     configuration: str
@@ -39,9 +42,9 @@ class PartitionedOperator:
 
 @dataclass(frozen=True, slots=True)
 class SubgraphRow:
-    """One subgraph, `number` in the order of execution from 1, with its operators by kind."""
+    """A subgraph, `number` in the order of execution from 1, with its operators by kind."""
 
-    UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # what follows from the fields is written beside them
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # values derived from the fields are written beside them
 
     number: int
     device: str
@@ -54,12 +57,12 @@ class SubgraphRow:
 
 @dataclass(frozen=True, slots=True)
 class GraphPartition:
-    """How one graph is partitioned; `graph` numbers the captured graphs of a process from 0.
+    """The partition of one graph; `graph` numbers the captured graphs of a process from 0.
 
-    `as_written` says that operators are counted as the module calls them (`aten::linear`); those of a
-    backward are counted as autograd calls them. `violated` is what the limits have against it."""
+    `as_written` says that operators are counted as the module calls them (`aten::linear`); those of a backward are
+    counted as autograd calls them. `violated` names the violated limit."""
 
-    UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # what follows from the fields is written beside them
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # values derived from the fields are written beside them
 
     graph: int
     phase: Phase
@@ -92,32 +95,34 @@ class GraphPartition:
 
     @classmethod
     def from_json(cls, data: Any) -> GraphPartition:
-        """Raises Unreadable."""
+        """Read a partition. Raises Unreadable."""
         return read_fields(cls, data)
 
 
 @dataclass(slots=True)
 class Partitioning:
-    """All graphs of a module that were partitioned so far. It grows: with other shapes, or in training and
-    evaluation, a module has other graphs."""
+    """All graphs of a module that were partitioned so far.
+
+    It grows: with other shapes, or in training and evaluation, a module has other graphs.
+    """
 
     backend: str
     graphs: list[GraphPartition] = field(default_factory=list)
 
     def of_phase(self, phase: Phase) -> list[GraphPartition]:
-        return [one for one in self.graphs if one.phase == phase]
+        return [graph for graph in self.graphs if graph.phase == phase]
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset(row.kind for one in self.graphs for row in one.operators)
+        return frozenset(row.kind for graph in self.graphs for row in graph.operators)
 
 
-# What a partition must keep to.
+# The limits of a partition.
 
 UNLIMITED = -1
 
 OF_PROCESS = ("dtype", "threads", "seed", "python", "timeout", "env")
-"""Keys of a mode that its process has, whatever executes the model; the others are those of the backend."""
+"""Keys of a mode that belong to its process, whatever executes the model; the others are those of the backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +131,10 @@ class PartitionConfig:
 
     `min_operator_percentage_threshold` is the least fraction (0 to 1) of a graph's operators that the backend must
     support, `min_subgraph_size` the least number of operators in any subgraph, `max_subgraph_count` the most subgraphs
-    in a graph; -1 is no limit. `ops_to_partition` are operators by name, `aten::log_softmax`; what autograd makes of
-    them goes with them.
+    in a graph; -1 is no limit. `ops_to_partition` are operators by name, `aten::log_softmax`; the ops that autograd
+    derives from them go with them.
 
-    A forward and its backward are two graphs, and each must keep to the limits. Raises UsageError for what is no limit.
+    A forward and its backward are two graphs, and each must keep to the limits. Raises UsageError for an invalid limit.
     """
 
     min_operator_percentage_threshold: float = 0.0
@@ -161,22 +166,22 @@ class PartitionConfig:
 
     @classmethod
     def from_json(cls, data: Any) -> PartitionConfig:
-        """Raises Unreadable."""
+        """Read the limits. Raises Unreadable."""
         return read_fields(cls, data)
 
 
 def refuse_swaps(spec: ModeSpec) -> None:
-    """Raise UsageError for a mode whose kernels are swapped: its backend would not be asked of them."""
+    """Raise UsageError for a mode whose kernels are swapped: its backend would not be asked about them."""
     if spec.kernel or spec.decompose:
         raise UsageError(f"mode {spec.name!r}: a partition has no swapped kernels; leave kernel. and decompose. out")
 
 
 def operator_name(text: str) -> str:
-    """An operator as reports have it: `aten::sum` of `sum`, `aten.sum` and `aten::sum.dim_IntList`."""
-    space, separator, rest = text.strip().partition("::")
+    """Return an operator's name in reports: `aten::sum` for `sum`, `aten.sum` and `aten::sum.dim_IntList`."""
+    space, separator, qualified = text.strip().partition("::")
     if not separator:
-        space, rest = "aten", text.strip().removeprefix("torch.ops.").removeprefix("aten.")
-    name = rest.partition(".")[0]
+        space, qualified = "aten", text.strip().removeprefix("torch.ops.").removeprefix("aten.")
+    name = qualified.partition(".")[0]
     if not (space and name):
         raise UsageError(f"{text!r} names no operator; give its name, as aten::log_softmax")
     return f"{space}::{name}"

@@ -1,4 +1,4 @@
-"""What of a run is traced, by which names a trace's ranges are known again, and `profile.json`: where the time went."""
+"""The traced part of a run, the names of a trace's ranges, and `profile.json`: where the time went."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .codec import FileForm, json_text, of_fields, put, read_fields
 from .device_profile import DeviceProfile
 from .step_selection import StepSelection
 
-# `profile.json`: where the time of one run's traced steps went.
+# `profile.json`: the time of one run's traced steps.
 
 SCHEMA = 2
 TABLES = "profile.json"
@@ -21,7 +21,7 @@ TRACE = "trace.json"
 
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
-    """`milliseconds` of all traced steps together on the script's thread; `share` is of what they took."""
+    """A phase: `milliseconds` of all traced steps together on the script's thread; `share` of their total time."""
 
     phase: str
     milliseconds: float
@@ -30,8 +30,10 @@ class PhaseRow:
 
 @dataclass(frozen=True, slots=True)
 class BlockRow:
-    """A block that the script names, the time of what is within it included: the host's, and the device's for what was
-    launched within it (None where there are no times of a device)."""
+    """A block that the script names, with the time of everything within it.
+
+    The times are the host's, and the device's for the work launched within it (None if there are no times of a device).
+    """
 
     block: str
     calls: int
@@ -42,9 +44,10 @@ class BlockRow:
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """Ops that are alike in all of this: `milliseconds` is their own time on the host, without that of the ops that
-    they call.
-    `kind` is as in `step_times.OpKey`; `module` and `line` are "" where they are not known."""
+    """Ops that are alike in all of this: `milliseconds` is their own time on the host, without the ops that they call.
+
+    `kind` is as in `step_times.OpKey`; `module` and `line` are "" if they are not known.
+    """
 
     op: str
     kind: str
@@ -57,7 +60,7 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionRow:
-    """What made lazy graphs be executed: `mark_step`, or an op that needed a value."""
+    """The causes of executions of lazy graphs: `mark_step`, or an op that needed a value."""
 
     cause: str
     line: str
@@ -67,7 +70,7 @@ class ExecutionRow:
 
 @dataclass(frozen=True, slots=True)
 class UntracedStep:
-    """A step that was not traced, and how many graphs were compiled in it (None where that is not counted)."""
+    """A step that was not traced, and the number of graphs compiled in it (None if that is not counted)."""
 
     step: int
     seconds: float
@@ -76,7 +79,7 @@ class UntracedStep:
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """Of what a generated kernel was made."""
+    """The sources of a generated kernel."""
 
     name: str
     ops: Sequence[str]
@@ -86,11 +89,14 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class RunProfile:
-    """One mode's. `steps` are those that were traced, the last one maybe not to its end (`partial`); `untraced` are
-    those before and after; `over` says why the tracing ended; `step_milliseconds` is what each traced step took and
-    `compiled` how many graphs were compiled in it (None where that is not counted),
-    `own_milliseconds` what the recording took besides. `device` is None for a mode that runs on the host, whose times
-    all others are. `problem` says why there is no trace."""
+    """The profile of one mode.
+
+    `steps` are the traced ones, the last one possibly not to its end (`partial`); `untraced` are those before and
+    after. `over` says why the tracing ended. `step_milliseconds` is the duration of each traced step, `compiled` the
+    number of graphs compiled in it (None if that is not counted), `own_milliseconds` the additional time of the
+    recording. `device` is None for a mode that runs on the host, to which all other times belong. `problem` says why
+    there is no trace.
+    """
 
     mode: str
     type: str
@@ -115,7 +121,7 @@ class RunProfile:
 
     @property
     def milliseconds(self) -> float:
-        """What the traced steps took together, without the recording."""
+        """The total time of the traced steps, without the recording."""
         return sum(self.step_milliseconds)
 
     @property
@@ -124,7 +130,7 @@ class RunProfile:
 
     @property
     def device_milliseconds(self) -> float:
-        """What all pieces of the device's work in the traced steps took together."""
+        """The total time of all pieces of the device's work in the traced steps."""
         return 0.0 if self.device is None else self.device.milliseconds
 
     def write(self, path: Path) -> None:
@@ -132,7 +138,7 @@ class RunProfile:
 
 
 def _without_device_ops(content: dict[str, Any]) -> dict[str, Any]:
-    """Schema 1 counted what ran on a device among the ops, so that its time was in one column with the host's."""
+    """Migrate schema 1, which counted work on a device among the ops, with its time in one column with the host's."""
     rows: Any = content.get("ops", [])
     return {**content, "ops": [row for row in rows if row.get("kind") != "device"]}
 
@@ -141,19 +147,19 @@ FORM = FileForm(RunProfile, SCHEMA, {1: _without_device_ops})
 
 
 def read_profile(path: Path) -> RunProfile:
-    """Raises JournalError."""
+    """Read a profile. Raises JournalError."""
     try:
         return FORM.read(path)
     except FileNotFoundError as error:
         raise JournalError(path, f"cannot be read: {error}") from error
 
 
-# What of a run is traced, and where its files are.
+# The traced part of a run, and the location of its files.
 
 Kind = Literal["trace", "operator"]
 
 DEFAULT_STEPS = StepSelection(((3, 5),))
-"""Compilers are done by then: TorchScript optimises a lazy graph when it runs for the third time."""
+"""The default steps. Compilers are done by then: TorchScript optimises a lazy graph when it runs for the third time."""
 
 PROFILE = "profile"
 WORKING = "working"
@@ -168,9 +174,10 @@ def lines_of(trace: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """`trace` has blocks, modules and the runtime, `operator` besides where each operator is called, with which shapes.
+    """A request for a trace.
 
-    The tracing ends with the step in which `duration` seconds are over, or the files have reached `limit` bytes.
+    `trace` has blocks, modules and the runtime; `operator` adds the place and the shapes of each operator's call. The
+    tracing ends with the step in which `duration` seconds are over, or the files have reached `limit` bytes.
     """
 
     kind: Kind = "trace"
@@ -180,7 +187,7 @@ class TraceRequest:
 
     @property
     def last(self) -> int | None:
-        """The last step that is asked for; None where no step is the last."""
+        """The last requested step; None if no step is the last."""
         ends = [last for _, last in self.steps.ranges]
         return None if not ends or None in ends else max(last for last in ends if last is not None)
 
@@ -189,22 +196,22 @@ class TraceRequest:
 
     @classmethod
     def from_json(cls, data: Any) -> TraceRequest:
-        """Raises Unreadable."""
+        """Read a request. Raises Unreadable."""
         return read_fields(cls, data)
 
 
-# The names by which a trace's ranges are known again.
+# The names of a trace's ranges.
 
 PHASE = "phase: "
 MODULE = "module: "
 STEP = "ProfilerStep#"
-"""torch's own tools know a step by this."""
+"""The name of a step for torch's own tools."""
 
 CUT = "mark_step"
 OWN = "numdrift"
-"""The phase of what the recording itself does between the script's steps."""
+"""The phase of the recording's own work between the script's steps."""
 
 FORWARD = "forward"
 UNTRAINED = "no gradients"
-"""The phases that begin with the first call of a model with gradients, and with one before it that has none,
-an evaluation."""
+"""The phases that begin with the first call of a model with gradients, and with an earlier one without gradients, an
+evaluation."""

@@ -1,4 +1,4 @@
-"""What the parent tells the recorder: one JSON file, read before torch is imported."""
+"""The parent's message to the recorder: one JSON file, read before torch is imported."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .run_request import RunRequest
 class RunConfig(RunRequest):
     """The process of one run, or of one rank of it: `journal` is the folder to write.
 
-    `folder` is the current one of the script, and `files` which folders are its own. `script` is the file to run, of
-    `-m` that of the module; `invoked` is its path as the user gave it. `kernels` are the user's own, as (op, path).
-    `resync` is the folder of another run's states: each step that has one there starts from it, and where `rejoin`
-    names the folder of this training's own states, it goes on after such a step from the one of these that comes next.
+    `folder` is the current folder of the script, and `files` says which folders are its own. `script` is the file to
+    run, for `-m` that of the module; `invoked` is its path as the user gave it. `kernels` are the user's own, as (op,
+    path). `resync` is the folder of another run's states: each step that has one there starts from it. If `rejoin`
+    names the folder of this training's own states, the training continues after such a step from its own next state.
     `rank` is this process's among `world_size` processes of the run. `serve` is the path of a unix socket at which the
-    process answers after the script has ended well; "" means that it exits then, as ever."""
+    process answers after the script has ended well; "" means that it then exits, as usual."""
 
     script: str
     mode: ModeSpec
@@ -43,7 +43,7 @@ class RunConfig(RunRequest):
 
     @classmethod
     def from_json(cls, data: Any) -> RunConfig:
-        """Read a config, also of an older version: what that one did not know has its default. Raises Unreadable."""
+        """Read a config, also of an older version: fields that it lacks get their defaults. Raises Unreadable."""
         return read_fields(cls, data)
 
     @classmethod

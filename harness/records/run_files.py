@@ -1,7 +1,7 @@
 """The files of a run that has a working folder of its own. Standard library only: the process of a script reads this.
 
-/home/me/train      what the script sees there: everything as it was when the run began, and what it writes itself
-runs/train/cpu      what it writes goes here, into `written/`, and nobody else sees it
+/home/me/train      the script's view: everything as it was when the run began, and what it writes itself
+runs/train/cpu      its writes go here, into `written/`, and nobody else sees them
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ OUTSIDE = "outside-file"
 """The event of a journal for a file outside of the run's own folders."""
 
 READY = "ready.json"
-"""What rank 0 writes beside the folders when they are in place: by it the other ranks find theirs."""
+"""The file that rank 0 writes beside the folders when they are in place: with it the other ranks find theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnFolders:
-    """Folders that a run sees as they were, and of which nobody sees what it writes there.
+    """Folders that a run sees as they were; nobody else sees what it writes there.
 
-    `folders` are those folders, none within another. `shared` are folders within them that are everybody's all the same
-    (numdrift's own, caches), and of `ignored` nobody wants to know what is written there. What is written to the folder
-    number N goes to `written`/N. `since` is the time, as `time.time()` has it, at which the first run of the
-    investigation began: a file that is younger and not the run's own was written by another run, or beside it. With
-    `why` the folders are everybody's, for that reason."""
+    `folders` are those folders, none within another. `shared` are folders within them that are shared nevertheless
+    (numdrift's own, caches), and `ignored` are folders whose writes do not matter. Writes to the folder number N go to
+    `written`/N. `since` is the time, as `time.time()` returns it, at which the first run of the investigation began: a
+    file that is younger and not the run's own was written by another run, or beside it. With `why` the folders are
+    shared, for that reason."""
 
     folders: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
@@ -35,8 +35,11 @@ class OwnFolders:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that a run wrote: its path as the script sees it, its size in bytes (0 where it is gone), and whether it
-    was `written` anew, `changed`, or `removed`."""
+    """A file that a run wrote.
+
+    It has the path as the script sees it, its size in bytes (0 if it no longer exists), and whether it was `written`
+    anew, `changed`, or `removed`.
+    """
 
     path: str
     size: int = 0
@@ -45,9 +48,12 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """What became of the files of a run: whether its folders were its `own`, and `why` not; what it has `written` there
-    (and how many `more` files), and whether that was `kept`. `outside` is what it has written elsewhere, and `read`
-    are the files there that are younger than the investigation's first run and not the run's own."""
+    """The fate of a run's files.
+
+    `own` says whether its folders were its own, and `why` why not. `written` are the files that it has written there
+    (and the number of `more` files), `kept` says whether they were kept. `outside` are the files that it has written
+    elsewhere, and `read` those that are younger than the investigation's first run and not the run's own.
+    """
 
     own: bool = False
     why: str = ""

@@ -1,4 +1,4 @@
-"""What a run is asked for: one record that `numdrift run`, `numdrift.run`, the plan and the run's config share.
+"""The request for a run: one record that `numdrift run`, `numdrift.run`, the plan and the run's config share.
 
 A new recording option is declared here and nowhere else: a field, and a key of `RunOptions` where users may ask for it.
 
@@ -20,7 +20,7 @@ from .step_selection import KeepParams, StepSelection
 Level = Literal["losses", "params", "ops", "tensors"]
 
 LEVELS: tuple[Level, ...] = ("losses", "params", "ops", "tensors")
-"""What is recorded of each chosen step; each level includes the ones before it."""
+"""The recorded content of each chosen step; each level includes the ones before it."""
 
 MEBIBYTE = 2**20
 
@@ -31,21 +31,20 @@ NOISE_REPLAYS = 8
 """Members of the noise ensemble; from 8 on its false positives were 0 in the study behind it."""
 
 FIRST_STEPS = StepSelection(((0, 1),))
-"""Of these steps the graphs are captured: the second one differs where an optimizer makes its state in the first."""
+"""The steps whose graphs are captured: the second one differs if an optimizer makes its state in the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserOption:
-    """How users ask for a field: by `name` in Python, on the command line by `flag` (empty: made of the name).
+    """The user's form of a field: `name` in Python, `flag` on the command line (empty: made of the name).
 
-    `default` is as users give it, and its type says what kind of option it is; `read` makes the field's value
-    of what they give. `choices`, `metavar`, `variable` (of the environment) and `shows_default` are those of
-    the command line."""
+    `default` is as users give it, and its type says what kind of option it is; `read` turns their value into the
+    field's. `choices`, `metavar`, `variable` (of the environment) and `shows_default` are those of the command line."""
 
     name: str
     default: Any
     help: str
-    read: Callable[[Any], Any] = lambda given: given
+    read: Callable[[Any], Any] = lambda value: value
     flag: str = ""
     metavar: str | None = None
     choices: Sequence[str] = ()
@@ -54,12 +53,12 @@ class UserOption:
 
 
 def option(name: str, default: Any, help: str, *arguments: Any, **facts: Any) -> Mapping[str, UserOption]:
-    """The metadata of a field that users may ask for."""
+    """Return the metadata of a field that users may ask for."""
     return {"option": UserOption(name, default, help, *arguments, **facts)}
 
 
 def _steps(flag: str, remedy: str, every: str | None = None) -> Callable[[str], StepSelection]:
-    """How an option reads its steps. No text is refused with the remedy, and `every` is the word for all of them."""
+    """Return an option's reader of steps. Empty text is refused with the remedy; `every` is the word for all."""
 
     def read(text: str) -> StepSelection:
         if not text.strip():
@@ -72,54 +71,54 @@ def _steps(flag: str, remedy: str, every: str | None = None) -> Callable[[str], 
     return read
 
 
-def _count(given: int | str) -> int:
-    """A number of steps as Python gives it, or as it is typed."""
-    if not str(given).isdecimal() or not int(given):
-        raise UsageError(f"--max-steps {given} is no number of steps: 1 is the least")
-    return int(given)
+def _count(value: int | str) -> int:
+    """Read a number of steps from Python or from the command line."""
+    if not str(value).isdecimal() or not int(value):
+        raise UsageError(f"--max-steps {value} is no number of steps: 1 is the least")
+    return int(value)
 
 
-def _seconds(given: float | str) -> float:
-    """A time as Python gives it, or as it is typed."""
+def _seconds(value: float | str) -> float:
+    """Read a time in seconds from Python or from the command line."""
     try:
-        seconds = float(given)
+        seconds = float(value)
     except ValueError:
         seconds = math.nan
     if not (seconds > 0 and math.isfinite(seconds)):
-        raise UsageError(f"--max-seconds {given} is no positive number of seconds")
+        raise UsageError(f"--max-seconds {value} is no positive number of seconds")
     return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What is recorded of a run, and in what its training differs from the script's own. `value_budget` is in bytes.
+    """The recorded content of a run, and the changes of its training. `value_budget` is in bytes.
 
-    `record` is the level at which `steps` are recorded. `graphs` asks for the graphs of `graph_steps`; of the
-    ops in `trace_kernels` the first calls are written down. `sketches` asks for linear sketches of every
-    tensor, which runs with sharded tensors have anyway. `instruments` are the bring-up tools that look on, by
-    name, each with its options (JSON).
+    `record` is the level at which `steps` are recorded. `graphs` asks for the graphs of `graph_steps`; the first calls
+    of the ops in `trace_kernels` are written down. `sketches` asks for linear sketches of every tensor, which runs with
+    sharded tensors have anyway. `instruments` are the bring-up tools that observe, by name, each with its options
+    (JSON).
 
     `states` are the steps whose state is kept as it is at their beginning, `outcomes` those of which losses, gradients
     and the state after the step are kept, `tapes` those that are recorded as a tape; None means none. The tapes of
     `measured` (None: all) are replayed `noise_replays` times with random rounding, and `edge_replays` more times with
-    rounding 16 times as strong, to see whether a discrete choice hangs on it.
+    rounding 16 times as strong, to see whether a discrete choice depends on it.
 
-    Of the steps in `calls` (None: none) every call of an op is written down with digests of what it was given and gave,
+    In the steps in `calls` (None: none) every call of an op is written down with digests of its arguments and results,
     and each line that draws random numbers.
 
-    `checkpoints` are the bytes in which a training keeps states that may be asked for later, spread evenly over it
-    however long it turns out to be; 0 keeps none. With `keep_inputs` the tensors that the models are first called with
-    in a step of `states` are kept beside its state. With `prepares` a tape is recorded from the script's first line
-    until it calls a model for the first time.
+    `checkpoints` are the bytes in which a training keeps states that may be requested later, spread evenly over it
+    whatever its length turns out to be; 0 keeps none. With `keep_inputs` the tensors of the models' first calls in a
+    step of `states` are kept beside its state. With `prepares` a tape is recorded from the script's first line until it
+    calls a model for the first time.
 
-    `perturb` moves the initial parameters (those of each forced step, where steps start from another run's states) by
+    `perturb` moves the initial parameters (those of each resynced step, if steps start from another run's states) by
     one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets. After `max_steps` steps the
-    script is left, as by `sys.exit()`, and the run is complete; so it is at the end of the first step that ends
-    `max_seconds` or more after the script began (as the `seconds` of the journal's steps count). With `in_place` the
-    script writes where it says; else its working folder is its own, and `keep_files` keeps what it has written there.
-    `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after it has ended.
-    `module` is the name behind `-m` when the script was asked for as a module. `strict` makes an error of what was not
-    understood of the script."""
+    script is left, as by `sys.exit()`, and the run is complete. The same happens at the end of the first step that ends
+    `max_seconds` or more after the script began (counted as the `seconds` of the journal's steps). With `in_place` the
+    script writes to its real folders; otherwise its working folder is its own, and `keep_files` keeps what it has
+    written there. `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after
+    it has ended. `module` is the name behind `-m` if the script was requested as a module. `strict` makes an error of
+    anything that was not understood of the script."""
 
     record: str = field(
         default="params",
@@ -266,8 +265,7 @@ class RunRequest:
 
 
 class RunOptions(TypedDict, total=False):
-    """What users may ask for, by the names of the Python interface: the parameters of `numdrift.run` that are
-    options here."""
+    """The options of users by their names in Python: the parameters of `numdrift.run` that are options here."""
 
     record: Level
     steps: str
@@ -286,16 +284,18 @@ class RunOptions(TypedDict, total=False):
 
 
 def user_options() -> dict[str, UserOption]:
-    """What users may ask for, by the field that it sets, in the order of the fields."""
-    return {one.name: one.metadata["option"] for one in fields(RunRequest) if "option" in one.metadata}
+    """The options of users by the field that each sets, in the order of the fields."""
+    return {item.name: item.metadata["option"] for item in fields(RunRequest) if "option" in item.metadata}
 
 
 def requested(options: RunOptions) -> dict[str, Any]:
-    """The fields of a `RunRequest` that these options set. Raises UsageError for what one cannot mean, or two together,
-    TypeError for one that there is not."""
-    known = {one.name: one for one in user_options().values()}
-    if unknown := next((name for name in options if name not in known), None):
-        raise TypeError(f"unexpected keyword argument {unknown!r}; {nearest(unknown, known)}")
+    """The fields of a `RunRequest` that these options set.
+
+    Raises UsageError for an invalid value or combination, TypeError for an unknown option.
+    """
+    by_name = {item.name: item for item in user_options().values()}
+    if unknown := next((name for name in options if name not in by_name), None):
+        raise TypeError(f"unexpected keyword argument {unknown!r}; {nearest(unknown, by_name)}")
     # capturing compiles and executes too, and the counters would count it
     if options.get("metrics") and options.get("graphs"):
         raise UsageError(
@@ -305,13 +305,13 @@ def requested(options: RunOptions) -> dict[str, Any]:
         raise UsageError(
             "--in-place has the script write to your folders, and leaves --keep-files nothing to keep: give one of them"
         )
-    given: Mapping[str, Any] = options
-    # what an option's default says is the field's own default: None, for one, is no text that could be read
-    found = {
-        field: option.read(given[option.name])
+    arguments: Mapping[str, Any] = options
+    # an option's default means the field's own default: None, for example, is no text that could be read
+    chosen = {
+        field: option.read(arguments[option.name])
         for field, option in user_options().items()
-        if option.name in given and given[option.name] != option.default
+        if option.name in arguments and arguments[option.name] != option.default
     }
-    if "graph_steps" in found and not options.get("graphs"):
+    if "graph_steps" in chosen and not options.get("graphs"):
         raise UsageError("--graph-steps says which graphs --graphs captures; add --graphs")
-    return found
+    return chosen

@@ -1,4 +1,4 @@
-"""The keys of a mode that are settings of torch's kernels: their values, and on which devices they have an effect."""
+"""The keys of a mode that are settings of torch's kernels: their values, and the devices that they affect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SETTING_KEYS: Mapping[str, tuple[str, ...]] = {
     # TF32 of products and convolutions, or of one of them: torch's own default is that of convolutions
     "tf32": (*ON_OFF, "convolutions", "products"),
     "matmul_precision": ("highest", "high", "medium"),
-    # the one kernel of attention, and math where it does not take the inputs; torch's own default is any
+    # the one kernel of attention, and math if it does not take the inputs; torch's own default is any
     "sdpa": ("math", "flash", "efficient", "cudnn", "any"),
     "cudnn": ON_OFF,
     "mkldnn": ON_OFF,
@@ -29,7 +29,7 @@ ACCELERATORS_ONLY: Mapping[str, str] = {
     "benchmark": "only accelerators choose kernels by their speed",
     "reduced_precision_reduction": "only accelerators round sums of 16-bit products to 16 bits",
 }
-"""Keys without an effect on the CPU, each with what one should know."""
+"""Keys without an effect on the CPU, each with a hint for the user."""
 
 ATTENTION_OF_CPU = ("math", "flash", "any")
 
@@ -42,10 +42,10 @@ CUDA_AXES: Mapping[str, tuple[str, str]] = {
     "reduced_precision_reduction": ("off", "on"),
     "deterministic": ("on", "off"),
 }
-"""Keys that may change a kernel on a GPU, each with its value of least liberty, and the other one."""
+"""Keys that may change a kernel on a GPU, each with its most restrictive value, and the other one."""
 
 OTHER_AXES = {key: CUDA_AXES[key] for key in ("sdpa", "deterministic")}
-"""Those of a vendor's device, as far as torch sees to them."""
+"""The keys for a vendor's device, as far as torch handles them."""
 
 
 def axes_of_device(device: str) -> Mapping[str, tuple[str, str]]:
@@ -59,9 +59,9 @@ def device_of(base: str, device: str | None) -> str:
 
 
 def without_effect(values: Mapping[str, object], device: str) -> tuple[str, str] | None:
-    """The first of these keys that can have no effect on a device, and why; None where each may have one.
+    """The first of these keys that can have no effect on a device, and why; None if each may have one.
 
-    What a device of a vendor makes of them is its own matter.
+    The effect on a vendor's device is the vendor's own matter.
     """
     stated = {key: str(values[key]) for key in SETTING_KEYS if values.get(key) is not None}
     for key, value in stated.items():

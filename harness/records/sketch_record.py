@@ -1,5 +1,5 @@
-"""Sharded tensors, for the guest that writes and for the readers, so without torch: where the part of one that a rank
-holds lies in the whole, and the linear sketch of a tensor, eight numbers that add up over its parts.
+"""Sharded tensors, for the guest that writes and for the readers, so without torch: the position of a rank's part in
+the whole, and the linear sketch of a tensor, eight numbers that add up over its parts.
 
     s_j = sum over i of sign_j(i) * x_i                       j = 0 .. 7, i the index in the whole tensor, row-major
     sign_j(i) = 1 - 2 * (bit j of mix64(SEED + (i + 1) * GOLDEN mod 2**64))
@@ -35,7 +35,7 @@ SEED = 0x736B657463686564
 GOLDEN = 0x9E3779B97F4A7C15
 BLOCK = 512
 ROUNDING = 256 * 2.0**-53
-"""What a sketch may be off by, as a share of the sum of |x_i|."""
+"""The largest error of a sketch, as a share of the sum of |x_i|."""
 
 _RECORD = struct.Struct(f"<{NUMBERS}d")
 SKETCH_BYTES = _RECORD.size
@@ -43,10 +43,10 @@ SKETCH_BYTES = _RECORD.size
 Sketch = tuple[float, ...]
 
 ABSENT_SKETCH = _RECORD.pack(*[math.nan] * NUMBERS)
-"""In place of the sketch of a tensor that is not there, or whose place in the whole is not known."""
+"""The record for a tensor that does not exist, or whose position in the whole is not known."""
 
 NOTHING: Sketch = (0.0,) * NUMBERS
-"""The sketch of zeros: what a rank adds to the whole whose part another rank has as well."""
+"""The sketch of zeros: a rank adds it to the whole if another rank has the same part."""
 
 
 def pack_sketch(sketch: Sequence[float]) -> bytes:
@@ -54,26 +54,26 @@ def pack_sketch(sketch: Sequence[float]) -> bytes:
 
 
 def unpack_sketches(records: bytes) -> Iterator[Sketch | None]:
-    """The sketches in records that follow one another, None for one that is absent; raises struct.error on a part."""
+    """The sketches in records that follow one another, None for an absent one; raises struct.error on a part."""
     for numbers in _RECORD.iter_unpack(records):
-        yield None if any(math.isnan(one) for one in numbers) else numbers
+        yield None if any(math.isnan(number) for number in numbers) else numbers
 
 
 def added(sketches: Sequence[Sketch]) -> Sketch:
-    """The sketch of the whole whose parts have these."""
+    """The sketch of the whole whose parts have these sketches."""
     return tuple(math.fsum(numbers) for numbers in zip(*sketches, strict=True)) if sketches else NOTHING
 
 
 def norm_estimate(sketch: Sequence[float]) -> float:
-    """What ||x||_2 is about, for the sketch of x."""
+    """An estimate of ||x||_2 from the sketch of x."""
     return math.hypot(*sketch) / math.sqrt(NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Where a local tensor lies in the whole, of shape `whole`: it begins at `offset`, which is None where it is no
-    plain block of it.
+    """The position of a local tensor in the whole, of shape `whole`.
 
+    It begins at `offset`, which is None if it is no plain block of the whole.
     `placements` has a word for each dimension of the device mesh, whose shape is `mesh` and in which this rank is
     `at`: `shard 0` (of the tensor's dimension 0), `replicate`, or `partial sum` (the whole is the sum of the parts).
     """
@@ -86,5 +86,5 @@ class Shard:
 
     @property
     def adds(self) -> bool:
-        """Whether this rank's part counts where the parts are added up: of equal copies only the first one's does."""
+        """Return whether this rank's part counts in the sum of the parts: of equal copies only the first one's does."""
         return all(place == 0 for place, word in zip(self.at, self.placements, strict=True) if word == "replicate")

@@ -1,10 +1,10 @@
-"""The index of a run's snapshots: what was begun, and what ended well. Nothing here imports torch.
+"""The index of a run's snapshots: those that were begun, and those that ended well. Nothing here imports torch.
 
     {"event": "begin", "file": "0-forward-step000003-execution000003.safetensors", "bytes": 120400, ...}
     {"event": "end", "file": "0-forward-step000003-execution000003.safetensors", "bytes": 121016}
     {"event": "incomplete", "file": "...", "reason": "No space left on device"}
 
-The first line is there before the file is, so a snapshot without a last one was cut off, whatever cut it.
+The first line precedes the file, so a snapshot without a last one was cut off, whatever the cause.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ CUT_OFF = "the run was ended while it was written"
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry:
-    """One snapshot of a run as the index has it. `size` is that of its file, the estimated one where it is incomplete;
-    `incomplete` says why it is, "" where it is whole. `facts` are what the index says of it besides."""
+    """A snapshot of a run in the index.
+
+    `size` is that of its file, the estimated one if it is incomplete; `incomplete` says why it is, "" if it is
+    complete. `facts` are the other fields of the index.
+    """
 
     path: Path
     size: int
@@ -34,7 +37,7 @@ class SnapshotEntry:
 
 
 def entries_of(run: Path) -> list[SnapshotEntry]:
-    """The snapshots of a run, in the order in which they were taken; one that was taken twice is its last."""
+    """The snapshots of a run, in the order in which they were taken; of one that was taken twice, the last."""
     begun: dict[str, dict[str, Any]] = {}
     ends: dict[str, dict[str, Any]] = {}
     for line in _lines(run / FOLDER / INDEX):
@@ -64,6 +67,6 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in text.splitlines():
         with suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict) and isinstance(found.get("bytes", 0), int):
-                yield found
+            event = json.loads(line)
+            if isinstance(event, dict) and isinstance(event.get("bytes", 0), int):
+                yield event

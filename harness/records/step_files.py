@@ -1,4 +1,4 @@
-"""Where a run keeps what belongs to single steps. Light: readers share it."""
+"""The files of a run that belong to single steps. Light: readers share it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 STATES = "states"
 OUTCOMES = "outcomes"
 STATE = "a state of this training"
-"""What is not available where none can be kept, in a run's notices."""
+"""The name, in a run's notices, of the thing that is not available where no state can be kept."""
 
 NUMBERED = re.compile(r"(?:state|outcome)-(\d+)\.safetensors")
 
@@ -24,18 +24,20 @@ def state_file(run: Path, step: int) -> Path:
 
 
 def inputs_file(states: Path, step: int) -> Path:
-    """What the models were first called with in a step, beside its state in a folder of states."""
+    """The arguments of the models' first calls in a step, beside its state in a folder of states."""
     return states / f"inputs-{step:06d}.safetensors"
 
 
 def outcome_file(run: Path, step: int) -> Path:
-    """What a step gave: losses, gradients, and the state after it."""
+    """The outcome of a step: losses, gradients, and the state after it."""
     return run / OUTCOMES / f"outcome-{step:06d}.safetensors"
 
 
 def recompiled_folder(run: Path, name: str) -> Path:
-    """Where the outcomes of a run's steps lie that were executed with their compiled code compiled in another way, as
-    this name says. Raises ValueError for a name that is none of a folder."""
+    """The folder of the outcomes of a run's steps that were executed with their code compiled in another way.
+
+    The name says in which. Raises ValueError for a name that no folder can have.
+    """
     if not FOLDER.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a folder")
     return run / "recompiled" / name
@@ -50,5 +52,5 @@ def write_noise_record(path: Path, record: Mapping[str, Any]) -> None:
 
 def steps_in(folder: Path) -> list[int]:
     """The steps that have a file in a folder of states or outcomes, in order."""
-    found = (NUMBERED.fullmatch(path.name) for path in folder.glob("*.safetensors"))
-    return sorted(int(one[1]) for one in found if one is not None)
+    matches = (NUMBERED.fullmatch(path.name) for path in folder.glob("*.safetensors"))
+    return sorted(int(match[1]) for match in matches if match is not None)

@@ -1,4 +1,4 @@
-"""Which steps are recorded in detail, and of which the parameter values are kept."""
+"""The steps that are recorded in detail, and those whose parameter values are kept."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ class StepSelection:
             first <= step and (last is None or step <= last) for first, last in self.ranges
         )
 
-    def covers(self, other: StepSelection) -> bool:
-        """Whether each range of the other lies in one of these."""
+    def covers(self, selection: StepSelection) -> bool:
+        """Return whether each range of the other selection lies in one of these."""
         return not self.ranges or (
-            bool(other.ranges)
+            bool(selection.ranges)
             and all(
-                any(mine <= first and (end is None or (last is not None and last <= end)) for mine, end in self.ranges)
-                for first, last in other.ranges
+                any(
+                    begin <= first and (end is None or (last is not None and last <= end)) for begin, end in self.ranges
+                )
+                for first, last in selection.ranges
             )
         )
 
@@ -45,7 +47,7 @@ class StepSelection:
 
     @classmethod
     def of(cls, steps: Iterable[int]) -> StepSelection:
-        """These very steps; of none it selects every step."""
+        """Select exactly these steps; no steps select every step."""
         return cls(tuple((step, step) for step in sorted(steps)))
 
     @classmethod
@@ -69,8 +71,7 @@ class StepSelection:
 
 @dataclass(frozen=True, slots=True)
 class KeepParams:
-    """Of which steps the parameter values are kept: every `every`-th from step 0, and the last one always.
-
+    """The steps whose parameter values are kept: every `every`-th from step 0, and always the last one.
     Written as `all` (every=1), `last` (every=0: the last step alone) or `every=N`.
     """
 

@@ -1,4 +1,4 @@
-"""What the support analysis writes in the script's process: `support.jsonl` in the run's folder, one object a line.
+"""The record of the support analysis in the script's process: `support.jsonl` in the run's folder, one object a line.
 
     {"event": "backend", "name": "inductor", "instruction_set": "inductor", "dry": false, "versions": {...}}
     {"event": "operator", "number": 3, "kind": "aten::mul", "configuration": "...", "call": "train.py:24", ...}
@@ -6,8 +6,8 @@
     {"event": "note", "text": "..."}
     {"event": "end"}
 
-An operator has a line when a call of it is met that differs from all before; `counts` says how often each was called
-since the last such line. What was written survives a kill; a run that lacks its `end` was cut off.
+An operator has a line when a call of it differs from all before; `counts` has the number of calls of each since the
+last such line. Written lines survive a kill; a run that lacks its `end` was cut off.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CUT_OFF = "the process was ended before it had written all: what is here was met
 
 
 class SupportWriter:
-    """Appends what is told; `forget` makes it write nothing any more."""
+    """Appends what it receives; `forget` makes it write nothing any more."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SUPPORT
@@ -39,7 +39,7 @@ class SupportWriter:
         self._write("backend", name=backend, instruction_set=instruction_set, dry=dry, versions=dict(versions))
 
     def told(self, call: OperatorCall) -> None:
-        """Take one call of an operator."""
+        """Record one call of an operator."""
         number = self._numbers.get(call)
         if number is None:
             number = self._numbers[call] = len(self._numbers)
@@ -47,7 +47,7 @@ class SupportWriter:
         self._new[number] += 1
 
     def count(self, step: int) -> None:
-        """Write how often each was called since the last time."""
+        """Write the number of calls of each operator since the last time."""
         if self._new:
             self._write("counts", step=step, counts=dict(self._new))
             self._new.clear()
@@ -69,7 +69,7 @@ class SupportWriter:
 
 @dataclass(frozen=True, slots=True)
 class CountedCall:
-    """An operator's call and how often it was met: executed in lazy and eager modes, lowered in compiled ones."""
+    """An operator's call with its number of executions (lazy and eager modes) or lowerings (compiled modes)."""
 
     call: OperatorCall
     count: int
@@ -77,7 +77,7 @@ class CountedCall:
 
 @dataclass(frozen=True, slots=True)
 class SupportRecord:
-    """What was written of one run. `whole` is false where the process was killed before it had written its end."""
+    """The record of one run. `whole` is false if the process was killed before it had written its end."""
 
     backend: str
     instruction_set: str
@@ -95,7 +95,7 @@ def read_support(folder: Path) -> SupportRecord | None:
         return None
     backend: Mapping[str, Any] = {}
     operators: dict[int, OperatorCall] = {}
-    counts, notes, whole = Counter[int](), list[str](), False
+    counts, notes, is_whole = Counter[int](), list[str](), False
     try:
         for event in complete_events(path):
             if event["event"] == "backend":
@@ -110,18 +110,18 @@ def read_support(folder: Path) -> SupportRecord | None:
             elif event["event"] == "note":
                 notes.append(event["text"])
             elif event["event"] == "end":
-                whole = True
-        if not backend:  # the adapter failed before it had said who it is
+                is_whole = True
+        if not backend:  # the adapter failed before it had identified itself
             return None
         return SupportRecord(
             backend=backend["name"],
             instruction_set=backend["instruction_set"],
             versions=backend["versions"],
             dry=backend["dry"],
-            # one that was met and not counted yet, as the process ended, was met once
+            # an operator that was met and not counted yet, as the process ended, was met once
             calls=[CountedCall(call, max(1, counts[at])) for at, call in operators.items()],
-            notes=[*dict.fromkeys(notes), *([] if whole else [CUT_OFF])],
-            whole=whole,
+            notes=[*dict.fromkeys(notes), *([] if is_whole else [CUT_OFF])],
+            whole=is_whole,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError(path, f"is no record of a support analysis ({error})") from error

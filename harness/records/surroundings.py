@@ -1,14 +1,16 @@
-"""What of a process's surroundings may change its numbers. Standard library only: recorded in the process of a script,
-restored by whoever repeats it."""
+"""The surroundings of a process that may change its numbers.
+
+Standard library only: they are recorded in the process of a script, and restored by whoever repeats it.
+"""
 
 from __future__ import annotations
 
 import os
 
 NUMBERS = ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "CUBLAS_", "DNNL_", "ONEDNN_")
-"""How the names of environment variables begin that may change numbers."""
+"""The beginnings of the names of environment variables that may change numbers."""
 
 
 def cores() -> int:
-    """The processors that this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

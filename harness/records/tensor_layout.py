@@ -1,11 +1,11 @@
-"""The layout of tensor files, which is that of safetensors, so that anybody's reader opens them.
+"""The layout of tensor files, which is that of safetensors, so that any reader opens them.
 
     8 bytes       length of the header, little-endian
     the header    JSON: {name: {"dtype", "shape", "data_offsets"}, "__metadata__": {"numdrift": facts as JSON}}
     the tensors   their elements in row-major order, one after the other without a gap
 
-Nothing here imports torch or NumPy: recorder and readers share it. complex128 and its name C128 are numdrift's
-own, other readers may refuse files that hold it.
+Nothing here imports torch or NumPy: recorder and readers share it. complex128 and its name C128 are numdrift's own;
+other readers may refuse files that hold it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ..errors import JournalError
 
 LENGTH = struct.Struct("<Q")
 ALIGNMENT = 8
-"""Bytes to a multiple of which the header is padded, so that a mapped tensor is aligned."""
+"""The number of bytes to a multiple of which the header is padded, so that a mapped tensor is aligned."""
 
 MOST_HEADER = 100_000_000
-"""Bytes of a header; the limit of safetensors itself."""
+"""The largest number of bytes of a header; the limit of safetensors itself."""
 
 MOST_DIMENSIONS = 64
-"""Of a shape; the limit of torch and NumPy."""
+"""The largest number of dimensions of a shape; the limit of torch and NumPy."""
 
 MOST_ELEMENTS = 2**63 - 1
-"""Along one dimension; the limit of torch."""
+"""The largest number of elements along one dimension; the limit of torch."""
 
 METADATA = "__metadata__"
 FACTS = "numdrift"
@@ -61,7 +61,7 @@ ITEM_BYTES = {code: {"BOOL": 1, "BF16": 2}.get(code) or int(code.lstrip("FIUC"))
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """One tensor of a file: `dtype` as the file names it, its bytes from position `start` to `end` of the file."""
+    """A tensor of a file: `dtype` as the file names it, its bytes from position `start` to `end` of the file."""
 
     name: str
     dtype: str
@@ -71,7 +71,7 @@ class TensorPlace:
 
 
 def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mapping[str, Any]) -> tuple[bytes, list[str]]:
-    """Give a file's bytes up to the first tensor, and the names in the order in which their bytes must follow.
+    """Return a file's bytes up to the first tensor, and the names in the order in which their bytes must follow.
 
     `tensors` maps names to dtype and shape. The widest dtypes come first, so each tensor is aligned.
     """
@@ -107,7 +107,7 @@ def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str
         facts = json.loads((described.pop(METADATA, None) or {}).get(FACTS, "{}"))
         if not isinstance(facts, dict):
             raise TypeError("its facts are no object")
-        entries = [_entry(name, one, first) for name, one in described.items()]
+        entries = [_entry(name, description, first) for name, description in described.items()]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         complaint = (str(error).splitlines() or [""])[0][:200]
         raise JournalError(path, f"has a damaged header ({type(error).__name__}: {complaint})") from error
@@ -124,14 +124,14 @@ def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    by_name = dict(pairs)
+    if len(by_name) != len(pairs):
         raise ValueError("a name comes twice")
-    return found
+    return by_name
 
 
 def _entry(name: str, described: Mapping[str, Any], first: int) -> TensorPlace:
-    """Understand one entry; `first` is where the tensors begin. Raises ValueError, TypeError or KeyError."""
+    """Read one entry; `first` is the beginning of the tensors. Raises ValueError, TypeError or KeyError."""
     dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
     if not isinstance(dtype, str) or dtype not in TORCH_NAMES:
         raise ValueError(f"{name!r} is of the unknown dtype {dtype!r}")
@@ -146,4 +146,4 @@ def _entry(name: str, described: Mapping[str, Any], first: int) -> TensorPlace:
 
 
 def _whole_numbers(value: object) -> bool:
-    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+    return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)

@@ -1,4 +1,4 @@
-"""Memory without values that a step has read all the same, as a run keeps it beside the tapes of its steps."""
+"""Reads of memory without values in a step, as a run keeps them beside the tapes of its steps."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from .call_record import CallRecord
 from .codec import json_text, plain, read_fields
 
 PLACE = "tapes/unfilled-{step}.json"
-"""Where in the folder of a run those of a step are."""
+"""The path of a step's reads in the folder of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnfilledRead:
-    """The call of the script's that has given such memory, and the op in it that has made it, on whose chance values a
-    result of the step depends."""
+    """The script's call that has returned such memory, and the op in it that has made it.
+
+    A result of the step depends on the chance values in it.
+    """
 
     call: CallRecord
     made_by: str
 
 
-def write_unfilled(run: Path, found: Sequence[UnfilledRead]) -> None:
-    """Write those of one step. Raises OSError."""
-    path = run / PLACE.format(step=f"{found[0].call.step:06d}")
+def write_unfilled(run: Path, reads: Sequence[UnfilledRead]) -> None:
+    """Write the reads of one step. Raises OSError."""
+    path = run / PLACE.format(step=f"{reads[0].call.step:06d}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json_text({"schema": 1, "reads": plain(found)}, indent=1), encoding="utf-8")
+    path.write_text(json_text({"schema": 1, "reads": plain(reads)}, indent=1), encoding="utf-8")
 
 
 def read_unfilled(run: Path) -> list[UnfilledRead]:
-    """Those of all steps of a run, in order; nothing of a file that is damaged."""
-    found: list[UnfilledRead] = []
+    """Return the reads of all steps of a run, in order; a damaged file contributes none."""
+    reads: list[UnfilledRead] = []
     for path in sorted(run.glob(PLACE.format(step="*"))):
         try:
-            found += [read_fields(UnfilledRead, one) for one in json.loads(path.read_text(encoding="utf-8"))["reads"]]
+            reads += [read_fields(UnfilledRead, item) for item in json.loads(path.read_text(encoding="utf-8"))["reads"]]
         except (OSError, ValueError, LookupError, TypeError):
             continue
-    return found
+    return reads

@@ -37,10 +37,10 @@ NAMED = 2
 """Causes, and places of a cause, that a sentence names before it counts the others."""
 
 LESS_EXACT = 2.0
-"""So many times the error of the other side is worth the word: below, both are as exact."""
+"""The multiple of the other side's error that is worth the word: below it, both are as exact."""
 
 LEAST = 0.05
-"""A share of the drift below which nobody is helped by the name of what makes it."""
+"""The share of the drift below which naming its causes helps nobody."""
 
 MOST = 0.9
 """A share of the drift beyond which further causes are only counted."""
@@ -51,8 +51,8 @@ ALL = 0.995
 
 @dataclass(frozen=True, slots=True)
 class PairAnswer:
-    """`what` happened, `sure` why that can be believed, with the numbers, and what `todo`; each is a sentence without
-    its full stop. `good` says that nothing is to be done."""
+    """The answer for one pair: `what` happened, `sure` why that can be believed, with the numbers, and what `todo`;
+    each is a sentence without its full stop. `good` says that nothing is to be done."""
 
     what: str
     sure: str
@@ -65,19 +65,21 @@ class PairAnswer:
 
 
 def answer_of(pair: PairFindings) -> PairAnswer:
-    """What is said of one pair, with both versions of torch where its runs have two."""
+    """Return the answer for one pair, with both versions of torch where its runs have two."""
     answer, two = _of_one_interpreter(pair), pair.interpreters
     if two is None:
         return answer
     first = advice(pair, two)
-    # what is no fault needs nothing: whoever wants to know more reads how
+    # no fault means that nothing has to be done: whoever wants to know more reads how
     todo = [answer.todo, first] if answer.good else [first, answer.todo]
-    return replace(answer, what=f"{answer.what}{named_versions(pair, two)}", todo="; ".join(one for one in todo if one))
+    return replace(
+        answer, what=f"{answer.what}{named_versions(pair, two)}", todo="; ".join(part for part in todo if part)
+    )
 
 
 def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
-    """What is said of a pair whose runs have the same versions."""
-    proven = [one for one in pair.culprits if one.is_proven]
+    """Return the answer for a pair whose runs have the same versions."""
+    proven = [culprit for culprit in pair.culprits if culprit.is_proven]
     match pair.verdict:
         case "identical":
             return PairAnswer(f"{pair.b} computes what {pair.a} does, bit for bit", _said(pair), "nothing to do", True)
@@ -125,10 +127,10 @@ _AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
 """An argument in the reference, against that of the other mode."""
 
 
-def answers_of(found: Findings) -> list[tuple[PairFindings, PairAnswer]]:
-    """Those that need somebody first."""
-    pairs = [(pair, answer_of(pair)) for pair in found.pairs]
-    return sorted(pairs, key=lambda one: one[1].good)
+def answers_of(findings: Findings) -> list[tuple[PairFindings, PairAnswer]]:
+    """Return the pairs with their answers, those that need a person first."""
+    pairs = [(pair, answer_of(pair)) for pair in findings.pairs]
+    return sorted(pairs, key=lambda row: row[1].good)
 
 
 def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
@@ -150,10 +152,10 @@ def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
 
 def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     since = "" if pair.first_significant_step is None else f" from step {pair.first_significant_step} on"
-    causes = [one for one in proven if one.significance == "beyond-rounding"] or list(proven)
+    causes = [culprit for culprit in proven if culprit.significance == "beyond-rounding"] or list(proven)
     size = _size(pair)
     hidden = pair.score is not None and pair.threshold is not None and pair.score <= pair.threshold
-    by_itself = next((one for one in causes if one.is_wrong_by_itself), None)
+    by_itself = next((culprit for culprit in causes if culprit.is_wrong_by_itself), None)
     if hidden and by_itself is not None:
         # what the noise of a whole step hides was looked for in the step that was taken apart, and in no other
         since = f" (seen in step {pair.first_significant_step}, the one that was taken apart)"
@@ -193,42 +195,44 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
 
 
 def _deeds(pair: PairFindings, causes: Sequence[Culprit]) -> str:
-    """What the other mode does at the first causes, until they make most of the drift."""
-    shares = [one.share_of_drift or 0.0 for one in causes]
+    """Say what the other mode does at the first causes, until they make most of the drift."""
+    shares = [culprit.share_of_drift or 0.0 for culprit in causes]
     named = next((count for count in range(1, NAMED) if sum(shares[:count]) >= MOST), NAMED)
-    told = [f"{_deed(one, pair)}{_where(one)}" for one in causes[:named]]
+    deeds = [f"{_deed(culprit, pair)}{_where(culprit)}" for culprit in causes[:named]]
     more = len(causes) - named
     others = f", and {more} more cause{'s' if more > 1 else ''}" if more > 0 else ""
-    return f"{pair.b} {' and '.join(told)}{others}"
+    return f"{pair.b} {' and '.join(deeds)}{others}"
 
 
-def _deed(one: Culprit, pair: PairFindings) -> str:
-    op = (one.op or "").partition(".")[2] or one.name or "the step's inputs"
-    if one.batch:
-        return f"makes {in_words(one.batch)} another one ({one.text})"
-    if one.kind == SETUP and one.op is None:
-        return f"starts from other data ({one.reasons[1]})" if len(one.reasons) > 1 else "starts from other data"
-    if one.kind == SETUP:
+def _deed(culprit: Culprit, pair: PairFindings) -> str:
+    op = (culprit.op or "").partition(".")[2] or culprit.name or "the step's inputs"
+    if culprit.batch:
+        return f"makes {in_words(culprit.batch)} another one ({culprit.text})"
+    if culprit.kind == SETUP and culprit.op is None:
+        return (
+            f"starts from other data ({culprit.reasons[1]})" if len(culprit.reasons) > 1 else "starts from other data"
+        )
+    if culprit.kind == SETUP:
         return f"draws other random numbers in {op}"
-    if one.kind == ARGUMENTS:
-        said = ", ".join(_AGAINST.sub(r"\1\3 instead of \2", reason) for reason in one.reasons[:2])
-        return f"gives {op} other arguments ({said})" if said else f"gives {op} other arguments"
-    if one.kind == STRUCTURE:
-        ours, theirs = (tuple(one.ops.get(side, ())) for side in ("a", "b"))
-        if not theirs:
+    if culprit.kind == ARGUMENTS:
+        changes = ", ".join(_AGAINST.sub(r"\1\3 instead of \2", reason) for reason in culprit.reasons[:2])
+        return f"gives {op} other arguments ({changes})" if changes else f"gives {op} other arguments"
+    if culprit.kind == STRUCTURE:
+        reference_ops, mode_ops = (tuple(culprit.ops.get(side, ())) for side in ("a", "b"))
+        if not mode_ops:
             return f"leaves out {op}"
-        if not ours:
+        if not reference_ops:
             return f"executes {op} besides"
-        return f"executes {_ops(theirs)} in place of {_ops(ours)}"
-    if one.kind == SETTING and one.setting is not None:
-        values = {side: f"{one.setting.name}={value}" for side, value in one.setting.values.items()}
-        other = f", {pair.a} to {values['a']}" if "a" in values else ""
-        return f"is set to {values.get('b', one.setting.name)}{other}, by which {one.setting.what}"
-    if one.kind == LAYOUT:
-        return f"computes {op} from another memory layout{_exactness(one, pair).replace(' differently', '')}"
-    if one.kind == KERNEL:
-        exactness = _exactness(one, pair)
-        verb = "rounds" if one.significance == "rounding" else "computes"
+        return f"executes {_ops(mode_ops)} in place of {_ops(reference_ops)}"
+    if culprit.kind == SETTING and culprit.setting is not None:
+        values = {side: f"{culprit.setting.name}={value}" for side, value in culprit.setting.values.items()}
+        in_reference = f", {pair.a} to {values['a']}" if "a" in values else ""
+        return f"is set to {values.get('b', culprit.setting.name)}{in_reference}, by which {culprit.setting.what}"
+    if culprit.kind == LAYOUT:
+        return f"computes {op} from another memory layout{_exactness(culprit, pair).replace(' differently', '')}"
+    if culprit.kind == KERNEL:
+        exactness = _exactness(culprit, pair)
+        verb = "rounds" if culprit.significance == "rounding" else "computes"
         return f"{verb} {op}{exactness}"
     names = {
         PART: "differs in the part",
@@ -237,11 +241,11 @@ def _deed(one: Culprit, pair: PairFindings) -> str:
         COMPILER_SETTING: "is changed by the compiler's setting",
         SETTING: "is changed by",
     }
-    return f"{names.get(one.kind, 'differs in')} {one.name or op}"
+    return f"{names.get(culprit.kind, 'differs in')} {culprit.name or op}"
 
 
-def _exactness(one: Culprit, pair: PairFindings) -> str:
-    errors = [one.error_ulp.get(side) for side in ("a", "b")]
+def _exactness(culprit: Culprit, pair: PairFindings) -> str:
+    errors = [culprit.error_ulp.get(side) for side in ("a", "b")]
     if errors[0] is None or errors[1] is None:
         return " differently"
     if errors[1] > LESS_EXACT * errors[0]:
@@ -256,30 +260,30 @@ def _ops(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _where(one: Culprit) -> str:
-    if one.setting is not None:
-        return _at([one]) if one.setting.lines else ""
+def _where(culprit: Culprit) -> str:
+    if culprit.setting is not None:
+        return _at([culprit]) if culprit.setting.lines else ""
     # parts of a Sequential are called by their numbers alone
-    places = [f"module {place}" if place[:1].isdigit() else place for place in one.places if place]
+    places = [f"module {place}" if place[:1].isdigit() else place for place in culprit.places if place]
     more = len(places) - NAMED
     shown = " and ".join(places) if more <= 0 else f"{', '.join(places[:NAMED])} and {more} more"
-    return f"{f' in {shown}' if places else ''}{_at([one])}"
+    return f"{f' in {shown}' if places else ''}{_at([culprit])}"
 
 
 def _at(causes: Sequence[Culprit]) -> str:
-    """The line of the first of them, by the name of its file alone: a sentence is read, not followed."""
+    """The line of the first cause, by the name of its file alone: a sentence is read, not followed."""
     return f" ({PurePath(causes[0].source).name})" if causes and causes[0].source else ""
 
 
 def _explained(pair: PairFindings) -> str:
-    """The share of the drift that goes with all causes together, "" where nobody knows."""
+    """The share of the drift that goes with all causes together, "" where it is unknown."""
     if pair.explained is None:
         return ""
     return f"{'all' if pair.explained >= ALL else f'{100 * pair.explained:.0f} %'} of the drift"
 
 
 def _size(pair: PairFindings) -> str:
-    """How far it is, and what that is held against."""
+    """Say how large the drift is, and with what it is compared."""
     if pair.score is None or pair.threshold is None:
         return "no step was scored"
     limit = f"a fault begins at {_times(pair.threshold)} times"

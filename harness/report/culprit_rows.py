@@ -1,6 +1,7 @@
-"""What a culprit's card shows of the file beside its script: what both sides execute, and their errors over the inputs.
+"""The rows of a culprit's card that come from the file beside its script: what both sides execute, and their errors
+over the inputs.
 
-The file may come from a stranger: what is not as it should be is said in a line, and nothing of it is shown.
+The file may come from a stranger: a line names what is not as it should be, and nothing of it is shown.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ KERNELS: Mapping[str, str] = {
     "decomposed": "taken apart by the compiler",
     "inductor": "a kernel that Inductor generates",
 }
-"""What is said of a side by the name of its kernel, and where that is not known, by how it is executed."""
+"""The words for a side by the name of its kernel, and where that is unknown, by how it is executed."""
 
 Numbers = Sequence[float | None]
 
@@ -67,7 +68,7 @@ class SideRow:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPlot:
-    """Errors by mode in the ULP of `unit`, over each of the `axes`; None where a number is not finite. `said` is how
+    """Errors by mode in the ULP of `unit`, over each of the `axes`; None where a number is not finite. `said` says how
     many elements are seen of how many."""
 
     said: str
@@ -78,7 +79,8 @@ class ErrorPlot:
 
 @dataclass(frozen=True, slots=True)
 class CulpritRows:
-    """Nothing of it where there is no file; `damage` says why there is one and it is not shown."""
+    """The rows of one culprit. They are empty where there is no file; `damage` says why a file that exists is not
+    shown."""
 
     sides: Sequence[SideRow] = ()
     plot: ErrorPlot | None = None
@@ -86,9 +88,9 @@ class CulpritRows:
 
 
 def culprit_rows(
-    path: Path | None, one: Culprit, labels: Mapping[str, str], kernels: Mapping[str, RunKernels]
+    path: Path | None, culprit: Culprit, labels: Mapping[str, str], kernels: Mapping[str, RunKernels]
 ) -> CulpritRows:
-    """The rows of this file of the evidence; `labels` are the modes by side, `kernels` what is known of their runs."""
+    """The rows of this file of the evidence; `labels` are the modes by side, `kernels` those of their runs."""
     if path is None:
         return CulpritRows()
     try:
@@ -107,7 +109,7 @@ def culprit_rows(
         damage = f"the errors in {path.name} are not shown: {error}"
     rows = []
     for side, name in labels.items():
-        row = _side(side, detail.sides.get(side, ExecutedSide(CALLS)), one, labels, kernels.get(name))
+        row = _side(side, detail.sides.get(side, ExecutedSide(CALLS)), culprit, labels, kernels.get(name))
         if plot is not None and errors is not None:
             worst = f"at most {_number(errors.largest[side]):.3g}"
             row = replace(row, label=f"Errors of {name} in ULP over {plot.axes[0][0]}: {worst}")
@@ -116,19 +118,19 @@ def culprit_rows(
 
 
 def _side(
-    side: str, executed: ExecutedSide, one: Culprit, labels: Mapping[str, str], known: RunKernels | None
+    side: str, executed: ExecutedSide, culprit: Culprit, labels: Mapping[str, str], run_kernels: RunKernels | None
 ) -> SideRow:
     if executed.how == NOTHING:
         return SideRow(labels[side], HOW[NOTHING])
-    kernel = (one.kernel or {}).get(side)
+    kernel = (culprit.kernel or {}).get(side)
     how = HOW.get(executed.how, "") if kernel is None else KERNELS.get(kernel, f"the kernel {kernel}")
-    swapped = known.formula(kernel, _name(one)) if known is not None else ""
-    generated, source = known.generated(one, labels) if known is not None else ("", "")
+    swapped = run_kernels.formula(kernel, _name(culprit)) if run_kernels is not None else ""
+    generated, source = run_kernels.generated(culprit, labels) if run_kernels is not None else ("", "")
     lines = [f"    {line}" for line in executed.lines]
     code = "\n".join([f"def side_{side}({', '.join(executed.parameters)}):", *lines]) if lines else ""
     return SideRow(
         name=labels[side],
-        how=f"{how}{_computed(one)}" if kernel == "aten" else how,
+        how=f"{how}{_computed(culprit)}" if kernel == "aten" else how,
         formula=(swapped or "\n".join(executed.formula))[:LONGEST_CODE],
         code=code[:LONGEST_CODE],
         generated=generated,
@@ -136,23 +138,23 @@ def _side(
     )
 
 
-def _computed(one: Culprit) -> str:
-    """What an op computes element by element, where the catalogue of kernels knows it."""
+def _computed(culprit: Culprit) -> str:
+    """Say what an op computes element by element, where the catalogue of kernels knows it."""
     try:
-        known = built_in().operation(_name(one))
+        operation = built_in().operation(_name(culprit))
     except KernelNotFound:
         return ""
-    return f" of {known.summary}" if known.exact else ""
+    return f" of {operation.summary}" if operation.exact else ""
 
 
-def _name(one: Culprit) -> str:
-    return (one.op or "").rpartition(".")[2]
+def _name(culprit: Culprit) -> str:
+    return (culprit.op or "").rpartition(".")[2]
 
 
 def _plot(errors: ErrorsOverInputs, labels: Mapping[str, str]) -> ErrorPlot | None:
-    """None where nothing of it is finite. Raises ValueError for columns that do not belong together."""
+    """Build the plot; None where nothing of it is finite. Raises ValueError for columns that do not belong together."""
     if set(errors.errors) != set(labels) or not all(
-        set(labels) <= set(known) for known in (errors.dtypes, errors.largest, errors.not_finite)
+        set(labels) <= set(by_side) for by_side in (errors.dtypes, errors.largest, errors.not_finite)
     ):
         raise ValueError("they are not those of both sides")
     if any(len(column) != errors.shown for column in (*errors.inputs.values(), *errors.errors.values())):
@@ -171,9 +173,9 @@ def _plot(errors: ErrorsOverInputs, labels: Mapping[str, str]) -> ErrorPlot | No
 
 def _counted(errors: ErrorsOverInputs, labels: Mapping[str, str]) -> str:
     some = f"{errors.shown:,} of {errors.elements:,} elements, the largest errors of both sides among them"
-    said = some if errors.shown < errors.elements else f"all {errors.elements:,} elements"
+    sentence = some if errors.shown < errors.elements else f"all {errors.elements:,} elements"
     infinite = [f"{errors.not_finite[side]:,} in {label}" for side, label in labels.items() if errors.not_finite[side]]
-    return f"{said}; not finite: {', '.join(infinite)}" if infinite else said
+    return f"{sentence}; not finite: {', '.join(infinite)}" if infinite else sentence
 
 
 def _finite(values: Sequence[float]) -> Numbers:

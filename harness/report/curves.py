@@ -17,8 +17,8 @@ and the page says so."""
 
 @dataclass(frozen=True, slots=True)
 class CurveRow:
-    """One loss of one run at the steps of the curves, None where it has none there or is not finite. `reference` is
-    the place of the curve that it is held against, None for that of the reference itself."""
+    """One loss of one run at the steps of the curves, None where it has none there or is not finite. `reference` is the
+    place of the curve with which it is compared, None for that of the reference itself."""
 
     label: str
     losses: Sequence[float | None]
@@ -27,7 +27,8 @@ class CurveRow:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeRow:
-    """How far rounding alone moves the reference's loss: `low` and `high` at the steps, None where it is unknown."""
+    """The range in which rounding alone moves the reference's loss: `low` and `high` at the steps, None where it is
+    unknown."""
 
     label: str
     low: Sequence[float | None]
@@ -36,7 +37,7 @@ class EnvelopeRow:
 
 @dataclass(frozen=True, slots=True)
 class DrawnCurves:
-    """`every` is how many steps lie between two that are shown."""
+    """The curves on the page; `every` is the number of steps from one that is shown to the next."""
 
     steps: Sequence[int]
     rows: Sequence[CurveRow]
@@ -44,24 +45,24 @@ class DrawnCurves:
     every: int = 1
 
 
-def curves_of(runs: Sequence[RecordedRun], found: Findings) -> DrawnCurves:
+def curves_of(runs: Sequence[RecordedRun], findings: Findings) -> DrawnCurves:
     """The losses of the runs, the reference first, and the envelopes that were measured."""
     losses: list[tuple[str, str, dict[int, float]]] = []
-    for run in sorted(runs, key=lambda run: run.manifest.mode != found.reference):
+    for run in sorted(runs, key=lambda run: run.manifest.mode != findings.reference):
         for name, series in run.journal.series().items():
-            points = {one.step: one.loss for one in series if one.loss is not None and math.isfinite(one.loss)}
+            points = {step.step: step.loss for step in series if step.loss is not None and math.isfinite(step.loss)}
             losses.append((run.manifest.mode, name, points))
-    known = sorted({step for _, _, points in losses for step in points})
-    every = max(1, math.ceil(len(known) / MOST_POINTS))
-    steps = known[::every]
+    recorded_steps = sorted({step for _, _, points in losses for step in points})
+    every = max(1, math.ceil(len(recorded_steps) / MOST_POINTS))
+    steps = recorded_steps[::every]
     rows: list[CurveRow] = []
     for mode, name, points in losses:
         label = f"{mode}, {name}" if name else mode
-        held = next((at for at, one in enumerate(losses) if one[:2] == (found.reference, name)), None)
+        held = next((at for at, curve in enumerate(losses) if curve[:2] == (findings.reference, name)), None)
         place = len(rows)
         rows.append(CurveRow(label, [points.get(step) for step in steps], None if held in (None, place) else held))
-    envelopes = [_envelope(pair.a, pair.curve, steps) for pair in found.pairs if pair.curve]
-    return DrawnCurves(steps, rows, [one for one in envelopes[:1] if one is not None], every)
+    envelopes = [_envelope(pair.a, pair.curve, steps) for pair in findings.pairs if pair.curve]
+    return DrawnCurves(steps, rows, [envelope for envelope in envelopes[:1] if envelope is not None], every)
 
 
 def _envelope(name: str, curve: Any, steps: Sequence[int]) -> EnvelopeRow | None:
@@ -73,7 +74,7 @@ def _envelope(name: str, curve: Any, steps: Sequence[int]) -> EnvelopeRow | None
         place = at.get(step)
         # what JSON has no number for is text there
         middle, half = (math.nan, math.nan) if place is None else (float(reference[place]), float(width[place]))
-        known = math.isfinite(middle + half)
-        low.append(middle - half if known else None)
-        high.append(middle + half if known else None)
-    return EnvelopeRow(name, low, high) if any(one is not None for one in low) else None
+        is_finite = math.isfinite(middle + half)
+        low.append(middle - half if is_finite else None)
+        high.append(middle + half if is_finite else None)
+    return EnvelopeRow(name, low, high) if any(value is not None for value in low) else None

@@ -1,4 +1,4 @@
-"""What `numdrift view` lists: investigations, their answers, and their runs as they are just now."""
+"""The rows of `numdrift view`: investigations, their answers, and their runs as they are just now."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..runs.recorded_run import RecordedRun, investigations, runs_in
 from .answer import answers_of
 
 TONES = {"complete": "good", "running": "look"}
-"""How a run's status looks: any other is one that went wrong."""
+"""The look of a run's status: any other is one that went wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """A run: its `path` below the folder that is viewed, its mode as it was given, `drift` its largest relative
-    difference of a loss from the first run of its investigation, None where there is none to tell; `graphs` says that
+    difference of a loss from the first run of its investigation, None where there is none; `graphs` says that
     it has recorded some."""
 
     path: str
@@ -63,17 +63,17 @@ class InvestigationRow:
 
 
 def listed(folder: Path) -> Iterator[InvestigationRow]:
-    """Every investigation of a folder, the newest first; what cannot be read has no answers."""
+    """Every investigation of a folder, the newest first; one that cannot be read has no answers."""
     for investigation in investigations(folder):
         runs = runs_in(investigation)
         if not runs:
             continue
         answers: list[tuple[str, str]] = []
         try:
-            found = Findings.from_json(json.loads((investigation / INVESTIGATION).read_text(encoding="utf-8")))
+            findings = Findings.from_json(json.loads((investigation / INVESTIGATION).read_text(encoding="utf-8")))
             answers = [
                 ("look" if pair.inspect else "good" if answer.good else "bad", answer.sentence)
-                for pair, answer in answers_of(found)
+                for pair, answer in answers_of(findings)
             ]
         except FileNotFoundError:
             pass  # it was run, and not investigated
@@ -87,8 +87,8 @@ def listed(folder: Path) -> Iterator[InvestigationRow]:
 def _row(run: RecordedRun, first: RecordedRun, folder: Path) -> RunRow:
     manifest = run.manifest
     try:
-        losses, ours = run.journal.losses, {step.step: step.loss for step in first.journal.steps}
-        pairs = [(ours.get(step.step), step.loss) for step in run.journal.steps]
+        losses, reference_losses = run.journal.losses, {step.step: step.loss for step in first.journal.steps}
+        pairs = [(reference_losses.get(step.step), step.loss) for step in run.journal.steps]
     except NumdriftError:
         losses, pairs = [], []
     apart = [abs(b - a) / abs(a) for a, b in pairs if a and b is not None and math.isfinite(a) and math.isfinite(b)]

@@ -19,14 +19,14 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~@])")
 
 
 def markdown_of(report: Report) -> str:
-    """The text: what comes of a run is escaped, so that it is shown as it is and mentions nobody."""
+    """Return the text. What comes from a run is escaped, so that it is shown as it is and mentions nobody."""
     lines = [f"### {text(report.script)}: {text(', '.join(report.modes))}", ""]
     for pair in report.pairs:
         lines += _pair(pair)
     differing = [row for row in report.environment if row.differs]
     same = {row.name: row.values[0] for row in report.environment if not row.differs and row.values}
-    known = [f"{name} {same[name]}" for name in ("torch", "python", "cpu capability", "threads") if name in same]
-    lines.append(f"Environment: {text(', '.join(known))}.")
+    facts = [f"{name} {same[name]}" for name in ("torch", "python", "cpu capability", "threads") if name in same]
+    lines.append(f"Environment: {text(', '.join(facts))}.")
     for row in differing:
         lines.append(f"- differs: {text(row.name)}: {text(' against '.join(row.values))}")
     lines += ["", "```", report.command, "```", ""]
@@ -34,14 +34,14 @@ def markdown_of(report: Report) -> str:
 
 
 def _pair(pair: PairRows) -> list[str]:
-    found, answer = pair.findings, pair.answer
+    findings, answer = pair.findings, pair.answer
     lines = [
         f"**{text(answer.what)}.**",
         "",
-        f"- verdict: {found.verdict or 'undecided'} ({text(found.b)} against {text(found.a)})",
+        f"- verdict: {findings.verdict or 'undecided'} ({text(findings.b)} against {text(findings.a)})",
         f"- how sure: {text(answer.sure)}",
         f"- what to do: {text(answer.todo)}",
-        *([f"- {text(two.sentence(found.a, found.b))}"] if (two := found.interpreters) is not None else []),
+        *([f"- {text(two.sentence(findings.a, findings.b))}"] if (two := findings.interpreters) is not None else []),
         "",
     ]
     if pair.cards:
@@ -57,7 +57,13 @@ def _pair(pair: PairRows) -> list[str]:
             title = f"script that shows {text(first.title)} without numdrift"
             lines += [OPEN.format(title), "", f"{fence}python", first.script.rstrip(), fence, CLOSE, ""]
     if pair.unchecked:
-        lines += [OPEN.format("what was not checked"), "", *(f"- {text(one)}" for one in pair.unchecked), CLOSE, ""]
+        lines += [
+            OPEN.format("what was not checked"),
+            "",
+            *(f"- {text(sentence)}" for sentence in pair.unchecked),
+            CLOSE,
+            "",
+        ]
     return lines
 
 
@@ -74,6 +80,6 @@ def text(words: str) -> str:
 
 
 def _fence(code: str) -> str:
-    """Backticks that no line of the code has as many of."""
+    """Backticks, more of them than any line of the code has in a row."""
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
     return "`" * max(3, longest + 1)

@@ -1,4 +1,4 @@
-"""What an investigation has not looked at, in sentences, each with the option that would."""
+"""Sentences about what an investigation has not looked at, each with the option that would."""
 
 from __future__ import annotations
 
@@ -9,32 +9,40 @@ from ..runs.recorded_run import RecordedRun
 
 
 def not_checked(pair: PairFindings, runs: Sequence[RecordedRun]) -> list[str]:
-    """What nobody should take for said."""
-    said = []
+    """Return a sentence for each thing that nobody should take for checked."""
+    sentences = []
     trained = max((run.manifest.steps for run in runs if run.manifest.mode in (pair.a, pair.b)), default=0)
     if pair.steps and len(pair.steps) < trained:
-        said.append(
+        sentences.append(
             f"{trained - len(pair.steps):,} of {trained:,} steps were not started from one state: of them the free "
             "trainings alone are known (--steps chooses others)"
         )
     elif not pair.steps and pair.verdict not in ("identical", "failed"):
-        said.append("no step of both modes was started from one state, so nothing is known of single steps")
-    proven = [one for one in pair.culprits if one.is_proven]
+        sentences.append("no step of both modes was started from one state, so nothing is known of single steps")
+    proven = [culprit for culprit in pair.culprits if culprit.is_proven]
     if proven and pair.without is None:
-        said.append("the training was not repeated to its end without the causes (it is, unless --no-confirm is given)")
+        sentences.append(
+            "the training was not repeated to its end without the causes (it is, unless --no-confirm is given)"
+        )
     if pair.curve is None and pair.verdict not in ("identical", "failed"):
-        said.append("how far rounding alone spreads the whole loss curve was not measured (--envelope 8)")
+        sentences.append("how far rounding alone spreads the whole loss curve was not measured (--envelope 8)")
     if pair.lag is None and pair.verdict not in ("identical", "failed"):
-        said.append(
+        sentences.append(
             "one seed was trained: whether one mode learns more slowly on the average is not known (--seeds 12)"
         )
     if pair.referee is None and pair.verdict in ("rounding", "beyond-rounding"):
-        said.append("the step was not computed in double, so which side is closer to the exact result is not known")
-    suspects = len([one for one in pair.culprits if one.proof is not None and not one.is_proven])
+        sentences.append(
+            "the step was not computed in double, so which side is closer to the exact result is not known"
+        )
+    suspects = len([culprit for culprit in pair.culprits if culprit.proof is not None and not culprit.is_proven])
     if suspects:
-        said.append(f"{suspects} suspect{' has' if suspects == 1 else 's have'} no proof, and may have no part in it")
+        sentences.append(
+            f"{suspects} suspect{' has' if suspects == 1 else 's have'} no proof, and may have no part in it"
+        )
     if pair.unexplained:
-        said.append(pair.unexplained)
+        sentences.append(pair.unexplained)
     if not pair.calibrated and pair.threshold is not None:
-        said.append("the threshold is the general one: no benign pair of these modes has been measured on this machine")
-    return said
+        sentences.append(
+            "the threshold is the general one: no benign pair of these modes has been measured on this machine"
+        )
+    return sentences

@@ -42,7 +42,7 @@ def pair_graphs(pair: PairFindings, runs: Sequence[RecordedRun]) -> PairGraphs:
     try:
         diff = compare_graphs(a, b)
         page = graphs_page(diff, a, b, pair)
-    except NumdriftError as error:  # what was found can be told without them
+    except NumdriftError as error:  # the findings can be reported without them
         return PairGraphs(why=f"the graphs cannot be shown: {error}")
     if len(page) > LARGEST:
         command = f"numdrift graph diff {a.run.path} {b.run.path} --html graphs.html"
@@ -60,13 +60,13 @@ def graphs_page(diff: Diff, a: RunGraphs, b: RunGraphs, pair: PairFindings | Non
 
 
 def investigated_pair(a: RecordedRun, b: RecordedRun) -> PairFindings | None:
-    """What an investigation beside two runs found of them, in whichever order; None where nobody knows."""
+    """Return what an investigation beside two runs found of them, in whichever order; None where there is nothing."""
     path = a.path.parent / INVESTIGATION
     if b.path.parent != a.path.parent:
         return None
     try:
-        found = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
+        findings = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, Unreadable, RecursionError):
-        return None  # a colour is missing; that the file is damaged is told where its culprits are read
+        return None  # a colour is missing; the reader of its culprits reports that the file is damaged
     modes = {a.manifest.mode, b.manifest.mode}
-    return next((pair for pair in found.pairs if {pair.a, pair.b} == modes), None)
+    return next((pair for pair in findings.pairs if {pair.a, pair.b} == modes), None)

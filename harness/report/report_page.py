@@ -22,22 +22,22 @@ NAME = "report.html"
 
 
 def page_of(report: Report) -> str:
-    """The whole page as text: of one report always the same."""
+    """Return the whole page as text: of one report always the same."""
     library, script = _library(), f'"use strict";\n{_text("page/report.js")}\n{_text("page/errors.js")}'
     style, library_style = _text("page/report.css"), _text("vendor/uplot.min.css")
     # uPlot places its parts by styles that its code sets, which no hash can name; in what is shown of a run there is
     # none, as all of that is escaped. Graphs are a page within this one, which is bound by both policies.
     graphs = [pair.graphs.page for pair in report.pairs if pair.graphs.page]
-    known = " ".join(hash_of(one) for one in (library, script, *(graph_scripts() if graphs else ())))
+    hashes = " ".join(hash_of(source) for source in (library, script, *(graph_scripts() if graphs else ())))
     policy = (
-        f"default-src 'none'; script-src {known}; style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
         f"{'worker-src blob:; ' if graphs else ''}base-uri 'none'; form-action 'none'"
     )
     curves = report.curves
     data = {
         "steps": curves.steps,
         "rows": [{"label": row.label, "losses": row.losses, "reference": row.reference} for row in curves.rows],
-        "envelopes": [{"label": one.label, "low": one.low, "high": one.high} for one in curves.envelopes],
+        "envelopes": [{"label": row.label, "low": row.low, "high": row.high} for row in curves.envelopes],
         "errors": [
             {"axes": plot.axes, "errors": plot.errors}
             for pair in report.pairs

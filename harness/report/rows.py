@@ -1,4 +1,4 @@
-"""What a report shows, as plain rows: all that stands on the page is decided here, from an investigation's records.
+"""The rows of a report: an investigation's records decide here all that is on the page.
 
 rows = report_of(Path("runs/train"))
 rows.pairs[0].answer.sentence      "compile computes tanh_backward less exactly in layers.1 ...; nothing to do"
@@ -29,7 +29,7 @@ from .run_kernels import RunKernels
 from .where import HeatMap, ModuleRow, heat_map, module_rows
 
 TONES = {"identical": "good", "rounding": "good", "beyond-rounding": "bad", "failed": "bad", "nonfinite": "bad"}
-"""How a verdict looks: what is in no line needs a person, and is neither."""
+"""The look of a verdict: one that is not listed needs a person, and is neither."""
 
 LONGEST_SCRIPT = 60_000
 """Characters of a standalone script that stand on the page."""
@@ -47,9 +47,8 @@ class ProofRow:
 
 @dataclass(frozen=True, slots=True)
 class CulpritCard:
-    """One cause: its title and what is said of it, a sentence each; the errors of both sides, in ULP from double;
-    `script` is the text of its standalone script, `path` where that lies, `output` its last line; `detail` is what
-    lies beside it."""
+    """One cause: its title and the sentences about it; the errors of both sides, in ULP from double. `script` is the
+    text of its standalone script, `path` its path, `output` its last line. `detail` is what lies beside it."""
 
     title: str
     op: str
@@ -71,7 +70,7 @@ class CulpritCard:
 
 @dataclass(frozen=True, slots=True)
 class PairRows:
-    """Everything that is shown of one pair; `share` is its score in parts of the threshold, at most 1.5."""
+    """The rows of one pair; `share` is its score in parts of the threshold, at most 1.5."""
 
     findings: PairFindings
     answer: PairAnswer
@@ -92,7 +91,7 @@ class PairRows:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentRow:
-    """One thing that is known of the machine or the process of each run; `differs` where not all have the same."""
+    """One fact about the machine or the process of each run; `differs` where not all have the same."""
 
     name: str
     values: Sequence[str]
@@ -116,10 +115,11 @@ class Report:
 
 
 def report_of(investigation: Path) -> Report:
-    """Read it all. Raises UsageError where nothing was investigated there, JournalError for a damaged record."""
+    """Read an investigation. Raises UsageError where nothing was investigated there, JournalError for a damaged
+    record."""
     path = investigation / INVESTIGATION
     try:
-        found = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
+        findings = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise UsageError(
             f"{investigation} has no findings: `numdrift investigate {investigation}` makes them"
@@ -127,30 +127,33 @@ def report_of(investigation: Path) -> Report:
     except (OSError, ValueError, Unreadable, RecursionError) as error:
         raise JournalError(path, f"cannot be read: {error}") from error
     recorded = {run.manifest.mode: run for run in reversed(runs_in(investigation))}
-    return report_from(found, [recorded[mode] for mode in found.runs if mode in recorded], investigation)
+    return report_from(findings, [recorded[mode] for mode in findings.runs if mode in recorded], investigation)
 
 
-def report_from(found: Findings, shown: Sequence[RecordedRun], investigation: Path) -> Report:
-    """The same of findings that are at hand, of these runs; evidence lies in the folder of the `investigation`."""
+def report_from(findings: Findings, shown: Sequence[RecordedRun], investigation: Path) -> Report:
+    """Build the same from findings that are at hand, of these runs; evidence lies in the folder of the
+    `investigation`."""
     modes = [run.manifest.mode for run in shown]
     first = shown[0].manifest if shown else None
     kernels = {run.manifest.label: RunKernels(run) for run in shown}
-    specs = [f"--mode {json.dumps(one.spec or mode)}" for mode, one in found.runs.items()]
+    specs = [f"--mode {json.dumps(ending.spec or mode)}" for mode, ending in findings.runs.items()]
     arguments = " ".join(first.arguments) if first else ""
     return Report(
         name=investigation.resolve().name,
-        script=found.reproducer,
+        script=findings.reproducer,
         arguments=arguments,
-        found=found,
-        pairs=[_pair(investigation, pair, answer, shown, kernels) for pair, answer in answers_of(found)],
+        found=findings,
+        pairs=[_pair(investigation, pair, answer, shown, kernels) for pair, answer in answers_of(findings)],
         runs=[
-            (mode, one.spec or mode, one.status, one.steps, one.seconds, one.message)
-            for mode, one in found.runs.items()
+            (mode, ending.spec or mode, ending.status, ending.steps, ending.seconds, ending.message)
+            for mode, ending in findings.runs.items()
         ],
         modes=modes,
         environment=environment_rows(shown),
-        curves=curves_of(shown, found),
-        command=" ".join(["numdrift investigate", found.reproducer, *specs, *(["--", arguments] if arguments else [])]),
+        curves=curves_of(shown, findings),
+        command=" ".join(
+            ["numdrift investigate", findings.reproducer, *specs, *(["--", arguments] if arguments else [])]
+        ),
     )
 
 
@@ -167,21 +170,21 @@ def _pair(
         findings=pair,
         answer=answer,
         tone="look" if pair.inspect else TONES.get(pair.verdict or "", "person"),
-        cards=[_card(investigation, one, pair, kernels) for one in named],
+        cards=[_card(investigation, culprit, pair, kernels) for culprit in named],
         counted=counted,
         modules=module_rows(pair),
         heat=heat_map(pair),
-        steps=sorted(pair.steps, key=lambda one: one.step),
+        steps=sorted(pair.steps, key=lambda step: step.step),
         graphs=graphs,
         unchecked=[*not_checked(pair, runs), *([graphs.why] if graphs.why else [])],
     )
 
 
-def _card(investigation: Path, one: Culprit, pair: PairFindings, kernels: Mapping[str, RunKernels]) -> CulpritCard:
-    title, *lines = lines_of(one, pair.a, pair.b)
+def _card(investigation: Path, culprit: Culprit, pair: PairFindings, kernels: Mapping[str, RunKernels]) -> CulpritCard:
+    title, *lines = lines_of(culprit, pair.a, pair.b)
     proof = []
-    if one.proof is not None:
-        came, went = one.proof.swap_in, one.proof.swap_out
+    if culprit.proof is not None:
+        came, went = culprit.proof.swap_in, culprit.proof.swap_out
         proof = [
             ProofRow(f"forced into {pair.a}: the drift appears", came.score_before, came.score_after, came.holds),
             ProofRow(f"removed from {pair.b}: the drift goes", went.score_before, went.score_after, went.holds),
@@ -194,28 +197,34 @@ def _card(investigation: Path, one: Culprit, pair: PairFindings, kernels: Mappin
                 )
             )
     script, path, beside = "", None, None
-    if one.script is not None and one.script.path:
-        path = _of_evidence(investigation, one.script.path)
-        beside = _of_evidence(investigation, str(Path(one.script.path).with_suffix(SUFFIX)))
+    if culprit.script is not None and culprit.script.path:
+        path = _of_evidence(investigation, culprit.script.path)
+        beside = _of_evidence(investigation, str(Path(culprit.script.path).with_suffix(SUFFIX)))
         with suppress(OSError):  # the evidence was removed since
             script = "" if path is None else path.read_text(encoding="utf-8", errors="replace")[:LONGEST_SCRIPT]
     return CulpritCard(
         title=title,
-        op=one.op or "",
-        module=one.module or "",
-        proven=one.is_proven,
-        fault=one.significance == "beyond-rounding",
-        share=one.share_of_drift,
+        op=culprit.op or "",
+        module=culprit.module or "",
+        proven=culprit.is_proven,
+        fault=culprit.significance == "beyond-rounding",
+        share=culprit.share_of_drift,
         lines=[line for line in lines if "shows it without numdrift" not in line],
-        errors=[(name, one.error_ulp[side]) for side, name in (("a", pair.a), ("b", pair.b)) if side in one.error_ulp],
+        errors=[
+            (name, culprit.error_ulp[side])
+            for side, name in (("a", pair.a), ("b", pair.b))
+            if side in culprit.error_ulp
+        ],
         proof=proof,
-        frames=frames_of(one),
-        ops=[(name, ", ".join(one.ops.get(side, ())) or "nothing") for side, name in (("a", pair.a), ("b", pair.b))],
+        frames=frames_of(culprit),
+        ops=[
+            (name, ", ".join(culprit.ops.get(side, ())) or "nothing") for side, name in (("a", pair.a), ("b", pair.b))
+        ],
         script=script,
         path=from_here(str(path)) if path is not None and script else "",
-        output=(one.script.output or "") if one.script else "",
-        command=one.command or "",
-        detail=culprit_rows(beside, one, {"a": pair.a, "b": pair.b}, kernels),
+        output=(culprit.script.output or "") if culprit.script else "",
+        command=culprit.command or "",
+        detail=culprit_rows(beside, culprit, {"a": pair.a, "b": pair.b}, kernels),
     )
 
 
@@ -230,16 +239,16 @@ def _of_evidence(investigation: Path, path: str) -> Path | None:
 
 
 def environment_rows(runs: Sequence[RecordedRun]) -> list[EnvironmentRow]:
-    """What every run says of its machine and process, and first what is not the same in all."""
-    known: list[Mapping[str, str]] = []
+    """Return what every run says of its machine and process, first what is not the same in all."""
+    facts_of_runs: list[Mapping[str, str]] = []
     for run in runs:
-        said = dict(run.manifest.environment)
-        variables = said.pop("environment", {})
-        plain = {name: _shown(value) for name, value in said.items() if name not in ("event", "seeded")}
-        known.append({**plain, **{f"${name}": str(value) for name, value in dict(variables or {}).items()}})
+        facts = dict(run.manifest.environment)
+        variables = facts.pop("environment", {})
+        plain = {name: _shown(value) for name, value in facts.items() if name not in ("event", "seeded")}
+        facts_of_runs.append({**plain, **{f"${name}": str(value) for name, value in dict(variables or {}).items()}})
     rows = []
-    for name in dict.fromkeys(name for one in known for name in one):
-        values = [one.get(name, "not set") for one in known]
+    for name in dict.fromkeys(name for of_run in facts_of_runs for name in of_run):
+        values = [of_run.get(name, "not set") for of_run in facts_of_runs]
         rows.append(EnvironmentRow(name.replace("_", " ") if name[0] != "$" else name, values, len(set(values)) > 1))
     return sorted(rows, key=lambda row: not row.differs)
 

@@ -1,5 +1,5 @@
-"""What a run says of its kernels: the formulas of those that its mode has put into an op's place, and the sources that
-a compiler has generated, where the run has kept its graphs."""
+"""The kernels of a run, as it describes them: the formulas of those that its mode has put into an op's place, and the
+sources that a compiler has generated, where the run has kept its graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..records.graph_record import Graph, Node
 from ..runs.recorded_run import RecordedRun
 
 MOST_NODES = 50_000
-"""Of graphs that are looked through for one page."""
+"""Nodes of graphs that are looked through for one page."""
 
 LONGEST_SOURCE = 20_000
 """Characters of a source that stand on the page."""
@@ -23,20 +23,21 @@ LONGEST_SOURCE = 20_000
 
 @dataclass(frozen=True)
 class RunKernels:
-    """Those of one run; its graphs are read when they are asked for."""
+    """The kernels of one run; its graphs are read when they are needed."""
 
     run: RecordedRun
 
     def formula(self, kernel: str | None, op: str) -> str:
-        """Of the kernel of this name that the mode has put into the op's place; "" where it has put none."""
+        """Return the formula of the kernel of this name that the mode has put into the op's place; "" where it has put
+        none."""
         for swap in self.run.manifest.swaps:
             if swap.get("kernel") == kernel and str(swap.get("op")).partition(".")[0] == op:
                 return str(swap.get("formula") or "")
         return ""
 
-    def generated(self, one: Culprit, names: Mapping[str, str]) -> tuple[str, str]:
+    def generated(self, culprit: Culprit, names: Mapping[str, str]) -> tuple[str, str]:
         """The name and the source of the first generated kernel that executes the culprit; "" where none is known."""
-        seen = SeenCulprit(one, names, self.run.manifest.label)
+        seen = SeenCulprit(culprit, names, self.run.manifest.label)
         for graph, before in self._compiled:
             covered = {node.name for node in (before.nodes if before else ()) if seen.is_at(node)}
             for node in graph.nodes:
@@ -54,12 +55,12 @@ class RunKernels:
 
     def _read(self) -> Iterator[tuple[Graph, Graph | None]]:
         graphs = RunGraphs(self.run)
-        known = {entry.name: entry for entry in graphs.entries}
+        entries = {entry.name: entry for entry in graphs.entries}
         left = MOST_NODES
-        for entry in known.values():
+        for entry in entries.values():
             if entry.stage != "post":
                 continue
-            before = known.get(entry.pre)
+            before = entries.get(entry.pre)
             left -= entry.nodes + (before.nodes if before else 0)
             if left < 0:
                 return

@@ -1,5 +1,5 @@
-"""What an answer adds where the two runs have two interpreters: both versions, and how to tell the version from the
-mode."""
+"""The addition to an answer where the two runs have two interpreters: both versions, and how to tell the version from
+the mode."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ WITH_A_CAUSE = ("rounding", "beyond-rounding", "different-setup", "nonfinite")
 
 
 def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
-    """What goes behind the sentence that says what happened."""
-    ours, theirs = two.torch["a"], two.torch["b"]
-    named = f"torch {theirs} against {ours}" if two.are_two_versions else f"two interpreters with one torch {ours}"
+    """Return the words that follow the sentence about what happened."""
+    torch_a, torch_b = two.torch["a"], two.torch["b"]
+    named = (
+        f"torch {torch_b} against {torch_a}" if two.are_two_versions else f"two interpreters with one torch {torch_a}"
+    )
     if pair.verdict not in WITH_A_CAUSE:
         return f" ({named})"
     if two.blame == VERSION:
@@ -27,7 +29,7 @@ def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
 
 
 def advice(pair: PairFindings, two: TwoInterpreters) -> str:
-    """How to tell the two apart; "" where nothing is to be told or no command does it."""
+    """Say how to tell the two apart; "" where there is nothing to tell apart or no command does it."""
     if pair.verdict not in WITH_A_CAUSE or not two.command:
         return ""
     return f"to tell the version from the mode, run the reference in the same interpreter: {two.command}"

@@ -1,4 +1,4 @@
-"""Where the drift is: by module, and by tensor and step."""
+"""The places of the drift: by module, and by tensor and step."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MOST_STEPS = 64
 """Columns of the heat map."""
 
 LEVELS = (0.0, 1.0, 4.0)
-"""A z up to here is: equal bits, below the noise of rounding, ordinary rounding. Then come what is worth a look, up to
-the threshold, and what is beyond it."""
+"""The largest z of: equal bits, below the noise of rounding, ordinary rounding. Then come a drift that is worth a look,
+up to the threshold, and one beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class HeatMap:
 
 
 def level_of(score: float, threshold: float | None) -> int:
-    """0 equal, 1 below the noise, 2 ordinary, 3 worth a look, 4 beyond the threshold."""
+    """Return the level of a score: 0 equal, 1 below the noise, 2 ordinary, 3 worth a look, 4 beyond the threshold."""
     if threshold is not None and score > threshold:
         return 4
     return next((level for level, limit in enumerate(LEVELS) if score <= limit), 3)
@@ -58,13 +58,13 @@ def level_of(score: float, threshold: float | None) -> int:
 
 def heat_map(pair: PairFindings) -> HeatMap:
     """The tensors that drift most, in the steps that were started from one state."""
-    steps = _spread(sorted(pair.steps, key=lambda one: one.step))
+    steps = _spread(sorted(pair.steps, key=lambda item: item.step))
     worst: dict[str, float] = {}
     for step in pair.steps:
-        for one in step.tensors:
-            worst[one.name] = max(worst.get(one.name, 0.0), one.score)
+        for tensor_score in step.tensors:
+            worst[tensor_score.name] = max(worst.get(tensor_score.name, 0.0), tensor_score.score)
     differing = sorted((name for name in worst if worst[name]), key=lambda name: -worst[name])
-    scores = [{one.name: one.score for one in step.tensors} for step in steps]
+    scores = [{scored.name: scored.score for scored in step.tensors} for step in steps]
     rows = []
     for name in differing[:MOST_TENSORS]:
         cells = [of_step.get(name, 0.0) for of_step in scores]
@@ -76,14 +76,14 @@ def module_rows(pair: PairFindings) -> list[ModuleRow]:
     """Every module that drifts, as a tree: parents above their parts."""
     worst: dict[tuple[str, ...], tuple[float, str, int]] = {}
     for step in pair.steps:
-        for one in step.tensors:
-            if not one.score:
+        for tensor_score in step.tensors:
+            if not tensor_score.score:
                 continue
-            path = tuple(module_of(one.name).split("."))
+            path = tuple(module_of(tensor_score.name).split("."))
             for depth in range(1, len(path) + 1):
-                here = path[:depth]
-                if one.score > worst.get(here, (0.0, "", 0))[0]:
-                    worst[here] = (one.score, one.name, step.step)
+                module_path = path[:depth]
+                if tensor_score.score > worst.get(module_path, (0.0, "", 0))[0]:
+                    worst[module_path] = (tensor_score.score, tensor_score.name, step.step)
     rows = []
     for path in sorted(worst, key=lambda path: [_natural(part) for part in path]):
         if path == ("",):
@@ -94,14 +94,14 @@ def module_rows(pair: PairFindings) -> list[ModuleRow]:
 
 
 def module_drift(pair: PairFindings) -> dict[str, tuple[float, int]]:
-    """By module the worst z of its own parameters, gradients and states, and its level: those of its parts left out,
-    and modules that do not drift."""
+    """Map each module to the worst z of its own parameters, gradients and states, and its level; those of its parts are
+    left out, and so are modules that do not drift."""
     worst: dict[str, float] = {}
     for step in pair.steps:
-        for one in step.tensors:
-            if one.score and not one.name.startswith("loss"):
-                module = module_of(one.name)
-                worst[module] = max(worst.get(module, 0.0), one.score)
+        for tensor_score in step.tensors:
+            if tensor_score.score and not tensor_score.name.startswith("loss"):
+                module = module_of(tensor_score.name)
+                worst[module] = max(worst.get(module, 0.0), tensor_score.score)
     return {module: (score, level_of(score, pair.threshold)) for module, score in worst.items()}
 
 
@@ -126,5 +126,5 @@ def _spread(steps: Sequence[StepFindings]) -> Sequence[StepFindings]:
     """At most MOST_STEPS of them: those that drift most, in their order."""
     if len(steps) <= MOST_STEPS:
         return steps
-    most = sorted(steps, key=lambda one: -(one.score if math.isfinite(one.score) else math.inf))[:MOST_STEPS]
-    return sorted(most, key=lambda one: one.step)
+    most = sorted(steps, key=lambda step: -(step.score if math.isfinite(step.score) else math.inf))[:MOST_STEPS]
+    return sorted(most, key=lambda step: step.step)

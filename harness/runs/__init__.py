@@ -1,1 +1,1 @@
-"""What runs leave behind: folders, manifests, journals, pickles, and how they are read."""
+"""The files that runs leave behind (folders, manifests, journals, pickles), and their readers."""

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 Kind = TypeVar("Kind")
 
 MALFORMED = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
-"""What reading a line raises when it is not what the recorder writes."""
+"""The exceptions that reading a line raises when it is not what the recorder writes."""
 
 COMPLEX = {"complex64", "complex128"}
 WHOLE = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -33,11 +33,11 @@ NUMPY_TYPES["bfloat16"] = "uint16"
 
 
 LIMITS = ("max_steps", "max_seconds")
-"""What may have ended a training before the script did: the end of its journal has the one that it was."""
+"""The limits that may end a training before its script ends: the journal's end record has the one that applied."""
 
 Batches = tuple[tuple[tuple[str, tuple[int, ...], str], ...], ...]
-"""Of each call of a root module its tensor arguments, as dtype, shape and hash. The hash is empty for one
-that was computed from parameters, and for one whose value was gone before it could be read."""
+"""The tensor arguments of each call of a root module, as dtype, shape and hash. The hash is empty for an argument that
+was computed from parameters, and for one whose value was gone before it could be read."""
 
 Optimizers = list[dict[str, Any]]
 """The hyper-parameters of each optimizer: `class`, and `groups` of plain values, `params` by name."""
@@ -47,9 +47,9 @@ Optimizers = list[dict[str, Any]]
 class StepRecord:
     """One recorded step: its losses in the order of their backwards, `seconds` since training began.
 
-    `generators` are the digests of the random generators' states at its beginning; a journal may have none.
-    `logged` are the values that the script gave by name; a loss that it gave is in `losses`. `optimizer` is the number
-    of the one that ended the step, where the training has several.
+    `generators` are the digests of the random generators' states at its beginning; a journal may have none. `logged`
+    are the values that the script logged by name; a loss that it logged is in `losses`. `optimizer` is the number of
+    the optimizer that ended the step, where the training has several.
     """
 
     step: int
@@ -70,8 +70,8 @@ class StepRecord:
 class TensorEntry:
     """A recorded tensor: `kind` is parameter or buffer, `dtype` torch's name.
 
-    Of a tensor that is sharded over ranks, `shape` is that of the part that this rank has, and `shard` says
-    where it lies in the whole.
+    For a tensor that is sharded over ranks, `shape` is the shape of this rank's part, and `shard` is its position in
+    the whole tensor.
     """
 
     name: str
@@ -128,7 +128,7 @@ class Journal:
                 self._events.append(event)
 
     def _take(self, event: dict[str, Any]) -> None:
-        """Understand one line. Raises one of MALFORMED and takes nothing of it."""
+        """Read one event into the journal. Raises one of MALFORMED and keeps nothing of the event."""
         kind = event["event"]
         if kind == "step":
             generators = _a(dict, event.get("generators", {}))
@@ -144,18 +144,21 @@ class Journal:
                 )
             )
         elif kind == "logged":
-            # what the script said of a step after it had ended; from the back, where that step lies as a rule
+            # the script logged values of a step after it had ended; the search begins at the end, where that step
+            # usually is
             number, logged = _a(int, event["step"]), _numbers(event.get("logged", {}))
             losses = tuple(float(loss) for loss in _a(list, event.get("losses", [])))
-            for place, known in reversed(list(enumerate(self.steps))):
-                if known.step == number:
-                    self.steps[place] = replace(known, losses=losses or known.losses, logged={**known.logged, **logged})
+            for index, record in reversed(list(enumerate(self.steps))):
+                if record.step == number:
+                    self.steps[index] = replace(
+                        record, losses=losses or record.losses, logged={**record.logged, **logged}
+                    )
                     return
         elif kind == "tensors":
             self.tables[_a(int, event["table"])] = tuple(map(_tensor_entry, event["tensors"]))
         elif kind == "initial":
-            # all of them before any is kept: a line is taken whole or not at all
-            self._initial |= {one.name: one for one in map(_initial_tensor, event["tensors"])}
+            # all tensors are read before any is kept: a line is used whole or not at all
+            self._initial |= {tensor.name: tensor for tensor in map(_initial_tensor, event["tensors"])}
         elif kind == "hyper":
             for optimizer in _a(list, event["optimizers"]):
                 _a(str, optimizer["class"])
@@ -187,13 +190,12 @@ class Journal:
     def series(self) -> dict[str, list[StepRecord]]:
         """The steps of each loss, by what it is called: `optimizer 1`, `optimizer 2` where several optimizers take
         turns and steps of each have a loss, as the two sides of a GAN; all steps by the name "" otherwise."""
-        by: dict[int, list[StepRecord]] = {}
-        for one in self.steps:
-            by.setdefault(one.optimizer or 0, []).append(
-                one
-            )  # the first one's steps say nothing until there is another
-        turns = sorted(turn for turn, steps in by.items() if any(one.losses for one in steps))
-        return {f"optimizer {turn + 1}": by[turn] for turn in turns} if len(turns) > 1 else {"": self.steps}
+        steps_by_turn: dict[int, list[StepRecord]] = {}
+        # steps of the first optimizer name none until there is another
+        for record in self.steps:
+            steps_by_turn.setdefault(record.optimizer or 0, []).append(record)
+        turns = sorted(turn for turn, steps in steps_by_turn.items() if any(record.losses for record in steps))
+        return {f"optimizer {turn + 1}": steps_by_turn[turn] for turn in turns} if len(turns) > 1 else {"": self.steps}
 
     @property
     def limits(self) -> Mapping[str, float]:
@@ -226,15 +228,18 @@ class Journal:
                 raise JournalError(path, f"step {frame.step} has {len(records)} digests, its table says otherwise")
             values = dict(zip(names, records[: len(names)], strict=True))
             gradients = zip(parameters, records[len(names) :], strict=True)
-            yield frame.step, StepDigests(values, {name: None if one.absent else one for name, one in gradients})
+            yield (
+                frame.step,
+                StepDigests(values, {name: None if digest.absent else digest for name, digest in gradients}),
+            )
 
     @cached_property
     def _value_frames(self) -> Mapping[int, tuple[Path, frames.FrameAt]]:
-        found = {}
+        frames_by_step = {}
         for path in sorted(self._folder.glob("values-*.bin")):
             for frame in self._frames(path):
-                found[frame.step] = (path, frame)
-        return dict(sorted(found.items()))
+                frames_by_step[frame.step] = (path, frame)
+        return dict(sorted(frames_by_step.items()))
 
     @property
     def value_steps(self) -> list[int]:
@@ -275,7 +280,8 @@ class Journal:
         return {entry.name: entry.dtype for table in self.tables.values() for entry in table}
 
     def _frames(self, path: Path) -> Iterator[frames.FrameAt]:
-        """A step counts as recorded when its line is there, which is written after its frames: others are left out."""
+        """Yield the frames of recorded steps. A step is recorded when its line is present, which is written after its
+        frames."""
         recorded = {record.step for record in self.steps}
         for frame in frames.scan_frames(path):
             if frame.step in recorded and frame.table in self.tables:
@@ -283,7 +289,7 @@ class Journal:
 
 
 def _a(kind: type[Kind], value: object) -> Kind:
-    """The value itself. Raises TypeError when it is of another kind."""
+    """Return the value itself. Raises TypeError when it is of another kind."""
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value
@@ -320,10 +326,10 @@ def _initial_tensor(entry: Mapping[str, Any]) -> InitialTensor:
     record = bytes.fromhex(entry["digest"])
     if len(record) != RECORD_BYTES:
         raise ValueError(f"{len(record)} bytes are no digest")
-    known = _tensor_entry(entry)
-    return InitialTensor(known.name, known.kind, known.shape, known.dtype, unpack(record))
+    tensor = _tensor_entry(entry)
+    return InitialTensor(tensor.name, tensor.kind, tensor.shape, tensor.dtype, unpack(record))
 
 
 def widened(bits: NDArray[np.uint16]) -> Array:
-    """bfloat16 bit patterns as the float32 numbers that they stand for, exactly."""
+    """Convert bfloat16 bit patterns to the float32 numbers that they represent, exactly."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

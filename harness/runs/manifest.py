@@ -1,4 +1,4 @@
-"""`run.json`: what a run was asked to do and how it ended. Schema 1."""
+"""`run.json`: the request of a run and its ending. Schema 1."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STATUSES = ("running", "complete", "crashed", "killed", "timeout", "nonfinite", 
 class RunManifest:
     """One run. `seconds` is wall time of the process, `steps` counts the steps that were recorded, `position` is its
     place among the modes of its batch, `pid` is the numdrift process that watches the run. `rank` is this process's
-    among `world_size` processes of the run; the manifest of rank 0 is the run's, and its `ranks` say how each of
-    several went and `agreement` whether they hold the same parameters. `swaps` says of each swapped kernel how often it
-    ran in which phase; `problems` are what makes the run another one than was asked for. `place` is put before its name
-    where runs of several folders are held against each other. `files` is what became of the files that it has written.
-    `in_process` is a run of `numdrift.record`, which no process can be started for again. `experiment` says what the
-    run is for an investigation, if it is an experiment."""
+    rank among `world_size` processes of the run. The manifest of rank 0 is the run's: its `ranks` say how each of
+    several ranks ended, and its `agreement` says whether they hold the same parameters. `swaps` counts the calls of
+    each swapped kernel by phase; `problems` say how the run differs from the one that was requested. `place` is put
+    before its name where runs of several folders are compared. `files` says what became of the files that it has
+    written. `in_process` marks a run of `numdrift.record`, for which no process can be started again. `experiment`
+    describes the run's part in an investigation, if it is an experiment."""
 
     mode: str
     spec: str
@@ -69,17 +69,17 @@ class RunManifest:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the run was ended with numdrift itself, and by nothing of its own."""
+        """True when the run was ended with numdrift itself, and not by anything of its own."""
         return self.status == "killed" and self.message in (INTERRUPTED, ABANDONED)
 
     @property
     def is_one_process(self) -> bool:
-        """Whether the run was one process, started for it: such a one can be made once more."""
+        """True when the run was one process that numdrift started for it: such a run can be repeated."""
         return self.world_size == 1 and not self.in_process
 
     @property
     def label(self) -> str:
-        """What the run is called beside others of its investigation."""
+        """The name of the run beside the other runs of its investigation."""
         label = f"{self.suffix}: {self.mode}" if self.suffix else self.mode
         return f"{self.place}/{label}" if self.place else label
 
@@ -87,7 +87,7 @@ class RunManifest:
         return of_fields(self)
 
     def write(self, path: Path) -> None:
-        """Put the manifest in place in one piece: a reader sees the old one or the new one."""
+        """Replace the manifest in one piece: a reader sees the old one or the new one."""
         put(path, json_text(self))
 
 
@@ -97,7 +97,7 @@ FORM = FileForm(RunManifest, SCHEMA)
 def read_manifest(folder: Path) -> RunManifest:
     """Read the manifest of a run's folder.
 
-    A run whose process is gone without a last word reads as killed. Raises RunNotFound or JournalError.
+    A run whose process is gone without an end in its journal reads as killed. Raises RunNotFound or JournalError.
     """
     try:
         manifest = FORM.read(folder / MANIFEST)
@@ -105,13 +105,13 @@ def read_manifest(folder: Path) -> RunManifest:
         raise RunNotFound(f"{folder} is no run: it has no {MANIFEST}") from None
     if manifest.status != "running":
         return manifest
-    gone = replace(manifest, status="killed", message=ABANDONED)
+    abandoned = replace(manifest, status="killed", message=ABANDONED)
     if not isinstance(manifest.pid, int) or manifest.pid <= 0:  # a pid from 0 down means a group of processes
-        return gone
+        return abandoned
     try:
         os.kill(manifest.pid, 0)  # signal 0 is not sent: the system only says whether it could be
     except (ProcessLookupError, OverflowError):
-        return gone
+        return abandoned
     except PermissionError:  # somebody else's process, which is alive
         pass
     return manifest

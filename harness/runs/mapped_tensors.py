@@ -22,9 +22,9 @@ from .run_layout import JOURNAL
 
 @dataclass(frozen=True, slots=True)
 class TensorFile:
-    """What a file holds: `dtypes` are torch's names, `facts` what was written down besides.
+    """The contents of a file: `dtypes` are torch's names, `facts` the other values in its header.
 
-    bfloat16 stands as the float32 numbers that it is, and so do the rarer types that the writer widened.
+    bfloat16 values are widened to float32, and so are the rarer types that the writer widened.
     """
 
     tensors: Mapping[str, Array]
@@ -54,7 +54,7 @@ def read_tensor_file(path: Path) -> TensorFile:
             array = np.asarray(widened(array))
             array.flags.writeable = False
         tensors[entry.name] = array
-    # what the writer widened, because the format lacks it, stands under its true name among the facts
+    # types that the writer widened, because the format lacks them, have their true names among the facts
     true = facts.get("dtypes")
     true = true if isinstance(true, dict) else {}
     dtypes = {entry.name: str(true.get(entry.name, TORCH_NAMES[entry.dtype])) for entry in entries}
@@ -63,7 +63,7 @@ def read_tensor_file(path: Path) -> TensorFile:
 
 @dataclass(frozen=True, slots=True)
 class StepSketches:
-    """The sketches of one step by tensor, of what this rank adds to the whole; None where there is none."""
+    """The sketches of one step by tensor, of this rank's part of each tensor; None where there is none."""
 
     values: Mapping[str, Sketch | None]
     gradients: Mapping[str, Sketch | None]
@@ -74,7 +74,7 @@ def has_sketches(run: RecordedRun) -> bool:
 
 
 def sketches_of(run: RecordedRun) -> Iterator[tuple[int, StepSketches]]:
-    """The sketches of each recorded step that has them, in order.
+    """Yield the sketches of each recorded step that has them, in order.
 
     Raises JournalError when a step has more or fewer than its table says.
     """
@@ -90,7 +90,7 @@ def sketches_of(run: RecordedRun) -> Iterator[tuple[int, StepSketches]]:
             data = file.read(frame.length)
         if len(data) != (len(entries) + len(parameters)) * SKETCH_BYTES:
             raise JournalError(path, f"step {frame.step} has {len(data)} bytes, its table says otherwise")
-        found, names = list(unpack_sketches(data)), [entry.name for entry in entries]
+        sketches, names = list(unpack_sketches(data)), [entry.name for entry in entries]
         # a frame is every tensor's value, then every parameter's gradient, in the order of the table
-        values = dict(zip(names, found[: len(names)], strict=True))
-        yield frame.step, StepSketches(values, dict(zip(parameters, found[len(names) :], strict=True)))
+        values = dict(zip(names, sketches[: len(names)], strict=True))
+        yield frame.step, StepSketches(values, dict(zip(parameters, sketches[len(names) :], strict=True)))

@@ -30,13 +30,13 @@ NUMBERS = re.compile(r"[<>=|](b1|[iu][1248]|f[248]|c8|c16)")
 
 def write_pickle(path: Path, mode: str, journal: Journal) -> None:
     """Write the pickle of one run from its journal, in one piece."""
-    kept = journal.value_steps
+    kept_steps = journal.value_steps
     content = {
         "schema": SCHEMA,
         "mode": mode,
         "losses": [math.nan if record.loss is None else record.loss for record in journal.steps],
-        "state_dict_steps": kept,
-        "state_dicts": [journal.values(step) for step in kept],
+        "state_dict_steps": kept_steps,
+        "state_dicts": [journal.values(step) for step in kept_steps],
     }
     # under a name of this process first: two of them may end the same run
     written = path.with_name(f".{path.name}.{os.getpid()}")
@@ -68,7 +68,9 @@ def read_pickle(path: Path | str) -> dict[str, Any]:
                 "losses": _all_of(float, content["losses"]),
                 "state_dict_steps": _all_of(int, content["state_dict_steps"]),
                 "state_dicts": [
-                    dict(zip(_all_of(str, state), (one.array for one in _all_of(_Array, state.values())), strict=True))
+                    dict(
+                        zip(_all_of(str, state), (part.array for part in _all_of(_Array, state.values())), strict=True)
+                    )
                     for state in _all_of(dict, content["state_dicts"])
                 ],
             }
@@ -83,7 +85,7 @@ UNREADABLE = (
     OSError, ValueError, EOFError, AttributeError, ImportError, LookupError, TypeError, ArithmeticError,
     MemoryError, RecursionError,
 )  # fmt: skip
-"""What unpickling damaged data raises, besides UnpicklingError."""
+"""The exceptions that unpickling damaged data raises, besides UnpicklingError."""
 
 
 def _all_of(kind: type[Any], values: Iterable[Any]) -> list[Any]:
@@ -95,7 +97,7 @@ def _all_of(kind: type[Any], values: Iterable[Any]) -> list[Any]:
 
 
 class _Dtype:
-    """Stands for numpy.dtype, whose own `__setstate__` believes what it is told and crashes on a lie."""
+    """A replacement of numpy.dtype, whose own `__setstate__` trusts its input and crashes on a lie."""
 
     def __init__(self, code: str, *_: object) -> None:
         self.code, self.order = code, "="
@@ -110,7 +112,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for numpy.ndarray and what reconstructs one; the real one is made of checked parts."""
+    """A replacement of numpy.ndarray and its reconstruction; the real array is made of checked parts."""
 
     array: Array
 
@@ -132,7 +134,7 @@ ADMITTED = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
 }
-"""Everything beyond plain containers that a pickle of ours refers to, and what is loaded instead."""
+"""The classes and functions beyond plain containers that our pickles refer to, and those that are loaded instead."""
 
 
 class _PlainUnpickler(pickle.Unpickler):

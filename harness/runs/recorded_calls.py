@@ -11,8 +11,8 @@ from .recorded_run import RecordedRun
 
 
 def read_calls(run: RecordedRun) -> Iterator[tuple[int, list[CallRecord]]]:
-    """Each recorded step with its calls, in their order; one step at a time is held. Of a file that was cut off the
-    complete lines are given. Raises JournalError for one that is damaged otherwise."""
+    """Yield each recorded step with its calls, in their order; one step at a time is in memory. A file that was cut off
+    yields its complete lines. Raises JournalError for a file that is damaged otherwise."""
     path = run.path / "journal" / CALLS
 
     def records() -> Iterator[CallRecord]:
@@ -26,5 +26,5 @@ def read_calls(run: RecordedRun) -> Iterator[tuple[int, list[CallRecord]]]:
                     except ValueError as error:
                         raise JournalError(path, f"is damaged: {error}") from error
 
-    for step, calls in itertools.groupby(records(), key=lambda one: one.step):
+    for step, calls in itertools.groupby(records(), key=lambda call: call.step):
         yield step, list(calls)

@@ -33,14 +33,14 @@ class RecordedRun:
 
     def losses(self) -> pd.Series[float]:
         """The loss of each step that has one, as a pandas series by step."""
-        found = {one.step: one.loss for one in self.journal.steps if one.loss is not None}
-        series: pd.Series[float] = pandas().Series(found, name=self.manifest.label, dtype="float64")
+        losses_by_step = {record.step: record.loss for record in self.journal.steps if record.loss is not None}
+        series: pd.Series[float] = pandas().Series(losses_by_step, name=self.manifest.label, dtype="float64")
         return series.rename_axis("step")
 
     def logged(self) -> pd.DataFrame:
         """What the script gave to `numdrift.log` besides the loss: a column a name, a row a step; NaN where it gave
         none."""
-        rows = {one.step: dict(one.logged) for one in self.journal.steps}
+        rows = {record.step: dict(record.logged) for record in self.journal.steps}
         frame: pd.DataFrame = pandas().DataFrame.from_dict(rows, orient="index", dtype="float64")
         return frame.rename_axis("step")
 
@@ -53,14 +53,14 @@ class RecordedRun:
         """
         keys: list[tuple[str, str, int]] = []
         rows: list[tuple[Any, ...]] = []
-        for step, found in self.journal.digests():
-            for what, of in (("value", found.values), ("gradient", found.gradients)):
-                for name, one in of.items():
-                    if one is not None:
-                        keys.append((name, what, step))
-                        statistics = (one.minimum, one.maximum, one.mean, one.l2)
+        for step, step_digests in self.journal.digests():
+            for kind, digests_by_name in (("value", step_digests.values), ("gradient", step_digests.gradients)):
+                for name, digest in digests_by_name.items():
+                    if digest is not None:
+                        keys.append((name, kind, step))
+                        statistics = (digest.minimum, digest.maximum, digest.mean, digest.l2)
                         # as text: a hash of 64 bits is no number to calculate with, and not all fit an int64
-                        rows.append((*statistics, one.nan, one.inf, one.numel, f"{one.hash:016x}"))
+                        rows.append((*statistics, digest.nan, digest.inf, digest.numel, f"{digest.hash:016x}"))
         # of no keys pandas cannot tell how many levels the index has
         by_level: list[Any] = list(zip(*keys, strict=True)) or [[], [], []]
         index = pandas().MultiIndex.from_arrays(by_level, names=["tensor", "what", "step"])
@@ -73,21 +73,21 @@ class RecordedRun:
 
         Raises UsageError for a step of which they were not kept.
         """
-        kept = self.journal.value_steps
-        if not kept or (step is not None and step not in kept):
-            listed = ", ".join(map(str, kept[:8])) + (f" and {len(kept) - 8} more" if len(kept) > 8 else "")
-            known = f"those of {listed} are" if kept else "none are (record=params keeps them)"
-            raise UsageError(f"{self.path}: the parameters after step {step} are not kept; {known}")
-        return self.journal.values(kept[-1] if step is None else step)
+        steps = self.journal.value_steps
+        if not steps or (step is not None and step not in steps):
+            listed = ", ".join(map(str, steps[:8])) + (f" and {len(steps) - 8} more" if len(steps) > 8 else "")
+            available = f"those of {listed} are" if steps else "none are (record=params keeps them)"
+            raise UsageError(f"{self.path}: the parameters after step {step} are not kept; {available}")
+        return self.journal.values(steps[-1] if step is None else step)
 
 
 def pandas() -> Any:
-    """The library, imported where a table is asked for: commands that only read a run start half a second sooner."""
+    """Import the library when a table is needed: commands that only read a run start half a second sooner."""
     return importlib.import_module("pandas")
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a file or folder of that path; nothing has a path that the system refuses."""
+    """Check that a file or folder of that path exists. Return False for a path that the system refuses."""
     try:
         return path.exists()
     except OSError:
@@ -103,7 +103,7 @@ def load_run(path: Path | str) -> RecordedRun:
 
 
 def told_apart(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun]:
-    """Both runs; where they have one name, each has its investigation's before it, or the path of its
+    """Return both runs. Where they have the same name, each gets its investigation's name before it, or the path of its
     folder."""
     if a.manifest.label != b.manifest.label or a.path.resolve() == b.path.resolve():
         return a, b
@@ -111,14 +111,14 @@ def told_apart(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun
     places = [folder.name for folder in folders]
     if places[0] == places[1]:
         places = [str(run.path.parent) for run in (a, b)]
-    left, right = (
+    first, second = (
         replace(run, manifest=replace(run.manifest, place=place)) for run, place in zip((a, b), places, strict=True)
     )
-    return left, right
+    return first, second
 
 
 def rank_of(run: RecordedRun, rank: int) -> RecordedRun:
-    """One rank of a run, given its rank 0. Raises RunNotFound or JournalError."""
+    """Return one rank of a run, by the run of rank 0. Raises RunNotFound or JournalError."""
     return load_run(rank_folder(run.path, rank)) if rank else run
 
 
@@ -129,17 +129,17 @@ def ranks_of(run: RecordedRun) -> list[RecordedRun]:
 
 
 def runs_in(investigation: Path) -> list[RecordedRun]:
-    """The runs of an investigation, in the order in which their batches asked for them.
+    """Return the runs of an investigation, in the order of their batches and of the modes in each.
 
     Folders whose manifest cannot be read are left out.
     """
-    found = []
+    runs = []
     for manifest in investigation.glob(f"*/{MANIFEST}"):
         try:
-            found.append(load_run(manifest.parent))
+            runs.append(load_run(manifest.parent))
         except NumdriftError:
             continue
-    return sorted(found, key=lambda run: (run.manifest.started, run.manifest.position, run.path.name))
+    return sorted(runs, key=lambda run: (run.manifest.started, run.manifest.position, run.path.name))
 
 
 def investigations(out: Path) -> list[Path]:
@@ -155,11 +155,11 @@ def investigations(out: Path) -> list[Path]:
 
 
 def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] = ()) -> Path:
-    """The investigation of that name or path, or without one the newest that has all the suffixes.
+    """Return the investigation of that name or path; without a name, the newest that has all the suffixes.
 
-    Raises RunNotFound, naming what there is.
+    Raises RunNotFound, with the names that exist.
     """
-    known = investigations(out)
+    existing = investigations(out)
     if named is not None:
         places = (out / named, Path(named))
         for path in places:
@@ -169,10 +169,10 @@ def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] 
             if _holds_runs(path.parent):
                 runs = [run.path.name for run in runs_in(path.parent)]
                 raise RunNotFound(f"{path.parent} has no run {path.name!r}: {nearest(path.name, runs)}")
-        names = [path.name for path in known]
+        names = [path.name for path in existing]
         hint = nearest(named, names) if names else f"{out}/ holds none; `numdrift run` makes one"
         raise RunNotFound(f"there is no investigation {named!r}: {hint}")
-    for path in known:
+    for path in existing:
         if set(suffixes) <= {run.manifest.suffix for run in runs_in(path)}:
             return path
     wanted = f" with the suffix {' and '.join(suffixes)}" if suffixes else ""
@@ -185,13 +185,13 @@ def _holds_runs(path: Path) -> bool:
 
 
 def runs_with_suffixes(investigation: Path, suffixes: Sequence[str]) -> list[RecordedRun]:
-    """The runs of the batches with these suffixes, batch by batch; of all batches when none is given.
+    """Return the runs of the batches with these suffixes, batch by batch; of all batches without suffixes.
 
     Raises RunNotFound for a suffix that no run has.
     """
     runs = runs_in(investigation)
-    known = list(dict.fromkeys(run.manifest.suffix for run in runs))
+    existing = list(dict.fromkeys(run.manifest.suffix for run in runs))
     for suffix in suffixes:
-        if suffix not in known:
-            raise RunNotFound(f"{investigation} has no batch {suffix!r}: {nearest(suffix, known)}")
-    return [run for suffix in (suffixes or known) for run in runs if run.manifest.suffix == suffix]
+        if suffix not in existing:
+            raise RunNotFound(f"{investigation} has no batch {suffix!r}: {nearest(suffix, existing)}")
+    return [run for suffix in (suffixes or existing) for run in runs if run.manifest.suffix == suffix]

@@ -1,4 +1,4 @@
-"""Where things are: the folder of an investigation, its runs, and the names that they may have."""
+"""The folder of an investigation, the folders of its runs, and the names that they may have."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ MANIFEST = "run.json"
 JOURNAL = "journal"
 STATES = "states"
 WRITTEN, KEPT = "written", "files"
-"""In the folder of a run: what its script writes while it runs, and what is kept of that."""
+"""The folders inside a run's folder: of the files that its script writes while it runs, and of those that are kept."""
 
 EVIDENCE = "evidence"
 """The folder beside an investigation's runs that holds those of its experiments."""
 
 
-def check_name(what: str, text: str) -> str:
+def check_name(option: str, text: str) -> str:
     """Refuse a name that is no plain file name. Raises UsageError."""
     if not NAME.fullmatch(text):
         raise UsageError(
-            f"{what} {text!r} cannot be part of a file name: "
+            f"{option} {text!r} cannot be part of a file name: "
             "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
         )
     return text
 
 
 def rank_folder(run: Path, number: int) -> Path:
-    """Where a rank's files are in the folder of its run."""
+    """Return the folder of a rank's files inside the folder of its run."""
     return run / f"rank{number}" if number else run
 
 
@@ -94,10 +94,10 @@ class InvestigationFolder:
         tag = f"_{suffix}" if suffix else ""
         return RunFolder(self.path / f"{mode}{tag}", self.path / f"verify_{mode}{tag}.pkl")
 
-    def plot(self, suffixes: tuple[str, ...], what: str) -> Path:
+    def plot(self, suffixes: tuple[str, ...], kind: str) -> Path:
         """The path of a plot, without its file type."""
         tag = "_vs_".join(suffix for suffix in suffixes if suffix)
-        return self.path / (f"{tag}_{what}" if tag else what)
+        return self.path / (f"{tag}_{kind}" if tag else kind)
 
 
 def choose_investigation(out: Path, script: Path, name: str | None, suffix: str) -> InvestigationFolder:

@@ -23,32 +23,33 @@ FOLDERS = {"state": "states", "outcome": "outcomes", "tape": "tapes", "noise": "
 
 
 def outcome_steps(run: Path) -> list[int]:
-    """The steps of which the run in this folder kept the outcome, in order."""
+    """Return the steps whose outcome the run in this folder has kept, in order."""
     return _steps(run, "outcome")
 
 
 def state_steps(run: Path) -> list[int]:
-    """The steps of which the run in this folder kept the state at the beginning, in order."""
+    """Return the steps whose state at the beginning the run in this folder has kept, in order."""
     return _steps(run, "state")
 
 
 def exact_steps(run: Path) -> list[int]:
-    """The steps of which there are values computed in double, in order."""
+    """Return the steps whose values were computed in double, in order."""
     return _steps(run, "exact")
 
 
 def read_outcome(run: Path, step: int) -> TensorFile:
-    """What a step gave. Raises JournalError, saying of which steps there is an outcome."""
+    """Read a step's outcome. Raises JournalError, with the steps that have an outcome."""
     return _read(run, "outcome", step)
 
 
 def read_state(run: Path, step: int) -> TensorFile:
-    """What a step began with. Raises JournalError, saying of which steps there is a state."""
+    """Read the state that a step began with. Raises JournalError, with the steps that have a state."""
     return _read(run, "state", step)
 
 
 def read_exact(run: Path, step: int) -> TensorFile | None:
-    """What a step gives in double, None without a referee of that step. Raises JournalError for damage."""
+    """Read a step's outcome in double precision, None without a referee of that step. Raises JournalError for
+    damage."""
     return _read(run, "exact", step) if _path(run, "exact", step).exists() else None
 
 
@@ -86,8 +87,8 @@ def _path(run: Path, kind: str, step: int) -> Path:
 
 def _steps(run: Path, kind: str) -> list[int]:
     pattern = f"{kind}-*{_path(run, kind, 0).suffix}"
-    found = [STEP.fullmatch(path.name) for path in (run / FOLDERS[kind]).glob(pattern)]
-    return sorted(int(match[1]) for match in found if match)
+    matches = [STEP.fullmatch(path.name) for path in (run / FOLDERS[kind]).glob(pattern)]
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def _read(run: Path, kind: str, step: int) -> TensorFile:
@@ -95,18 +96,18 @@ def _read(run: Path, kind: str, step: int) -> TensorFile:
     if not path.exists():
         raise JournalError(path, f"step {step} was not kept{_others(run, kind)}")
     try:
-        found = read_tensor_file(path)
+        content = read_tensor_file(path)
     except JournalError as error:
-        # whoever has a damaged step in hand wants to know which others could be taken in its place
+        # the user of a damaged step wants to know which other steps could replace it
         why = str(error).removeprefix(f"{path}: ")
         raise JournalError(path, f"{why}{_others(run, kind, but=step)}") from error
-    # the file says of which step it is: one that was renamed or copied by hand must not pass for another step's
-    if found.facts.get("step", step) != step:
-        raise JournalError(path, f"is of step {found.facts['step']!r}, not of {step}")
-    return found
+    # the file names its step: a file that was renamed or copied by hand must not pass for another step's
+    if content.facts.get("step", step) != step:
+        raise JournalError(path, f"is of step {content.facts['step']!r}, not of {step}")
+    return content
 
 
 def _others(run: Path, kind: str, but: int | None = None) -> str:
     """Say which other steps are there, as the end of an error message."""
-    others = [step for step in _steps(run, kind) if step != but]
-    return f"; there is {kind} of step {', '.join(map(str, others))}" if others else f"; no other {kind} is there"
+    steps = [step for step in _steps(run, kind) if step != but]
+    return f"; there is {kind} of step {', '.join(map(str, steps))}" if steps else f"; no other {kind} is there"

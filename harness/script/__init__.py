@@ -1,2 +1,1 @@
-"""What a training script is to numdrift: how it is adopted, its losses, its steps, its tensors and their
-names."""
+"""numdrift's view of a training script: its adoption, its losses, its steps, and its tensors with their names."""

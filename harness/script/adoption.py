@@ -1,4 +1,4 @@
-"""All that a script is given so that it runs in its mode, installed and taken out together."""
+"""The changes that let a script run in its mode, installed and removed together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .xla_stand_ins import XlaStandIns
 class ScriptAdoption:
     """Device redirection, placement, and the routing of torch.compile for one script in one mode.
 
-    Placement and routing are there from the beginning; `redirect` is for a process that is the script's own.
+    Placement and routing are there from the beginning; `redirect` is for a process that belongs to the script.
     """
 
     def __init__(self, script: str, mode: Mode, facts: AdoptionFacts, *, draws_on_the_cpu: bool = False) -> None:
@@ -39,9 +39,9 @@ class ScriptAdoption:
         self._patches = Patches("what the script is given")
 
     def redirect(self, *, speaks_of_xla: bool = False) -> None:
-        """Have everything that the script sends to an accelerator arrive at the mode's device.
+        """Redirect everything that the script sends to an accelerator to the mode's device.
 
-        One that `speaks_of_xla` imports torch_xla, which stands for the mode's device like an accelerator.
+        A script that `speaks_of_xla` imports torch_xla, whose device is then redirected like an accelerator.
         """
         elsewhere = speaks_of_xla and self._mode.device.partition(":")[0] != "xla"
         kinds = (*ACCELERATORS, *(["xla"] if elsewhere else []))
@@ -67,7 +67,7 @@ class ScriptAdoption:
             mark_step()
 
     def forget(self) -> None:
-        """Say nothing any more: this is a fork of the recorded process."""
+        """Stop reporting: this process is a fork of the recorded one."""
         self._notes.forget()
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class ScriptAdoption:
         self._patches.undo()
 
     def first_step_ended(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Tell what was compiled in the first step; doubt what makes the run another mode's."""
+        """Report what was compiled in the first step; doubt a run that is really another mode's."""
         self.placement.check(tensors)
         if not self._compiles:
             return
@@ -91,5 +91,5 @@ class ScriptAdoption:
             return
         text = f"{regions} region{'s' if regions != 1 else ''} compiled, "
         text += f"{len(breaks) or 'no'} graph break{'s' if len(breaks) != 1 else ''}"
-        shown = "; ".join(f"{one.reason} at {Path(one.source).name}" for one in breaks[:3])
+        shown = "; ".join(f"{graph_break.reason} at {Path(graph_break.source).name}" for graph_break in breaks[:3])
         self._notes.note("compile", text + (f": {shown}" if shown else ""))

@@ -1,4 +1,4 @@
-"""What a script wants to see of its tensors once the step has been executed: no graph ends for it."""
+"""Deferred reads of a script's tensors, done once the step has been executed: they end no graph."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..torch_private.untraced import unwrapped
 from .script_api import connection
 
 HOLE = "\0"
-"""Where a tensor's values come in a text."""
+"""The character that marks a tensor's value in a text."""
 
 LAZY = ("lazy", "xla")
 
 OWN_REFERENCES = 3
-"""To a tensor that nobody else has: that of the sequence, that of the loop, and that of the call that counts
+"""The references to a tensor that nobody else has: the sequence's, the loop's, and that of the call that counts
 them."""
 
 KEPT = (
@@ -34,13 +34,13 @@ KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """`does` is given the values of these tensors."""
+    """A deferred read: `does` receives the values of these tensors."""
 
     tensors: Sequence[torch.Tensor]
     does: Callable[[Sequence[torch.Tensor]], None]
 
     def keeps_alive(self) -> bool:
-        """Whether a lazy tensor is here that nobody else has any more."""
+        """Return whether one of the lazy tensors has no other reference any more."""
         for tensor in self.tensors:  # noqa: SIM110 - OWN_REFERENCES counts the references of this very loop
             if tensor.device.type in LAZY and sys.getrefcount(tensor) <= OWN_REFERENCES:
                 return True
@@ -48,9 +48,9 @@ class Waiting:
 
 
 class AfterStep:
-    """Keeps tensors of the step under way, and reads them when the mode has executed it.
+    """Keeps tensors of the current step, and reads them when the mode has executed it.
 
-    It keeps the tensors themselves: a copy would be one more op of a lazy graph. One that is changed in place
+    It keeps the tensors themselves: a copy would be one more op of a lazy graph. A tensor that is changed in place
     until then has its later values.
     """
 
@@ -60,39 +60,37 @@ class AfterStep:
         self._waiting: list[Waiting] = []
 
     def add(self, waiting: Waiting, *, between: bool) -> None:
-        """Do something after the step; now, if nothing of a step is under way (`between`) and the values are
-        there."""
-        # Asking a lazy tensor for its value adds nothing to its graph; torch_xla cannot be asked without executing.
-        there = (
+        """Do something after the step, or now if no step is running (`between`) and the values are available."""
+        # Asking a lazy tensor for its value adds nothing to its graph; torch_xla cannot answer without executing.
+        available = (
             tensor.device.type not in LAZY or (tensor.device.type == "lazy" and lazy_has_value(tensor))
             for tensor in waiting.tensors
         )
-        if between and all(there):
+        if between and all(available):
             self.settle([waiting])
         else:
             self._waiting.append(waiting)
 
     def take(self) -> list[Waiting]:
-        """A step has ended: give what waits for it."""
+        """End a step: return what waits for it."""
         waiting, self._waiting = self._waiting, []
-        if self._notice is not None and any(one.keeps_alive() for one in waiting):
+        if self._notice is not None and any(entry.keeps_alive() for entry in waiting):
             self._notice(KEPT)
             self._notice = None
         return waiting
 
     def settle(self, waiting: Sequence[Waiting]) -> None:
-        """Read the tensors, in one piece, and do what waits for them. Raises what that raises."""
+        """Read the tensors, in one piece, and run what waits for them. Raises any error of theirs."""
         if not waiting:
             return
-        # One read for all: in lazy mode that is one sync, and one graph at most.
-        values = iter(self._mode.read([tensor for one in waiting for tensor in one.tensors]))
-        for one in waiting:
-            one.does([next(values) for _ in one.tensors])
+        # One read for all: in lazy mode that is one sync, and at most one graph.
+        values = iter(self._mode.read([tensor for entry in waiting for tensor in entry.tensors]))
+        for entry in waiting:
+            entry.does([next(values) for _ in entry.tensors])
 
 
 def text_of(values: Sequence[Any], tensors: list[torch.Tensor], sep: str, end: str) -> str:
-    """What `print` writes, with a hole for each tensor; the tensors are appended to `tensors`. Compilers
-    trace it."""
+    """Return the output of `print`, with a hole for each tensor, which is appended to `tensors`. Compilers trace it."""
     return sep.join([_text(value, tensors, str) for value in values]) + end
 
 
@@ -101,12 +99,12 @@ def _text(value: Any, tensors: list[torch.Tensor], written: Callable[[Any], str]
         tensors.append(value)
         return HOLE
     if type(value) is list:
-        return "[" + ", ".join([_text(one, tensors, repr) for one in value]) + "]"
+        return "[" + ", ".join([_text(item, tensors, repr) for item in value]) + "]"
     if type(value) is tuple:
         comma = "," if len(value) == 1 else ""
-        return "(" + ", ".join([_text(one, tensors, repr) for one in value]) + comma + ")"
+        return "(" + ", ".join([_text(item, tensors, repr) for item in value]) + comma + ")"
     if type(value) is dict:
-        pairs = [repr(key) + ": " + _text(one, tensors, repr) for key, one in value.items()]
+        pairs = [repr(key) + ": " + _text(item, tensors, repr) for key, item in value.items()]
         return "{" + ", ".join(pairs) + "}"
     return written(value)
 
@@ -123,13 +121,15 @@ def write_text(text: str, values: Sequence[torch.Tensor]) -> None:
 
 
 def plain_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Without the wrappers of torch.func; one that stands for a batch of values is shown as it is."""
+    """Return the tensors without the wrappers of torch.func; one that represents a batch is shown as it is."""
     return [tensor if (plain := unwrapped(tensor)) is None else plain for tensor in tensors]
 
 
 def heard_in_graph(values: Sequence[torch.Tensor], text: str) -> None:
-    """A compiled graph has come to a `numdrift.print`. The backward, which may compute a value again, says
-    nothing."""
+    """Show the values of a `numdrift.print` in a compiled graph.
+
+    The backward, which may compute a value again, shows nothing.
+    """
     listener = connection.listener
     if listener is not None and current_autograd_node() is None:
         listener.show_copies([value.detach().clone() for value in values], text)
@@ -137,5 +137,5 @@ def heard_in_graph(values: Sequence[torch.Tensor], text: str) -> None:
 
 @functools.cache
 def showing_op() -> Any:
-    """The op that a compiled graph has for `numdrift.print`."""
+    """The op that represents `numdrift.print` in a compiled graph."""
     return define_show_op(heard_in_graph)

@@ -1,7 +1,7 @@
-"""autocast and GradScaler for an accelerator keep their meaning on the mode's device.
+"""autocast and GradScaler for an accelerator, with the same meaning on the mode's device.
 
-torch itself disables both, with a warning, where the accelerator is not there: a training in float16 would
-silently be one in float32.
+torch itself disables both, with a warning, where there is no such accelerator: a training in float16 would silently be
+one in float32.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .understood import ScriptNotes
 class AutocastRedirection:
     """Redirects `torch.autocast`, `torch.amp.custom_fwd` and `GradScaler` from `install` to `close`.
 
-    `kinds` are the accelerators that are `device` in this mode. The dtype is the accelerator's, where the
-    script does not say one.
+    `kinds` are the accelerators that `device` replaces in this mode. The dtype is the accelerator's, unless the script
+    states one.
     """
 
     def __init__(self, device: str, kinds: tuple[str, ...], notes: ScriptNotes) -> None:
@@ -42,21 +42,21 @@ class AutocastRedirection:
             enabled: bool = True,
             cache_enabled: bool | None = None,
         ) -> None:
-            there, told = device_type in self._kinds, not torch.compiler.is_compiling()
-            if there and dtype is None:
+            is_redirected, is_reported = device_type in self._kinds, not torch.compiler.is_compiling()
+            if is_redirected and dtype is None:
                 dtype = torch.get_autocast_dtype(device_type)
             if self._has_autocast:
-                if there:
+                if is_redirected:
                     device_type = self._kind
-                    if enabled and told:
+                    if enabled and is_reported:
                         self._notes.note("autocast", f"autocast to {_name(dtype)} is done on {self._kind}")
-            elif enabled and (there or device_type in ("cpu", self._kind)):
-                if dtype != torch.float32 and told:
+            elif enabled and (is_redirected or device_type in ("cpu", self._kind)):
+                if dtype != torch.float32 and is_reported:
                     self._notes.doubt(
                         f"{NO_AUTOCAST}{self._kind}, so this run computes in its parameters' dtype: compare it "
                         "with a mode that has no autocast either, or leave this mode out"
                     )
-                # torch raises for a device that has no autocast, and takes one of the CPU that is switched off.
+                # torch raises for a device without autocast, and accepts one of the CPU that is switched off.
                 device_type, enabled = "cpu", False
             begin(autocast, device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
@@ -79,13 +79,13 @@ class AutocastRedirection:
         self._patches.undo()
 
     def _decorating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`custom_fwd` and `custom_bwd`: the decorators of autograd functions that say a dtype of their own."""
+        """Redirect `custom_fwd` and `custom_bwd`, the decorators of autograd functions that state a dtype."""
 
         @functools.wraps(original)
         def decorate(method: Any = None, *, device_type: str, **kwargs: Any) -> Any:
-            # These take any device: where there is no autocast they never find it on, and do nothing.
-            there = self._has_autocast and device_type in self._kinds
-            return original(method, device_type=self._kind if there else device_type, **kwargs)
+            # These take any device: without autocast they never find it on, and do nothing.
+            is_redirected = self._has_autocast and device_type in self._kinds
+            return original(method, device_type=self._kind if is_redirected else device_type, **kwargs)
 
         return decorate
 

@@ -1,6 +1,6 @@
-"""`torch.cuda` in a mode of another device: what a script asks of its device is answered harmlessly.
+"""`torch.cuda` in a mode of another device: harmless answers to a script's questions about its device.
 
-`torch.cuda.is_available()` and `torch.cuda.device_count()` go on telling the truth.
+`torch.cuda.is_available()` and `torch.cuda.device_count()` still tell the truth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..torch_private.patches import Patches
 from .understood import ScriptNotes
 
 CAPABILITY = (8, 0)
-"""Of the device that there is not: scripts choose bfloat16 by it, which the CPU has as well."""
+"""The capability of the missing device: scripts choose bfloat16 by it, which the CPU has as well."""
 
 NOTHING_TO_DO = (
     "caching_allocator_delete",
@@ -61,9 +61,9 @@ TENSOR_TYPES = (
 
 
 class CudaStandIns:
-    """Takes the place of what needs a driver, from `install` to `close`. Does nothing in a mode that runs on CUDA.
+    """Replaces the functions that need a driver, from `install` to `close`. Does nothing in a mode that runs on CUDA.
 
-    In any other mode the machine may have a GPU, which is to be left alone."""
+    In any other mode the machine may have a GPU, which must be left alone."""
 
     def __init__(self, device: str, notes: ScriptNotes) -> None:
         self._device = device
@@ -108,10 +108,10 @@ class CudaStandIns:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_dynamo_compiling():  # which traces; a backend that compiles is torch itself
+            if torch.compiler.is_dynamo_compiling():  # dynamo traces; a backend that compiles is torch itself
                 return answer(*args, **kwargs)
             if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch":
-                return original(*args, **kwargs)  # torch finds out by its failure that there is no device
+                return original(*args, **kwargs)  # its failure tells torch that there is no device
             self._notes.note("device", "the mode has no CUDA device: what the script calls of torch.cuda does nothing")
             return answer(*args, **kwargs)
 
@@ -122,7 +122,7 @@ class CudaStandIns:
         if original is None:
             return
         defined_in = sys.modules.get(getattr(original, "__module__", ""), torch.cuda)
-        # `torch.cuda.memory_allocated` is that of `torch.cuda.memory`, where a script may take it from as well.
+        # `torch.cuda.memory_allocated` is that of `torch.cuda.memory`, from which a script may take it as well.
         for module in {torch.cuda, defined_in}:
             if vars(module).get(name) is original:
                 self._patches.replace(module, name, replacement)
@@ -168,7 +168,7 @@ class Event:
         self._recorded = time.perf_counter()
 
     def elapsed_time(self, later: Event) -> float:
-        """Milliseconds from this event to a later one. Raises RuntimeError where one was not recorded."""
+        """Return the milliseconds from this event to a later one. Raises RuntimeError if one was not recorded."""
         if self._recorded is None or later._recorded is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return (later._recorded - self._recorded) * 1e3
@@ -182,7 +182,7 @@ class Event:
 
 
 class Stream:
-    """A queue that is always empty: whatever is put into it has been done."""
+    """A queue that is always empty: everything that is put into it is done already."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
@@ -209,7 +209,7 @@ class Stream:
 
 
 class CurrentDevice(AbstractContextManager[None]):
-    """`with torch.cuda.device(0)`: the current device stays what it is."""
+    """`with torch.cuda.device(0)`: the current device does not change."""
 
     def __init__(self, device: Any) -> None: ...
 
@@ -217,7 +217,7 @@ class CurrentDevice(AbstractContextManager[None]):
 
 
 def _tensor_type(name: str, device: str) -> Any:
-    """A type that stands for `torch.cuda.FloatTensor` and its like: makes tensors of its dtype on the device."""
+    """A type that replaces `torch.cuda.FloatTensor` and its like: it makes tensors of its dtype on the device."""
     on_cpu = getattr(torch, name)
     kind_of_device = device.partition(":")[0]
 
@@ -231,8 +231,8 @@ def _tensor_type(name: str, device: str) -> Any:
             )
 
         def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
-            made: torch.Tensor = on_cpu(*args, **kwargs)
-            return made.to(device)
+            tensor: torch.Tensor = on_cpu(*args, **kwargs)
+            return tensor.to(device)
 
     return TensorTypeOfDevice(name, (), {"__module__": "torch.cuda", "dtype": on_cpu.dtype})
 
@@ -243,7 +243,7 @@ def _set_rng_states(states: Iterable[torch.Tensor]) -> None:
 
 
 def _host_memory() -> tuple[int, int]:
-    """Free and total bytes of the machine's memory, zeros where the system does not tell."""
+    """Free and total bytes of the machine's memory, zeros if the system does not report them."""
     try:
         page = os.sysconf("SC_PAGE_SIZE")
         return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")

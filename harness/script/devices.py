@@ -1,5 +1,4 @@
-"""Everything that the script sends to an accelerator arrives at the mode's device, whether the machine has
-one or not.
+"""Redirection of everything that the script sends to an accelerator, which the machine may lack, to the mode's device.
 
 Ops cost nothing more: torch is changed only where it asks which device is meant.
 """
@@ -27,22 +26,21 @@ from ..torch_private.patches import Patches
 from .understood import ScriptNotes
 
 ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
-"""What a script may name. An npu is none of torch's own devices: a script that names one brings it along."""
+"""Accelerators that a script may name. An npu is not a device of torch's own: its plug-in comes with the script."""
 
 FACTORIES = ("empty.memory_format", "empty_strided.default", "tril_indices.default", "triu_indices.default")
-"""The ops below all that make tensors on a device that they are told by its name."""
+"""The basic ops that make tensors on a device that is given by its name."""
 
 WITHOUT_STORAGE = ("lazy", "xla")
-"""Devices whose tensors have no storage: what is read from a file stays on the CPU, and is moved where it is
-used."""
+"""Devices whose tensors have no storage: tensors from a file stay on the CPU, and are moved where they are used."""
 
 LOAD_FIRST = 1
-"""The priority among those who say where a file's tensors are put; torch's own begin at 10."""
+"""The priority among the functions that place a file's tensors; torch's own begin at 10."""
 
 
 class DeviceRedirection:
-    """Redirects from `install` to `close`. `loaded` is called where a file's tensors stay on the CPU although
-    the script meant them to be on the mode's device."""
+    """Redirects from `install` to `close`. `loaded` is called when a file's tensors stay on the CPU although the script
+    meant them to be on the mode's device."""
 
     def __init__(
         self,
@@ -82,10 +80,10 @@ class DeviceRedirection:
             self._redirect_loading()
             numbers, without_storage = no_accelerator(), self._kind in WITHOUT_STORAGE
             if numbers:
-                # `.to(0)` names the only accelerator that there is; where there is none torch has no answer.
+                # `.to(0)` names the only accelerator; without one torch has no answer.
                 patches.replace(torch.Tensor, "to", _with_numbers(torch.Tensor.to))
                 patches.replace(torch.Tensor, "cuda", _with_numbers(torch.Tensor.cuda))
-                # Memory that no accelerator reads is pinned for nobody; the copy is one all the same.
+                # Without an accelerator no memory has to be pinned; a copy is made all the same.
                 patches.replace(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
             if without_storage:
                 reduce = _saved_from_cpu(torch.Tensor.__reduce_ex__)
@@ -99,14 +97,14 @@ class DeviceRedirection:
                 patches.replace(torch, "set_default_device", self._refusing(torch.set_default_device))
 
     def redirect_traced(self) -> None:
-        """Redirect in what is compiled, too. Loads the compiler."""
+        """Redirect devices in compiled code, too. Loads the compiler."""
         self._patches.also(redirect_traced_devices(self.meant))
 
     def close(self) -> None:
         self._patches.undo()
 
     def meant(self, value: Any) -> Any:
-        """A device as torch takes it, redirected if it names an accelerator; anything else as it is."""
+        """Redirect a device, as torch takes it, if it names an accelerator; return anything else unchanged."""
         if isinstance(value, torch.device):
             return torch.device(self.device) if self._is_redirected(value.type) else value
         if isinstance(value, str) and value.partition(":")[0] in self.kinds:
@@ -114,8 +112,10 @@ class DeviceRedirection:
         return value
 
     def _refusing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
-        """A default device `lazy` ends the process inside of torch's lazy core (segmentation fault, torch
-        2.13)."""
+        """Refuse `lazy` as the default device, which ends the process inside torch's lazy core.
+
+        It is a segmentation fault (torch 2.13).
+        """
 
         def set_default_device(device: Any) -> None:
             meant = None if device is None else torch.device(self.meant(device))
@@ -130,7 +130,7 @@ class DeviceRedirection:
         return set_default_device
 
     def redirected(self, kind: str) -> None:
-        """Note that `kind` was asked for."""
+        """Note that the script used `kind`."""
         self._notes.note("device", f"{kind} is {self._kind} in this mode")
 
     def _is_redirected(self, kind: str) -> bool:
@@ -147,8 +147,10 @@ class DeviceRedirection:
         return make
 
     def _generator_device(self, device: Any) -> Any:
-        """Lazy and xla tensors are drawn by the CPU's generators: their devices have none. So are those of a mode with
-        `draws=cpu`."""
+        """Return the device of a generator.
+
+        The CPU's generators draw lazy and xla tensors, whose devices have none, and those of a mode with `draws=cpu`.
+        """
         meant = self.meant(device)
         if meant is device and str(meant).partition(":")[0] != self._kind:
             return device
@@ -174,7 +176,7 @@ class DeviceRedirection:
 
 
 def _generator_type(original: Any, device_of: Callable[[Any], Any]) -> Any:
-    """A type that stands for torch.Generator, whose instances are torch's own."""
+    """A type that replaces torch.Generator, whose instances are torch's own."""
 
     class GeneratorKind(type):
         def __instancecheck__(cls, value: object) -> bool:
@@ -190,7 +192,7 @@ def _generator_type(original: Any, device_of: Callable[[Any], Any]) -> Any:
 
 
 def _with_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that takes a device first, for which a number is that of a CUDA device."""
+    """Wrap a method that takes a device first, so that a number is that of a CUDA device."""
 
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -206,9 +208,9 @@ def _with_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that moves a module, whose parameters stay the same objects, as on an accelerator.
+    """Wrap a method that moves a module, so that its parameters stay the same objects, as on an accelerator.
 
-    torch would make new ones: an optimizer that is there would go on with the old ones, and tied weights come
+    torch would make new ones: an existing optimizer would continue with the old ones, and tied weights would come
     apart.
     """
 
@@ -219,7 +221,7 @@ def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(module, *args, **kwargs)
         except RuntimeError as error:
-            if "swap" not in str(error):  # somebody else holds what is behind a parameter
+            if "swap" not in str(error):  # something else holds the implementation of a parameter
                 raise
         finally:
             torch.__future__.set_swap_module_params_on_conversion(before)
@@ -229,7 +231,7 @@ def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _saved_from_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What a tensor without a storage is saved as: its value on the CPU."""
+    """Wrap the reduction of a tensor without a storage: it is saved as its value on the CPU."""
 
     @functools.wraps(original)
     def reduce(tensor: torch.Tensor, protocol: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The losses of a training and, where no optimizer says it, its parameters and the ends of its steps."""
+"""The losses of a training and, without an optimizer, its parameters and the ends of its steps."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WHERE: Mapping[Found, str] = {
 
 
 class LossRecording:
-    """Is told of gradients that are taken; `adopt` is how the mode takes over a function of torch.func,
-    `changed` is called when other tensors are the training's.
+    """Receives reports of gradients that are taken.
 
-    `found` is true once there was a loss. Where the script makes no optimizer, `end_step` is called as soon
-    as a forward begins after a backward. `seen` tells whether anything of the step under way has been seen.
+    `adopt` lets the mode replace a function of torch.func, `changed` is called when the training has other tensors.
+    `found` is true once there was a loss. If the script makes no optimizer, `end_step` is called as soon as a forward
+    begins after a backward. `seen` says whether anything of the current step has been seen.
     """
 
     def __init__(
@@ -59,24 +59,24 @@ class LossRecording:
         self.found = self._stopped = False
 
     def stop(self) -> None:
-        """Take nothing any more."""
+        """Record nothing any more."""
         self._stopped = True
         self._losses.take()
 
     def forward_begins(self) -> None:
-        """A root module is about to be called, or a function to be differentiated."""
-        # Without an optimizer nothing says that a step ended but the next one's beginning.
+        """Prepare for the call of a root module, or of a function to be differentiated."""
+        # Without an optimizer only the beginning of the next step says that a step has ended.
         if not self.optimized and self._losses.any and not transformation_level():
             self._end_step()
         self.seen = True
 
-    def backward_started(self, losses: Sequence[torch.Tensor], found: Found) -> list[torch.Tensor]:
-        """A backward starts from these tensors; gives the losses that they stand for."""
+    def backward_started(self, losses: Sequence[torch.Tensor], origin: Found) -> list[torch.Tensor]:
+        """Record that a backward starts from these tensors; return the losses that they represent."""
         self.forward_begins()
         started = list(losses)
         with self._guard("taking the loss"):
             started = self._scaled.unscaled(losses)
-            self._add(found, started)
+            self._add(origin, started)
         if not self.optimized:
             with self._guard("looking for the parameters"):
                 self._tell(self._by_hand.backward_started(losses))
@@ -86,7 +86,7 @@ class LossRecording:
         return differentiates_parameters(outputs, inputs, arguments, plain=not self.optimized)
 
     def function_called(self, arguments: Sequence[Any]) -> None:
-        # The names first: the step that ends here is recorded with the parameters that it has led to.
+        # The names first: the step that ends here is recorded with the parameters that it has produced.
         with self._guard("looking for the parameters"):
             if not self.optimized:
                 self._tell(self._by_hand.function_called(arguments))
@@ -100,7 +100,7 @@ class LossRecording:
             if isinstance(loss, torch.Tensor):
                 self._add("function", [loss])
             # Two trees of the same form: the arguments, and a gradient for each of their tensors.
-            inputs, results = ([one for _, one in tree_names(list(tree))] for tree in (arguments, [gradients]))
+            inputs, results = ([tensor for _, tensor in tree_names(list(tree))] for tree in (arguments, [gradients]))
             self._by_hand.gradients_taken(inputs, results)
 
     def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
@@ -115,35 +115,35 @@ class LossRecording:
             self._scaled.scaled(losses, results)
 
     def optimizer_steps(self) -> None:
-        """An optimizer is about to step: name what only it is known to hold."""
+        """Name the parameters that only an optimizer is known to hold, before it steps."""
         with self._guard("looking for the parameters"):
-            unnamed = [one.tensor for one in self._training.named() if one.name.startswith(OPTIMIZED)]
+            unnamed = [entry.tensor for entry in self._training.named() if entry.name.startswith(OPTIMIZED)]
             self._tell(bool(unnamed) and self._by_hand.find_parameters(unnamed))
 
     def script_ended(self) -> None:
-        """What was not seen to end ends now."""
+        """End the step whose end was not seen."""
         with self._guard("looking for the parameters"):
             self._tell(self._by_hand.script_ended())
         self.forward_begins()
 
     def take(self) -> tuple[torch.Tensor, ...]:
-        """The step has ended: give its losses and forget them."""
+        """End a step: return its losses and forget them."""
         self.seen = False
         return self._losses.take()
 
     def take_gradients(self) -> dict[str, torch.Tensor]:
-        """The step has ended: give the gradients that are in no `.grad` by the parameters' names."""
+        """End a step: return the gradients that are in no `.grad`, by the parameters' names."""
         return self._by_hand.take_gradients()
 
-    def _add(self, found: Found, losses: Sequence[torch.Tensor]) -> None:
+    def _add(self, origin: Found, losses: Sequence[torch.Tensor]) -> None:
         if self._stopped:
             return
         if not self.found:
             self.found = True
             source = script_line(self._script) or ""
-            self._log.write("loss", source=source, found=found)
-            self._facts.note("loss", WHERE[found], source)
-        self._losses.add(found, losses)
+            self._log.write("loss", source=source, found=origin)
+            self._facts.note("loss", WHERE[origin], source)
+        self._losses.add(origin, losses)
 
     def _tell(self, changed: bool) -> None:
         if changed:
@@ -154,7 +154,7 @@ class LossRecording:
 
 
 def require_device(losses: Sequence[torch.Tensor], device: str) -> None:
-    """Refuse a training of no module that is somewhere else: its run would silently be another mode's.
+    """Refuse a training without modules on another device: its run would silently be another mode's.
 
     Raises AdoptionError.
     """

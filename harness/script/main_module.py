@@ -1,4 +1,4 @@
-"""Executing a script as `__main__`, and how a script or a recorded training came to its end."""
+"""Execution of a script as `__main__`, and the way in which a script or a recorded training ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..tape.origin import own_files
 
 
 def execute(config: RunConfig, code: types.CodeType) -> None:
-    """Execute the script's code as `python SCRIPT` or, where it was asked for as a module, `python -m` does."""
+    """Execute the script's code as `python SCRIPT` does or, if it was requested as a module, as `python -m` does."""
     if config.module:
         # The packages around the module are imported by finding it, as `python -m` does.
         sys.path.insert(0, str(Path.cwd()))
@@ -47,24 +47,24 @@ def execute(config: RunConfig, code: types.CodeType) -> None:
     exec(code, main.__dict__)  # noqa: S102, the script that the user asked to run
 
 
-# How a script, or a training that is recorded in its process, came to its end.
+# The way in which a script, or a training that is recorded in its process, ended.
 
 _EXPLAINED = re.compile(r"^  Explanation: .*: got (.+)$", re.MULTILINE)
-"""Where torch.compile says what an op raised while it was traced; the first line is a heading (torch 2.13).
-"""
+"""The line in which torch.compile quotes an op's error while tracing; the first line is a heading (torch 2.13)."""
 
 
 INTERPRETER = "operation failed in the TorchScript interpreter"
-"""The heading of what an op raised in a graph of lazy tensors."""
+"""The heading of an op's error in a graph of lazy tensors."""
 
 WITHOUT_KERNEL = " This could be because the operator doesn't exist for this backend"
-"""How torch goes on, for many lines, where a device has no kernel for an op."""
+"""The continuation, over many lines, of torch's error for an op without a kernel on a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptEnd:
-    """What a journal's last event says; `message` is "" for a run that completed. `told` is an error that
-    says everything in its message: nobody needs its traceback.
+    """The content of a journal's last event; `message` is "" for a run that completed.
+
+    `told` is an error whose message says everything: nobody needs its traceback.
     """
 
     status: str
@@ -77,16 +77,15 @@ class ScriptEnd:
 
 
 def end_of(error: BaseException | None, script: str) -> ScriptEnd:
-    """The end of a training that `error` ended, None for one that ended by itself; `script` is the file of
-    its code."""
+    """The end of a training that `error` ended, None if it ended by itself; `script` is the file of its code."""
     if error is None:
         return ScriptEnd("complete")
     if isinstance(error, SystemExit):
-        # What a shell would see: no code and multiples of 256 are success, a text is 1.
+        # The exit code in a shell: no code and multiples of 256 are success, a text is 1.
         code = 0 if error.code is None or error.code == 0 else error.code
         exit_code = code & 0xFF if isinstance(code, int) else 1
-        left = f"the script called sys.exit({code!r})"
-        return ScriptEnd("crashed", exit_code, left) if exit_code else ScriptEnd("complete")
+        text = f"the script called sys.exit({code!r})"
+        return ScriptEnd("crashed", exit_code, text) if exit_code else ScriptEnd("complete")
     if isinstance(error, KeyboardInterrupt):
         return ScriptEnd("killed", 130, "interrupted")
     if isinstance(error, AdoptionError):
@@ -109,30 +108,35 @@ DOUBLED = (
     "; where the script has no double precision itself, the lazy core makes it of a Python number and a tensor without "
     "dimensions, as in 0.5 * loss: write torch.tensor(0.5) * loss"
 )
-"""What double precision comes from in a graph whose script has none, and what avoids it (seen with torch 2.13)."""
+"""The source of double precision in a graph whose script has none, and a way to avoid it (seen with torch 2.13)."""
 
 
 def is_of_a_graph(error: BaseException) -> bool:
-    """Whether an op of a graph of lazy tensors raised it. Code of the script's own that TorchScript runs is told apart
-    by its lines, which stand below the heading; such a graph has none (torch 2.13)."""
+    """Return whether an op of a graph of lazy tensors raised the error.
+
+    Code of the script's own that TorchScript runs is distinguished by its lines, which are below the heading; such a
+    graph has none (torch 2.13).
+    """
     lines = [line for line in str(error).splitlines() if line.strip()]
     return INTERPRETER in "".join(lines[:1]) and not any(line.startswith("  File ") for line in lines)
 
 
 def place_of(error: BaseException, script: str) -> str:
-    """Where it was raised, ` (file:line)`: the innermost of the user's own files and, where that is not the script, the
-    script's line that led there."""
-    mine = [one for one in traceback.extract_tb(error.__traceback__) if one.filename in own_files(script)]
-    if not mine:
+    """The place of an error, ` (file:line)`: the innermost of the user's own files.
+
+    If that is not the script, the script's line that led there follows.
+    """
+    own_frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own_files(script)]
+    if not own_frames:
         return ""
-    lines = [f"{mine[-1].filename}:{mine[-1].lineno}"]
-    if mine[-1].filename != script:
-        lines += [f"{one.filename}:{one.lineno}" for one in reversed(mine) if one.filename == script][:1]
+    lines = [f"{own_frames[-1].filename}:{own_frames[-1].lineno}"]
+    if own_frames[-1].filename != script:
+        lines += [f"{frame.filename}:{frame.lineno}" for frame in reversed(own_frames) if frame.filename == script][:1]
     return f" ({' <- '.join(lines)})"
 
 
 def own_trace(error: BaseException, script: str) -> TracebackType | None:
-    """The traceback from the script's first frame on; the whole one where the script has none in it."""
+    """The traceback from the script's first frame on; the whole one if it has no frame of the script."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != script:
         trace = trace.tb_next
@@ -140,8 +144,8 @@ def own_trace(error: BaseException, script: str) -> TracebackType | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, behind its type where it is none of ours, with what an op raised
-    under a compiler."""
+    """The first line of an error's message, after its type unless it is numdrift's, with an op's error under a
+    compiler."""
     if isinstance(error, NumdriftError):
         return (str(error).splitlines() or [""])[0]
     raised = _EXPLAINED.search(str(error))
@@ -149,7 +153,7 @@ def first_line(error: BaseException) -> str:
 
 
 def said_by(error: BaseException) -> str:
-    """What an error says, in one line, as far as it says something: its first one, and of TorchScript the last."""
+    """An error's message in one line, as far as it is informative: its first line, for TorchScript the last."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [""]
     if INTERPRETER in lines[0]:
         return lines[-1].partition(": ")[2] or lines[-1]

@@ -17,15 +17,14 @@ from .parallel import plain_name, wrapper_paths
 from .under_construction import under_construction
 
 OPTIMIZED = "optimized."
-"""What the name of a parameter begins with that only an optimizer is known to hold; its place there follows.
-"""
+"""The beginning of the name of a parameter that only an optimizer is known to hold; its index there follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTensor:
     """A parameter or buffer under its qualified name; `kind` is parameter or buffer.
 
-    It is described by the part that this rank has, where it is sharded.
+    If it is sharded, it is described by this rank's part.
     """
 
     name: str
@@ -47,11 +46,11 @@ class NamedTensor:
 
 
 class RootModule:
-    """A root module, not kept alive, and what its tensors are called, also once it has died.
+    """A root module, not kept alive, and the names of its tensors, even after it has died.
 
     A library may wrap the script's model anew for each call, in a module that is gone before the step ends (or later:
-    who compiles it may keep it). The modules in it live on, and their tensors keep the names that they had in it. These
-    are held weakly, not the tensors: torch refuses to swap one that has weak references.
+    its compiler may keep it). The modules in it live on, and their tensors keep the names that they had in it. These
+    modules are held weakly, not the tensors: torch refuses to swap one that has weak references.
     """
 
     def __init__(self, prefix: str, module: torch.nn.Module) -> None:
@@ -63,14 +62,14 @@ class RootModule:
         list(self.named())
 
     def named(self) -> Iterator[NamedTensor]:
-        """Its parameters, then its buffers, each as often as it is held."""
+        """Return its parameters, then its buffers, each as often as it is held."""
         module = self.reference()
         if module is not None:
             self._parts = [(f"{path}." if path else "", weakref.ref(part)) for path, part in module.named_modules()]
-        alive = [(path, part) for path, known in self._parts if (part := known()) is not None]
-        for kind, held in (("parameter", "_parameters"), ("buffer", "_buffers")):
+        alive = [(path, part) for path, reference in self._parts if (part := reference()) is not None]
+        for kind, attribute in (("parameter", "_parameters"), ("buffer", "_buffers")):
             for path, part in alive:
-                for name, tensor in getattr(part, held).items():
+                for name, tensor in getattr(part, attribute).items():
                     if tensor is not None:
                         yield NamedTensor(self.prefix + plain_name(path + name, self._wrappers), kind, tensor)
 
@@ -88,9 +87,9 @@ class RootModules:
         self._prefixes: set[str] = set()
 
     def add(self, module: torch.nn.Module) -> bool:
-        """Take note of a called module; says whether it is a new root that holds parameters.
+        """Record a called module; return whether it is a new root that holds parameters.
 
-        One that is called while a module is built (to see the shape of what it gives) is only a part of that.
+        A module that is called while another is built (to see the shape of its output) is only a part of that one.
         """
         if module in self._seen or under_construction():
             return False
@@ -101,22 +100,23 @@ class RootModules:
         return True
 
     def made_anew(self, module: torch.nn.Module) -> bool:
-        """Take note of a called module that stands for a root: another object of its class, first called now, that
-        holds tensors of the roots' only. Says whether it is one."""
+        """Record a called module that replaces a root; return whether it is one.
+
+        It is another object of the root's class, first called now, that holds only tensors of the roots.
+        """
         if module in self._seen or all(type(module) is not root.kind for root in self._roots):
             return False
         if any(root.reference() is module for root in self._roots):  # one that was expected
             return False
-        known = {id(one.tensor) for root in self._roots for one in root.named()}
-        held = [*module.parameters(), *module.buffers()]
-        if not held or any(id(tensor) not in known for tensor in held) or under_construction():
+        known_ids = {id(entry.tensor) for root in self._roots for entry in root.named()}
+        tensors = [*module.parameters(), *module.buffers()]
+        if not tensors or any(id(tensor) not in known_ids for tensor in tensors) or under_construction():
             return False
         self._seen.update(module.modules())
         return True
 
     def expect(self, module: torch.nn.Module) -> bool:
-        """Take the names of a module that was not called yet: to `add` it is still new. Says whether its
-        names are."""
+        """Take the names of a module that was not called yet (still new to `add`); return whether they are new."""
         return module not in self._seen and self._name(module)
 
     def _name(self, module: torch.nn.Module) -> bool:
@@ -135,41 +135,40 @@ class RootModules:
         return True
 
     def classes(self) -> list[str]:
-        """The classes of the roots whose tensors are still there."""
+        """The classes of the roots whose tensors still exist."""
         return [root.kind.__name__ for root in self._roots if next(root.named(), None) is not None]
 
     def named_tensors(self, optimized: Iterable[torch.Tensor]) -> Iterator[NamedTensor]:
-        """Walk the roots' parameters and buffers, each once, then what only the optimizers hold."""
-        seen: set[int] = set()
+        """Return the roots' parameters and buffers, each once, then the tensors that only the optimizers hold."""
+        visited: set[int] = set()
         for root in self._roots:
-            for one in root.named():
-                if id(one.tensor) not in seen:
-                    seen.add(id(one.tensor))
-                    yield one
+            for entry in root.named():
+                if id(entry.tensor) not in visited:
+                    visited.add(id(entry.tensor))
+                    yield entry
         for index, tensor in enumerate(optimized):
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
+            if id(tensor) not in visited:
+                visited.add(id(tensor))
                 yield NamedTensor(f"{OPTIMIZED}{index}", "parameter", tensor)
 
 
-def put(there: torch.Tensor, value: torch.Tensor) -> bool:
-    """Copy a value into a tensor of the script's, whose views and aliases stay what they are; says whether it
-    fits.
+def put(tensor: torch.Tensor, value: torch.Tensor) -> bool:
+    """Copy a value into a tensor of the script, whose views and aliases stay valid; return whether it fits.
 
-    Past autograd: a value that the script computed from the tensor before can still be differentiated.
+    The copy bypasses autograd: a value that the script computed from the tensor before can still be differentiated.
     """
-    there, value = local_tensor(there), own_part(there, value)
-    if is_lazy(there) or there.is_meta or there.layout != torch.strided or there.shape != value.shape:
+    tensor, value = local_tensor(tensor), own_part(tensor, value)
+    if is_lazy(tensor) or tensor.is_meta or tensor.layout != torch.strided or tensor.shape != value.shape:
         return False
     try:
-        there.data.copy_(value)
+        tensor.data.copy_(value)
     except RuntimeError:  # expanded memory, which cannot be written to
         return False
     return True
 
 
 def variable_name(module: torch.nn.Module) -> str:
-    """The name of the script's global variable that holds the module, else its class in lower case."""
+    """The name of the script's global variable that holds the module, or its class in lower case."""
     for name, value in vars(sys.modules["__main__"]).items():
         if value is module:
             return name
@@ -181,10 +180,10 @@ def variable_name(module: torch.nn.Module) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StateSlot:
-    """What one optimizer keeps about one parameter: `state` is None before it keeps anything.
+    """An optimizer's state of a parameter: `state` is None before there is any.
 
-    `optimizer` is its place among `TrainingTensors.optimizers`, `group` the parameter's and `holder` the
-    optimizer's own dictionary.
+    `optimizer` is its index in `TrainingTensors.optimizers`, `group` the parameter's and `holder` the optimizer's own
+    dictionary.
     """
 
     optimizer: int
@@ -207,15 +206,15 @@ class TrainingTensors:
         self._found: dict[str, torch.Tensor] = {}
 
     def add_root(self, module: torch.nn.Module) -> bool:
-        """Take note of a called module; says whether it is a new root that holds parameters."""
+        """Record a called module; return whether it is a new root that holds parameters."""
         return self._roots.add(module)
 
     def root_made_anew(self, module: torch.nn.Module) -> bool:
-        """Take note of a called module that stands for a root; says whether it is one."""
+        """Record a called module that replaces a root; return whether it is one."""
         return self._roots.made_anew(module)
 
     def expect_root(self, module: torch.nn.Module) -> bool:
-        """Take the names of a module that was not called yet; says whether they are new."""
+        """Take the names of a module that was not called yet; return whether they are new."""
         return self._roots.expect(module)
 
     def root_classes(self) -> list[str]:
@@ -223,70 +222,78 @@ class TrainingTensors:
         return self._roots.classes()
 
     def add_optimizer(self, optimizer: Optimizer) -> bool:
-        """Take note of an optimizer that was made or that steps; says whether it is new."""
-        if any(known() is optimizer for known in self._optimizers):
+        """Record an optimizer that was made or that steps; return whether it is new."""
+        if any(reference() is optimizer for reference in self._optimizers):
             return False
-        self._optimizers = [known for known in self._optimizers if known() is not None]
+        self._optimizers = [reference for reference in self._optimizers if reference() is not None]
         self._optimizers.append(weakref.ref(optimizer))
         return True
 
     def add_found(self, named: Iterable[tuple[str, torch.Tensor]]) -> bool:
-        """Take parameters that no module and no optimizer shows, in place of those that were found by the
-        same names; says whether these are other tensors. The arguments of a function, new tensors in every
-        step, are kept alive until the next ones come."""
+        """Take parameters that no module and no optimizer shows, instead of those found under the same names.
+
+        Returns whether these are other tensors. The arguments of a function, new tensors in every step, are kept alive
+        until the next ones come.
+        """
         before = {name: id(tensor) for name, tensor in self._found.items()}
         self._found |= named
         return before != {name: id(tensor) for name, tensor in self._found.items()}
 
     def optimizers(self) -> list[Optimizer]:
-        """In the order of their making. One that has groups and state in common with an earlier one is left
-        out: SAM's wrapper and base optimizer hold the same objects."""
-        found: dict[tuple[int, ...], Optimizer] = {}
-        for optimizer in (known for reference in self._optimizers if (known := reference()) is not None):
+        """The optimizers in the order of their making.
+
+        One that shares its groups and state with an earlier one is left out: SAM's wrapper and base optimizer hold the
+        same objects.
+        """
+        by_parts: dict[tuple[int, ...], Optimizer] = {}
+        for optimizer in (alive for reference in self._optimizers if (alive := reference()) is not None):
             parts = (id(optimizer.state), *(id(group) for group in optimizer.param_groups))
-            found.setdefault(parts, optimizer)
-        return list(found.values())
+            by_parts.setdefault(parts, optimizer)
+        return list(by_parts.values())
 
     def named(self) -> list[NamedTensor]:
-        """Parameters and buffers, each once, then what only the optimizers hold."""
+        """Parameters and buffers, each once, then the tensors that only the optimizers hold."""
         optimized = [
-            parameter for one in self.optimizers() for group in one.param_groups for parameter in group["params"]
+            parameter
+            for optimizer in self.optimizers()
+            for group in optimizer.param_groups
+            for parameter in group["params"]
         ]
         named = list(self._roots.named_tensors(optimized))
         if not self._found:
             return named
-        # What was found goes by its own name: a function's argument stands for the module's parameter.
-        own = {id(tensor): name for name, tensor in self._found.items()}
-        kept = [
-            one
-            for one in named
-            if one.name not in self._found and not (id(one.tensor) in own and one.name.startswith(OPTIMIZED))
+        # A found tensor goes by its own name: a function's argument replaces the module's parameter.
+        names = {id(tensor): name for name, tensor in self._found.items()}
+        entries = [
+            entry
+            for entry in named
+            if entry.name not in self._found and not (id(entry.tensor) in names and entry.name.startswith(OPTIMIZED))
         ]
-        here = {id(one.tensor) for one in kept}
-        found = ((name, tensor) for name, tensor in self._found.items() if id(tensor) not in here)
-        return [*kept, *(NamedTensor(name, "parameter", tensor) for name, tensor in found)]
+        entry_ids = {id(entry.tensor) for entry in entries}
+        added = ((name, tensor) for name, tensor in self._found.items() if id(tensor) not in entry_ids)
+        return [*entries, *(NamedTensor(name, "parameter", tensor) for name, tensor in added)]
 
     def named_of_roots(self) -> list[NamedTensor]:
-        """Those of them that the root modules hold."""
+        """The parameters and buffers that the root modules hold."""
         return list(self._roots.named_tensors([]))
 
     def slots(self) -> Iterator[StateSlot]:
-        """Where the optimizers keep their state, optimizer by optimizer in the order of their parameters."""
-        names = {id(one.tensor): one.name for one in self.named()}
-        seen: set[tuple[int, int]] = set()
+        """The places where the optimizers keep their state, by optimizer, in the order of their parameters."""
+        names = {id(entry.tensor): entry.name for entry in self.named()}
+        visited: set[tuple[int, int]] = set()
         for number, optimizer in enumerate(self.optimizers()):
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     place = (id(optimizer.state), id(parameter))
-                    if place not in seen:
-                        seen.add(place)
+                    if place not in visited:
+                        visited.add(place)
                         yield StateSlot(number, names[id(parameter)], parameter, group, optimizer.state)
 
 
 def gradients(named: list[NamedTensor]) -> dict[str, torch.Tensor]:
-    """The gradients that there are, as `gradient net.0.weight`."""
+    """The existing gradients, as `gradient net.0.weight`."""
     return {
-        f"gradient {one.name}": one.tensor.grad
-        for one in named
-        if one.kind == "parameter" and one.tensor.grad is not None
+        f"gradient {entry.name}": entry.tensor.grad
+        for entry in named
+        if entry.kind == "parameter" and entry.tensor.grad is not None
     }

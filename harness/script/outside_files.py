@@ -1,8 +1,8 @@
-"""The files that a script writes, and those of another run that it reads, where they are not of its own folders.
+"""The files outside of a script's own folders: those that it writes, and those of another run that it reads.
 
-Two runs that meet in a file are no two runs of one script: the second may go on from the checkpoint of the first. Seen
-is what Python itself is asked to open, rename and remove, and what `torch.save` writes; a library that opens files in
-native code is not, nor is a process that the script starts.
+Two runs that share a file are not two runs of one script: the second may continue from the checkpoint of the first. The
+observer sees the files that Python itself opens, renames and removes, and those that `torch.save` writes. It does not
+see a library that opens files in native code, or a process that the script starts.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ..torch_private.patches import Patches
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 NO_FILES = ("/dev/", "/proc/", "/sys/")
 MOST = 100
-"""So many files are noted of each kind."""
+"""The number of files of each kind that are recorded."""
 
 
 class OutsideFiles:
-    """Notes each such file once, in a line of the journal, when it is opened: a run that is killed has it, too.
+    """Records each such file once, in a line of the journal, when it is opened: a run that is killed has it, too.
 
-    `own` says whether the script's folders are the run's own: then only what lies elsewhere is looked at.
+    `own` says whether the script's folders are the run's own: then only files elsewhere are recorded.
     """
 
     def __init__(self, files: OwnFolders, write: Callable[..., None], *, own: bool) -> None:
-        self._own = tuple(f"{one}/" for one in files.folders) if own else ()
-        self._ignored = tuple(f"{one}/" for one in files.ignored)
+        self._own = tuple(f"{folder}/" for folder in files.folders) if own else ()
+        self._ignored = tuple(f"{folder}/" for folder in files.ignored)
         self._since = files.since
         self._write = write
         self._noted: dict[str, set[str]] = {"written": set(), "removed": set(), "read": set()}
@@ -41,7 +41,7 @@ class OutsideFiles:
         self._process = os.getpid()
 
     def start(self, patches: Patches) -> None:
-        """Look on from now on. An audit hook stays as long as its process: from `end` on it does nothing."""
+        """Observe from now on. An audit hook stays as long as its process: after `end` it does nothing."""
         patches.wrap(torch, "save", self._saving)
         sys.addaudithook(self._hook)
 
@@ -49,7 +49,7 @@ class OutsideFiles:
         self._ended = True
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        # Called for each import, `id` and frame that is asked for, thousands of times a second: nothing before this.
+        # Called for each import, `id` and requested frame, thousands of times a second: nothing comes before this.
         if event not in ("open", "os.rename", "os.remove"):
             return
         if self._busy or self._ended or os.getpid() != self._process:
@@ -66,37 +66,37 @@ class OutsideFiles:
                 self._seen("written", arguments[1])
             else:
                 self._seen("removed", arguments[0])
-        except Exception:  # noqa: BLE001, what is raised here would end the script's own `open`
+        except Exception:  # noqa: BLE001, an error here would end the script's own `open`
             self._ended = True
         finally:
             self._busy = False
 
-    def _saving(self, torchs: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(torchs)
+    def _saving(self, torch_save: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(torch_save)
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            # written by C++, of which the audit hook hears nothing
+            # written by C++, which the audit hook does not see
             if isinstance(f, (str, os.PathLike)):
                 self._hook("open", (f, "wb", os.O_WRONLY))
-            return torchs(obj, f, *args, **kwargs)
+            return torch_save(obj, f, *args, **kwargs)
 
         return save
 
-    def _seen(self, what: str, path: Any) -> None:
+    def _seen(self, kind: str, path: Any) -> None:
         if not isinstance(path, (str, bytes, os.PathLike)):
             return  # a descriptor that is open already
         text = os.path.realpath(os.fsdecode(path))
-        noted = self._noted[what]
+        noted = self._noted[kind]
         if text in noted or len(noted) >= MOST or "/__pycache__/" in text:
             return
         if text.startswith(self._ignored + self._own + NO_FILES):
             return
-        if what == "read" and (text in self._noted["written"] or not self._is_another_runs(text)):
+        if kind == "read" and (text in self._noted["written"] or not self._is_another_runs(text)):
             return
         noted.add(text)
-        self._write(OUTSIDE, what=what, path=text)
+        self._write(OUTSIDE, what=kind, path=text)
 
     def _is_another_runs(self, path: str) -> bool:
-        """Whether a file is younger than the investigation's first run."""
+        """Return whether a file is younger than the investigation's first run."""
         try:
             return Path(path).stat().st_mtime >= self._since
         except OSError:

@@ -1,6 +1,6 @@
-"""Scripts of several processes: the collectives that their mode has, and what their wrappers hold.
+"""Scripts of several processes: the collectives of their mode, and the modules in their wrappers.
 
-Whatever accelerator a script was written for, its collectives are those of the mode's device: gloo's on the CPU.
+Collectives written for any accelerator are those of the mode's device: gloo's on the CPU.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ ACCELERATORS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
 """Backends whose collectives need tensors on an accelerator."""
 
 HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""Names by which torch's wrappers hold what they wrap, which no script gives."""
+"""Names under which torch's wrappers hold the wrapped module, which no script uses."""
 
 SETTLED = 0.05
-"""Seconds in which threads that wait for the interpreter's lock get it."""
+"""The seconds in which threads that wait for the interpreter's lock get it."""
 
 _kept: list[Any] = []
 """Process groups, until the script has ended.
 
-The last one who lets go of gloo's waits, with the interpreter's lock, for its thread, and that one needs the lock where
-it still holds what a work was begun with: the context of `backward()`, which torch keeps with each (torch 2.13). A
-script that has destroyed its group and returns from the function that holds its DistributedDataParallel hangs then.
+The last owner that releases gloo's group waits, with the interpreter's lock, for its thread. That thread needs the lock
+if it still holds the context in which a work began: that of `backward()`, which torch keeps with each (torch 2.13). A
+script that has destroyed its group then hangs when it returns from the function that holds its
+DistributedDataParallel.
 """
 
 
 def install(device: str, facts: AdoptionFacts) -> Undo:
-    """Have collectives and meshes that the script asks for on an accelerator be on the mode's device; gives the undo.
+    """Put collectives and meshes that the script wants on an accelerator on the mode's device; return the undo.
 
-    A script that runs on CUDA is left as it is.
+    A script that runs on CUDA is left unchanged.
     """
     kind = device.partition(":")[0]
     patches = Patches(f"collectives of {kind}")
@@ -79,81 +80,84 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
         "new_group": functools.partial(_with_backend, place=2, kind=kind, facts=facts),
         "init_device_mesh": on_the_device,
     }
-    # torch gives the same function out under several modules, and a script may take it from any of them.
-    others = [sys.modules.get(f"torch.distributed.{one}") for one in ("device_mesh", "tensor", "distributed_c10d")]
-    for name, made in replaced.items():
+    # torch exports the same function from several modules, and a script may take it from any of them.
+    modules = [
+        sys.modules.get(f"torch.distributed.{submodule}") for submodule in ("device_mesh", "tensor", "distributed_c10d")
+    ]
+    for name, make_wrapper in replaced.items():
         original = getattr(distributed, name)
-        wrapper = made(original)
-        for holder in (distributed, *others):
+        wrapper = make_wrapper(original)
+        for holder in (distributed, *modules):
             if holder is not None and getattr(holder, name, None) is original:
                 patches.replace(holder, name, wrapper)
     patches.replace(DistributedDataParallel, "__init__", create)
     return patches.undo
 
 
-def backend_on(kind: str, asked: str) -> str:
-    """What stands for a backend in a mode of a kind of device: on the CPU `nccl` and `cpu:gloo,cuda:nccl` are gloo, on
-    another device its own for what lies there. `mpi` stays. Raises NotAvailable for a device without collectives."""
-    parts = [part.strip().rpartition(":")[::2] for part in asked.lower().split(",")]
-    whole = next((name for device, name in parts if not device), None)
-    if whole is not None and whole not in (*ACCELERATORS, "gloo"):
-        return whole
+def backend_on(kind: str, requested: str) -> str:
+    """The backend that replaces `asked` in a mode of a kind of device. Raises NotAvailable if it has no collectives.
+
+    On the CPU `nccl` and `cpu:gloo,cuda:nccl` are gloo; on another device they are its own for tensors there. `mpi`
+    stays.
+    """
+    parts = [part.strip().rpartition(":")[::2] for part in requested.lower().split(",")]
+    everywhere = next((name for device, name in parts if not device), None)
+    if everywhere is not None and everywhere not in (*ACCELERATORS, "gloo"):
+        return everywhere
     on_host = next((name for device, name in parts if device == "cpu"), "gloo")
     if kind == "cpu":
         return on_host
     try:
-        own: str = torch.distributed.get_default_backend_for_device(kind)
+        default: str = torch.distributed.get_default_backend_for_device(kind)
     except (ValueError, AttributeError) as error:
         raise NotAvailable(
             f"collectives of the device {kind!r}", "torch.distributed has no backend for it", "leave --nproc out"
         ) from error
-    host_too = whole == "gloo" or any(device == "cpu" for device, _ in parts)
-    return f"cpu:{on_host},{kind}:{own}" if host_too else own
+    host_too = everywhere == "gloo" or any(device == "cpu" for device, _ in parts)
+    return f"cpu:{on_host},{kind}:{default}" if host_too else default
 
 
 def _with_backend(original: Callable[..., Any], place: int, kind: str, facts: AdoptionFacts) -> Callable[..., Any]:
-    """A function that makes a process group; `place` is where its argument `backend` stands."""
+    """Wrap a function that makes a process group; `place` is the index of its argument `backend`."""
 
     @functools.wraps(original)
     def make(*args: Any, **kwargs: Any) -> Any:
-        given = args[place] if len(args) > place else kwargs.get("backend")
+        requested = args[place] if len(args) > place else kwargs.get("backend")
         kwargs.pop("device_id", None)
-        if isinstance(given, str) and (chosen := backend_on(kind, given)) != given.lower():
-            facts.note("device", f"{given} is {chosen} in this mode")
+        if isinstance(requested, str) and (chosen := backend_on(kind, requested)) != requested.lower():
+            facts.note("device", f"{requested} is {chosen} in this mode")
             if len(args) > place:
                 args = (*args[:place], chosen, *args[place + 1 :])
             else:
                 kwargs["backend"] = chosen
             kwargs.pop("pg_options", None)  # options are a backend's own
-        made = original(*args, **kwargs)
-        _kept.append(torch.distributed.group.WORLD if made is None else made)
-        return made
+        group = original(*args, **kwargs)
+        _kept.append(torch.distributed.group.WORLD if group is None else group)
+        return group
 
     return make
 
 
 def is_replicated(module: torch.nn.Module) -> bool:
-    """Whether a wrapper around the module keeps its parameters equal on all ranks; a compiled one may be
-    around it."""
+    """Return whether a wrapper around the module keeps its parameters equal on all ranks; it may itself be compiled."""
     return isinstance(getattr(module, "_orig_mod", module), DistributedDataParallel)
 
 
 def within_wrapper(module: torch.nn.Module) -> torch.nn.Module:
-    """The model that DistributedDataParallel holds, which is what a compiler is to be given; others as they
-    are.
+    """The model in a DistributedDataParallel, which is what a compiler must receive; others are returned unchanged.
 
-    Its hooks and its reducer stay outside of the graphs, which is torch's own advice.
+    Its hooks and its reducer stay outside of the graphs, as torch advises.
     """
     return module.module if isinstance(module, DistributedDataParallel) else module
 
 
 def wrapper_paths(module: torch.nn.Module) -> frozenset[str]:
-    """The paths of the wrappers in a root module that hold another under the name `module`."""
-    return frozenset(path for path, one in module.named_modules() if isinstance(one, DistributedDataParallel))
+    """The paths of the wrappers in a root module that hold another module under the name `module`."""
+    return frozenset(path for path, part in module.named_modules() if isinstance(part, DistributedDataParallel))
 
 
 def plain_name(name: str, wrappers: frozenset[str]) -> str:
-    """The name that a tensor or module has without any wrapper: `fc.weight` of `module.fc.weight`."""
+    """The name of a tensor or module without any wrapper: `fc.weight` of `module.fc.weight`."""
     parts = name.split(".")
     return ".".join(
         part
@@ -163,9 +167,10 @@ def plain_name(name: str, wrappers: frozenset[str]) -> str:
 
 
 def leave() -> None:
-    """Leave the process group, if the script has ended well and has not, as where it is ended after some steps.
+    """Leave the process group if the script has ended well and has not left it itself.
 
-    What is left of it at the end of the process aborts that process now and then: its threads are still there.
+    This happens when it is ended after some steps. A group that remains at the end of the process sometimes aborts it:
+    its threads still run.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         with suppress(Exception):
@@ -173,7 +178,7 @@ def leave() -> None:
 
 
 def let_go() -> None:
-    """Let go of the process groups of a script that has ended, once their threads have nothing left to do."""
+    """Release the process groups of a script that has ended, once their threads have nothing left to do."""
     if _kept:
         time.sleep(SETTLED)
         _kept.clear()

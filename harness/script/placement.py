@@ -17,7 +17,7 @@ from .understood import ScriptNotes
 
 
 class Placement:
-    """Moves models to `device` in place, and from the first one on what they meet."""
+    """Moves models to `device` in place and, from the first one on, the tensors that they meet."""
 
     def __init__(self, device: str, notes: ScriptNotes) -> None:
         self.device = device
@@ -26,48 +26,52 @@ class Placement:
         self._meeting: Meeting | None = None
 
     def place(self, module: torch.nn.Module, optimizers: Iterable[Optimizer]) -> None:
-        """Have a root module be on the device before its first call. Parameters stay the same objects.
+        """Put a root module on the device before its first call. Parameters stay the same objects.
 
-        Raises AdoptionError where it is somewhere else and cannot be moved.
+        Raises AdoptionError if it is somewhere else and cannot be moved.
         """
-        found = {parameter.device.type for parameter in module.parameters()}
-        if found <= {self.kind}:
+        kinds = {parameter.device.type for parameter in module.parameters()}
+        if kinds <= {self.kind}:
             return
         name = type(getattr(module, "_orig_mod", module)).__name__
-        if found - {self.kind, "cpu"} or self.kind == "cpu":
+        if kinds - {self.kind, "cpu"} or self.kind == "cpu":
             raise AdoptionError(
-                f"{name} is on {' and '.join(sorted(found))}, but this mode runs on {self.kind}: take "
+                f"{name} is on {' and '.join(sorted(kinds))}, but this mode runs on {self.kind}: take "
                 'the device in the script from os.environ["DEVICE"] and move the model and the data there'
             )
-        tensors = [one for one in [*module.parameters(), *module.buffers()] if one.is_cpu]
+        tensors = [tensor for tensor in [*module.parameters(), *module.buffers()] if tensor.is_cpu]
         with without_weak_references(module):
             self._move(tensors, name, optimizers)
         module.register_forward_pre_hook(MovedArguments(self.device), with_kwargs=True)
         self._notes.note("placement", f"{name} was on cpu and has been moved to {self.kind}")
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
-        """Plain tensors that an optimizer holds belong to no module whose call could be waited for."""
+        """Move the plain tensors of an optimizer, which belong to no module whose call could be awaited."""
         if self.kind == "cpu":
             return
-        held = [one for group in optimizer.param_groups for one in group["params"]]
-        plain = [one for one in held if type(one) is torch.Tensor and one.is_cpu and one.is_leaf]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        plain = [
+            parameter
+            for parameter in parameters
+            if type(parameter) is torch.Tensor and parameter.is_cpu and parameter.is_leaf
+        ]
         if plain:
             self._move(plain, "a tensor of the optimizer", [optimizer])
             count = f"{len(plain)} tensor{'s' if len(plain) > 1 else ''}"
             self._notes.note("placement", f"{count} of an optimizer were on cpu and have been moved to {self.kind}")
 
     def meet(self) -> None:
-        """From here on tensors of the CPU that meet one of the device are moved there for the call."""
+        """Begin to move tensors of the CPU that meet one of the device, for the call."""
         if self._meeting is None and self.kind != "cpu":
             self._meeting = Meeting(self.device)
             enter_below(self._meeting)
 
     def check(self, tensors: Sequence[torch.Tensor]) -> None:
-        """After the first step: doubt that the mode was the one that ran, if nothing is on its device."""
-        if tensors and all(one.device.type != self.kind for one in tensors):
-            found = " and ".join(sorted({one.device.type for one in tensors}))
+        """Doubt, after the first step, that the mode was the one that ran, if nothing is on its device."""
+        if tensors and all(tensor.device.type != self.kind for tensor in tensors):
+            kinds = " and ".join(sorted({tensor.device.type for tensor in tensors}))
             self._notes.doubt(
-                f"no parameter is on {self.kind}, all are on {found}, so this run is not what its mode says: move the "
+                f"no parameter is on {self.kind}, all are on {kinds}, so this run is not what its mode says: move the "
                 'tensors to os.environ["DEVICE"]'
             )
 
@@ -86,11 +90,11 @@ class Placement:
                         f"{name} is on cpu and cannot be moved to {self.kind} ({str(error).splitlines()[0]}): take the "
                         'device in the script from os.environ["DEVICE"] and move the model and the data there'
                     ) from error
-            # What optimizers keep of them moves as well, but for single numbers: counts of steps stay on the CPU.
-            known = {id(tensor) for tensor in tensors}
+            # Their state in optimizers moves as well, except single numbers: counts of steps stay on the CPU.
+            moved_ids = {id(tensor) for tensor in tensors}
             for optimizer in optimizers:
                 for parameter, state in optimizer.state.items():
-                    if id(parameter) in known and isinstance(state, dict):
+                    if id(parameter) in moved_ids and isinstance(state, dict):
                         for key, value in state.items():
                             if isinstance(value, torch.Tensor) and value.is_cpu and value.dim():
                                 state[key] = value.to(self.device)
@@ -107,5 +111,5 @@ class MovedArguments:
         return moved(args, self._device), moved(kwargs, self._device)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # A saved model is loaded where numdrift is not: its hook is then one that does nothing.
+        # A saved model may be loaded without numdrift: its hook is then one that does nothing.
         return getattr, (contextlib.nullcontext(), "__exit__")

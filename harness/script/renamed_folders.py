@@ -1,7 +1,7 @@
 """Folders that a script renames in a working folder of its own.
 
-An overlay renames no folder that was there before it (EXDEV, as between two disks). Where `os.rename` or `os.replace`
-meets that, the folder is copied and removed, as `shutil.move` would do.
+An overlay cannot rename a folder that existed before it (EXDEV, as between two disks). When `os.rename` or `os.replace`
+meets this, the folder is copied and removed, as `shutil.move` would do.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def install(patches: Patches) -> None:
         patches.wrap(os, name, _renaming)
 
 
-def _renaming(systems: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(systems)
+def _renaming(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
     def rename(src: Any, dst: Any, **folders: Any) -> None:
         try:
-            systems(src, dst, **folders)
+            original(src, dst, **folders)
         except OSError as error:
             source, target = Path(os.fsdecode(src)), Path(os.fsdecode(dst))
             is_taken = target.is_dir() and any(target.iterdir())

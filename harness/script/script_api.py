@@ -1,8 +1,8 @@
-"""What a training script may say about itself: `numdrift.log`, `step`, `steps`, `phase`, `mark_step`,
-`device`, and what it wants to see of its tensors: `print`, `after_step`.
+"""The functions by which a training script speaks of itself: `numdrift.log`, `step`, `steps`, `phase`, `mark_step` and
+`device`, and those that show its tensors: `print` and `after_step`.
 
-Every function works in every mode. Without a recording (`python train.py`) they do nothing, or what Python
-does, so they can stay in the script. Importing them loads no torch.
+Every function works in every mode. Without a recording (`python train.py`) they do nothing, or the same as Python, so
+they can stay in the script. Importing them loads no torch.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ def log(**values: Any) -> None:
 
         numdrift.log(loss=loss, accuracy=correct / total)
 
-    `loss` takes the place of the loss that was found (what `backward()` was called on). A value belongs to
-    the step that is under way; one that is given after `optimizer.step()` and before the next forward belongs
-    to the step that has just ended. Of two values of one name in a step the later counts; of two losses both
-    are kept, the first one is the step's. Nothing is computed or waited for here: tensors are read when the
-    step has ended.
+    `loss` takes the place of the loss that was found (the tensor whose `backward()` was called). A value belongs to the
+    current step; one that is given after `optimizer.step()` and before the next forward belongs to the step that has
+    just ended. Of two values of one name in a step the later counts; of two losses both are kept, and the first one is
+    the step's. Nothing is computed or awaited here: tensors are read when the step has ended.
     """
     listener = connection.listener
     if listener is not None:
@@ -45,9 +44,9 @@ def step() -> None:
             weights = update(weights, batch)
             numdrift.step()
 
-    For a training without a torch optimizer, or one whose step is more than one `optimizer.step()`. From the
-    first call on the steps are the script's own: optimizers end none any more. Called before the training it
-    only says that; so does the first call right after an optimizer's step, which has ended the step already.
+    For a training without a torch optimizer, or one whose step is more than one `optimizer.step()`. From the first call
+    on the script itself says where its steps end; optimizers do not end them any more. A call before the training says
+    only that, and so does the first call right after an optimizer's step, which has ended the step already.
     """
     listener = connection.listener
     if listener is not None:
@@ -55,7 +54,7 @@ def step() -> None:
 
 
 class Steps(Generic[Item]):
-    """What `steps` gives: an iterable with the length of the one that it goes through."""
+    """The result of `steps`: an iterable with the length of the underlying one."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         self._items = items
@@ -83,8 +82,7 @@ def steps(iterable: Iterable[Item]) -> Steps[Item]:
 
 
 def phase(name: str) -> AbstractContextManager[None]:
-    """Name the phase of the ops that are executed within: forward, backward, optimizer, data, or a name of
-    yours.
+    """Name the phase of the ops that are executed within: forward, backward, optimizer, data, or a name of yours.
 
     with numdrift.phase("data"):
         batch = augment(batch)
@@ -94,9 +92,9 @@ def phase(name: str) -> AbstractContextManager[None]:
 
 
 def mark_step() -> None:
-    """Cut and execute the pending graph here in lazy and xla mode, as the mode's `mark_step` policy has it.
+    """Cut and execute the pending graph here in lazy and xla mode, as the mode's `mark_step` policy says.
 
-    On other devices it does nothing, so a script needs no case of its own for lazy tensors.
+    On other devices it does nothing, so a script needs no special case for lazy tensors.
     """
     listener = connection.listener
     if listener is not None:
@@ -108,10 +106,9 @@ def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
         numdrift.print("hidden", hidden)
 
-    Tensors are read when the step has ended, so nothing is computed or waited for here: in lazy mode no graph
-    ends, within a compiled function no graph breaks. What is printed are the values that a tensor has then,
-    after what was done to it in place. Give the tensor itself, not a text with it. Between two steps, and
-    outside of numdrift, it prints at once.
+    Tensors are read when the step has ended, so nothing is computed or awaited here: in lazy mode no graph ends, within
+    a compiled function no graph breaks. The printed values are those that a tensor has then, after any change in place.
+    Pass the tensor itself, not a text with it. Between two steps, and outside of numdrift, it prints at once.
     """
     listener = connection.listener
     if listener is None:
@@ -121,14 +118,12 @@ def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
 
 def after_step(closure: Callable[..., Any], *values: Any) -> None:
-    """Call `closure(*values)` once the step has been executed, tensors among the values as CPU tensors with
-    their values.
+    """Call `closure(*values)` once the step has been executed; tensors among the values become CPU tensors.
 
         numdrift.after_step(lambda loss: writer.add_scalar("loss", loss, epoch), loss)
 
-    As for `print`, no graph ends in lazy mode; within a compiled function the graph breaks here. What the
-    closure raises is raised where the step ends. Between two steps, and outside of numdrift, it is called at
-    once.
+    As with `print`, no graph ends in lazy mode; within a compiled function the graph breaks here. An error of the
+    closure is raised where the step ends. Between two steps, and outside of numdrift, it is called at once.
     """
     listener = connection.listener
     if listener is None:
@@ -138,40 +133,40 @@ def after_step(closure: Callable[..., Any], *values: Any) -> None:
 
 
 def device() -> torch.device:
-    """The device to train on: that of the mode, outside of numdrift the environment's `DEVICE`, else the CPU.
+    """The device to train on: the mode's, outside of numdrift the environment's `DEVICE`, or the CPU.
 
     model = Net().to(numdrift.device())
     """
     listener = connection.listener
     name = os.environ.get("DEVICE", "cpu") if listener is None else listener.device
-    made: torch.device = importlib.import_module("torch").device(name)
-    return made
+    chosen: torch.device = importlib.import_module("torch").device(name)
+    return chosen
 
 
-# Where these words meet the recording of the process.
+# The connection of these functions with the recording of the process.
 
 
 class Listener(Protocol):
-    """What a recording does when the script speaks to it. Nothing of it raises into the script."""
+    """A recording's reactions to the script's calls. None of them raises into the script."""
 
     @property
     def device(self) -> str:
         """The torch device of the mode."""
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Values of the step, tensors or numbers, by name; `loss` is the step's loss."""
+        """Record values of the step, tensors or numbers, by name; `loss` is the step's loss."""
 
     def own_steps(self) -> None:
-        """From here on the script says where its steps end."""
+        """Let the script say, from now on, where its steps end."""
 
     def end_step(self) -> None:
-        """A step of the script's own ends here."""
+        """End a step of the script's own."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """Ops within belong to this phase."""
+        """Assign the ops within to this phase."""
 
     def mark_step(self) -> None:
-        """A lazy graph may be cut here."""
+        """Cut a lazy graph, if the mode does so here."""
 
     def show(self, values: Sequence[Any], sep: str, end: str) -> None:
         """Print these values, tensors among them, once the step has been executed."""
@@ -184,7 +179,7 @@ class Listener(Protocol):
 
 
 class Connection:
-    """Holds the recording of this process while there is one. A fork of the process is not recorded."""
+    """Holds the recording of this process, if there is one. A fork of the process is not recorded."""
 
     def __init__(self) -> None:
         self.listener: Listener | None = None
@@ -192,33 +187,33 @@ class Connection:
         self._follows_forks = False
 
     def open(self, listener: Listener, named: str) -> None:
-        """Connect a recording; `named` is what it is called in messages. Raises UsageError when there is one."""
+        """Connect a recording; `named` is its name in messages. Raises UsageError if there is one."""
         self.refuse_another()
         self.listener, self._named = listener, named
         if not self._follows_forks:
-            self._follows_forks = True  # a hook of the interpreter cannot be taken out again: one for all recordings
+            self._follows_forks = True  # a hook of the interpreter cannot be removed: one serves all recordings
             os.register_at_fork(after_in_child=self.close)
 
     def refuse_another(self) -> None:
-        """Raises UsageError when a recording is connected."""
+        """Raise UsageError when a recording is connected."""
         if self.listener is not None:
             raise UsageError(f"{self._named} is being recorded in this process already: end that recording first")
 
     def close(self) -> None:
-        """Take the recording out, if there is one."""
+        """Disconnect the recording, if there is one."""
         self.listener = None
 
 
 connection = Connection()
 
 
-# The script's own say in which executions a snapshot keeps.
+# The script's own choice of the executions that a snapshot keeps.
 
 OnSnapshot = Callable[..., str]
 
 
 class Registered:
-    """The function that the script has given, None where it has given none."""
+    """The function that the script has registered, None if there is none."""
 
     function: OnSnapshot | None = None
 
@@ -227,18 +222,17 @@ registered = Registered()
 
 
 def on_snapshot(function: OnSnapshot | None) -> OnSnapshot | None:
-    """Have `function` say of each execution what of it is kept; gives the function that was asked before,
-    None at first.
+    """Let `function` choose what of each execution is kept; return the function registered before, None at first.
 
         def choose(name, device_index, execution_count, step):
             return "inputs outputs" if step == 5 else ""
 
         numdrift.on_snapshot(choose)
 
-    It answers "inputs", "outputs", "inputs outputs" or "" (nothing); `None` in its place takes it away.
-    `name` is that of the graph, `device_index` the number of the device, `execution_count` how often the
-    graph ran there before; a function of three parameters is not told the step. It is asked under `numdrift
-    snapshot take`; elsewhere this does nothing, so it can stay in the script.
+    It answers "inputs", "outputs", "inputs outputs" or "" (nothing); `None` instead of a function removes it. `name` is
+    the graph's, `device_index` the number of the device, `execution_count` how often the graph ran there before. A
+    function of three parameters does not receive the step. It is called under `numdrift snapshot take`; elsewhere this
+    does nothing, so it can stay in the script.
     """
     former, registered.function = registered.function, function
     return former

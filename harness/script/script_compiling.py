@@ -1,5 +1,4 @@
-"""The script's own calls of torch.compile: left eager where the mode is, and given the mode's backend where
-it compiles."""
+"""The script's own calls of torch.compile: left eager in eager modes, given the mode's backend in others."""
 
 from __future__ import annotations
 
@@ -25,10 +24,10 @@ class Compiler(Protocol):
     backend: str
 
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
-        """What is kept of a call's `mode` and `options`, as arguments of torch.compile."""
+        """Return the parts of a call's `mode` and `options` that are kept, as arguments of torch.compile."""
 
     def leave_alone(self, module: torch.nn.Module) -> None:
-        """A compiled function of the script's calls this module: do not compile it besides."""
+        """Do not compile this module: a compiled function of the script calls it."""
 
 
 class Calls(Protocol):
@@ -36,16 +35,16 @@ class Calls(Protocol):
 
     @property
     def outside(self) -> bool:
-        """Whether a module that were called now would be reported."""
+        """Return whether a module called now would be reported."""
 
     def closed(self) -> AbstractContextManager[None]:
-        """Have torch's own in place for a while."""
+        """Restore torch's own call within the context."""
 
 
 class ScriptCompiles:
-    """Stands for `torch.compile` and `Module.compile` from `install` to its undo.
+    """Replaces `torch.compile` and `Module.compile` from `install` to its undo.
 
-    `compiler` is None where the mode compiles nothing.
+    `compiler` is None if the mode compiles nothing.
     """
 
     def __init__(self, compiler: Compiler | None, notes: ScriptNotes) -> None:
@@ -53,8 +52,7 @@ class ScriptCompiles:
         self._notes = notes
 
     def install(self, calls: Calls, called: Callable[[torch.nn.Module], None]) -> Undo:
-        """Replace both; `called` is told of the modules that a compiled function is about to call. Gives the
-        undo."""
+        """Replace both; `called` receives the modules that a compiled function is about to call. Returns the undo."""
         compile_, method = torch.compile, torch.nn.Module.compile
         self._original, self._calls, self._called = compile_, calls, called
 
@@ -86,40 +84,40 @@ class ScriptCompiles:
         return patches.undo
 
     def _tell(self, target: Any, kwargs: Mapping[str, Any]) -> None:
-        given = [f"{name}={_shown(kwargs[name])}" for name in SHOWN if kwargs.get(name) is not None]
-        call = f"torch.compile({', '.join([_name(target), *given])})"
+        shown = [f"{name}={_shown(kwargs[name])}" for name in SHOWN if kwargs.get(name) is not None]
+        call = f"torch.compile({', '.join([_name(target), *shown])})"
         if self._compiler is None or kwargs.get("disable"):
             self._notes.note("compile", f"{call} is left eager")
             return
         arguments = self._arguments(kwargs)
-        kept = ", ".join(f"{name}={_shown(arguments[name])}" for name in SHOWN if arguments.get(name) is not None)
-        self._notes.note("compile", f"{call} compiles with {kept}")
+        settings = ", ".join(f"{name}={_shown(arguments[name])}" for name in SHOWN if arguments.get(name) is not None)
+        self._notes.note("compile", f"{call} compiles with {settings}")
 
     def _arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments that torch.compile is given in place of the script's."""
+        """The arguments that torch.compile receives instead of the script's."""
         assert self._compiler is not None
-        # Another backend's `mode` and `options` say nothing to Inductor: they are left out with the backend.
-        own = {name: value for name, value in kwargs.items() if name not in ("backend", "mode", "options")}
+        # Another backend's `mode` and `options` mean nothing to Inductor: they are left out with the backend.
+        script_arguments = {name: value for name, value in kwargs.items() if name not in ("backend", "mode", "options")}
         for_inductor = kwargs.get("backend") in (None, "inductor")
         mode, options = (kwargs.get("mode"), kwargs.get("options")) if for_inductor else (None, None)
-        kept = self._compiler.settings(mode, options, kwargs.get("dynamic"))
-        return {"backend": self._compiler.backend, **own, **kept}
+        settings = self._compiler.settings(mode, options, kwargs.get("dynamic"))
+        return {"backend": self._compiler.backend, **script_arguments, **settings}
 
     def _compile(self, model: Any, kwargs: Mapping[str, Any]) -> Any:
-        with self._calls.closed():  # what is compiled keeps the model's bound `__call__`
+        with self._calls.closed():  # the compiled function keeps the model's bound `__call__`
             return self._original(model, **kwargs)
 
     def _reporting(self, function: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """The compiled function; the modules that it calls are reported before it first runs."""
-        known = False
+        """Wrap the compiled function; the modules that it calls are reported before it first runs."""
+        reported = False
 
         @functools.wraps(compiled)
         def call(*args: Any, **kwargs: Any) -> Any:
-            nonlocal known
+            nonlocal reported
             if torch.compiler.is_compiling() or not self._calls.outside:
                 return compiled(*args, **kwargs)
-            if not known:
-                known = True
+            if not reported:
+                reported = True
                 for module in modules_called_by(function, args, kwargs):
                     self._compiler.leave_alone(module)  # type: ignore[union-attr]
                     self._called(module)
@@ -130,14 +128,16 @@ class ScriptCompiles:
 
 
 def modules_called_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.nn.Module]:
-    """The modules with parameters that a function can reach, none of them within another: its arguments, the
-    object that it is bound to and what that holds, the variables that its code mentions."""
-    found: dict[int, torch.nn.Module] = {}
+    """The modules with parameters that a function can reach, none of them within another.
+
+    They are among its arguments, the object that it is bound to and its attributes, and the variables in its code.
+    """
+    modules: dict[int, torch.nn.Module] = {}
     for value in _reachable(function, args, kwargs):
         if isinstance(value, torch.nn.Module) and next(value.parameters(), None) is not None:
-            found.setdefault(id(value), value)
-    inner = {id(one) for module in found.values() for one in module.modules() if one is not module}
-    return [module for key, module in found.items() if key not in inner]
+            modules.setdefault(id(value), value)
+    inner = {id(part) for module in modules.values() for part in module.modules() if part is not module}
+    return [module for key, module in modules.items() if key not in inner]
 
 
 def _reachable(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
@@ -160,7 +160,7 @@ def _reachable(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The names that a function's code mentions, in its order, those of functions inside it included."""
+    """The names in a function's code, in its order, including those of functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,4 +1,4 @@
-"""Where the losses of a step come from: the tensors that its backwards start from, as the script meant them."""
+"""The losses of a step: the tensors from which its backwards start, as the script meant them."""
 
 from __future__ import annotations
 
@@ -14,44 +14,43 @@ from ..torch_private.patches import Patches, Undo
 from ..torch_private.untraced import transformation_level
 
 Found = Literal["logged", "backward", "gradient", "function"]
-"""How a loss was found: said by the script, `backward()`, `torch.autograd.grad`, a gradient of `torch.func`.
-"""
+"""The origin of a loss: logged by the script, `backward()`, `torch.autograd.grad`, a gradient of `torch.func`."""
 
 ORDER: Sequence[Found] = ("logged", "backward", "gradient", "function")
-"""The first of these that a step has is its losses: a gradient that is taken beside a backward is no loss."""
+"""The order of the origins; the first that a step has is its losses: a gradient taken beside a backward is no loss."""
 
 
 class StepLosses:
-    """The losses of the step that is under way. They are detached, and kept until their values can be read."""
+    """The losses of the current step. They are detached, and kept until their values can be read."""
 
     def __init__(self) -> None:
         self._found: dict[Found, list[torch.Tensor]] = {}
 
-    def add(self, found: Found, losses: Sequence[torch.Tensor]) -> None:
+    def add(self, origin: Found, losses: Sequence[torch.Tensor]) -> None:
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-            self._found.setdefault(found, []).extend(loss.detach() for loss in losses)
+            self._found.setdefault(origin, []).extend(loss.detach() for loss in losses)
 
     @property
     def any(self) -> bool:
         return bool(self._found)
 
     def take(self) -> tuple[torch.Tensor, ...]:
-        """The step has ended: give its losses and forget them."""
-        found, self._found = self._found, {}
-        return tuple(next((found[how] for how in ORDER if how in found), ()))
+        """End a step: return its losses and forget them."""
+        by_origin, self._found = self._found, {}
+        return tuple(next((by_origin[origin] for origin in ORDER if origin in by_origin), ()))
 
 
 class ScaledLosses:
-    """Finds the loss behind what a gradient scaler made of it: a backward starts from the scaled one."""
+    """Finds the loss behind a gradient scaler's result: a backward starts from the scaled one."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
 
     def scaled(self, losses: Any, results: Any) -> None:
-        """A scaler has made `results` of `losses`: a tensor, or an iterable of them each."""
+        """Record that a scaler has made `results` of `losses`: a tensor, or an iterable of them each."""
         self._pairs = [pair for pair in self._pairs if pair[0]() is not None]
         if isinstance(losses, torch.Tensor) and isinstance(results, torch.Tensor):
-            if results is not losses:  # a scaler that is switched off gives back what it got
+            if results is not losses:  # a scaler that is switched off returns its argument
                 with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                     self._pairs.append((weakref.ref(results), losses.detach()))
         elif isinstance(losses, (list, tuple)) and isinstance(results, (list, tuple)):
@@ -59,14 +58,17 @@ class ScaledLosses:
                 self.scaled(loss, result)
 
     def unscaled(self, started: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The script's own losses, of the tensors that a backward starts from."""
-        known = {id(result): loss for reference, loss in self._pairs if (result := reference()) is not None}
-        return [known.get(id(tensor), tensor) for tensor in started]
+        """Return the script's own losses for the tensors from which a backward starts."""
+        losses = {id(result): loss for reference, loss in self._pairs if (result := reference()) is not None}
+        return [losses.get(id(tensor), tensor) for tensor in started]
 
 
 def differentiates_parameters(outputs: Any, inputs: Any, arguments: Mapping[str, Any], *, plain: bool) -> bool:
-    """Whether a call of `torch.autograd.grad` stands for a backward: single numbers are differentiated once,
-    by parameters; with `plain`, by any leaves. A gradient penalty is none: it keeps its graph."""
+    """Return whether a call of `torch.autograd.grad` replaces a backward.
+
+    It does if single numbers are differentiated once, by parameters; with `plain`, by any leaves. A gradient penalty
+    does not: it keeps its graph.
+    """
     if arguments.get("create_graph") or arguments.get("is_grads_batched"):
         return False
     losses, leaves = tensors_in(outputs), tensors_in(inputs)
@@ -75,23 +77,25 @@ def differentiates_parameters(outputs: Any, inputs: Any, arguments: Mapping[str,
 
 
 def leaves_of(losses: Sequence[torch.Tensor], most: int = 100_000) -> list[torch.Tensor]:
-    """The leaves that a backward from these tensors gives a gradient to, in the order in which the graph,
-    walked breadth first from the losses, comes to them; `most` is the number of nodes that are looked at."""
+    """The leaves to which a backward from these tensors gives a gradient.
+
+    They are in the order of a breadth-first walk of the graph from the losses; `most` limits the number of nodes.
+    """
     waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
-    seen, leaves = set(waiting), dict[int, torch.Tensor]()
+    visited, leaves = set(waiting), dict[int, torch.Tensor]()
     for node in waiting:  # grows while it is walked
         variable = getattr(node, "variable", None)
         if isinstance(variable, torch.Tensor):
             leaves.setdefault(id(variable), variable)
         for following, _ in node.next_functions:
-            if following is not None and following not in seen and len(seen) < most:
-                seen.add(following)
+            if following is not None and following not in visited and len(visited) < most:
+                visited.add(following)
                 waiting.append(following)
     return list(leaves.values())
 
 
 def tensors_in(tensors: Any) -> list[torch.Tensor]:
-    """One tensor, or those of a list or tuple."""
+    """The tensor itself, or the tensors of a list or tuple."""
     listed = tensors if isinstance(tensors, (list, tuple)) else [tensors]
     return [tensor for tensor in listed if isinstance(tensor, torch.Tensor)]
 
@@ -100,22 +104,24 @@ Function = Callable[..., Any]
 
 
 class FunctionObserver(Protocol):
-    """Who is told of functions that `torch.func.grad` and `grad_and_value` make."""
+    """An observer of functions that `torch.func.grad` and `grad_and_value` make."""
 
     def function_called(self, arguments: Sequence[Any]) -> None:
-        """One is about to be called with these arguments to differentiate by."""
+        """Observe that a function is about to be called with these arguments to differentiate by."""
 
     def adopted(self, function: Function) -> Function | None:
-        """The function as the mode executes it in place of the script's, None where it leaves it as it is."""
+        """Return the function that the mode executes instead of the script's, None if it leaves it unchanged."""
 
     def function_returned(self, arguments: Sequence[Any], gradients: Any, loss: Any) -> None:
-        """An adopted one has computed this."""
+        """Observe the results of an adopted function."""
 
 
 def report_gradient_functions(observer: FunctionObserver) -> Undo:
-    """Tell `observer` of the outermost calls of functions that `torch.func.grad` and `grad_and_value` make; gives
-    the undo."""
-    both = torch.func.grad_and_value
+    """Report to `observer` the outermost calls of functions made by `torch.func.grad` and `grad_and_value`.
+
+    Returns the undo.
+    """
+    differentiate = torch.func.grad_and_value
 
     def reporting(name: str, original: Function) -> Function:
         @functools.wraps(original)
@@ -132,13 +138,13 @@ def report_gradient_functions(observer: FunctionObserver) -> Undo:
                     return made(*args, **kwargs)
                 arguments = [args[number] for number in wanted if -len(args) <= number < len(args)]
                 observer.function_called(arguments)
-                # A mode that compiles takes the function with its gradient as one; asked once, at the first call.
+                # A mode that compiles takes the function with its gradient as one; it is asked once, at the first call.
                 if not whole:
-                    whole.append(observer.adopted(both(func, argnums, has_aux)))
+                    whole.append(observer.adopted(differentiate(func, argnums, has_aux)))
                 if whole[0] is None:
                     return made(*args, **kwargs)
-                # `grad_and_value` gives (gradients, value), or (gradients, (value, aux)); `grad` gradients, or
-                # (gradients, aux).
+                # `grad_and_value` returns (gradients, value), or (gradients, (value, aux)).
+                # `grad` returns gradients, or (gradients, aux).
                 gradients, value = whole[0](*args, **kwargs)
                 observer.function_returned(arguments, gradients, value[0] if has_aux else value)
                 if name == "grad":

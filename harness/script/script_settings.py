@@ -15,7 +15,7 @@ from ..torch_private.kernel_settings import setters
 from ..torch_private.patches import Patches
 
 KEYS_OF_SETTER = {"_set_cublas_allow_tf32": ("tf32",), "_set_float32_matmul_precision": ("matmul_precision",)}
-"""By which key a script's call is told, where it changes what several keys stand for."""
+"""The key under which a script's call is reported if it changes the settings of several keys."""
 
 
 class FollowedSettings:
@@ -41,11 +41,11 @@ class FollowedSettings:
                 patches.wrap(setter.holder, setter.name, functools.partial(self._following, setter.changes, keys))
 
     def forget(self) -> None:
-        """Look at nothing any more: this is a fork of the recorded process, which may set what it likes."""
+        """Observe nothing any more: this process is a fork of the recorded one, which may set what it likes."""
         self._silent = True
 
     def close(self) -> None:
-        """Let whoever comes after the script set what he likes."""
+        """Stop overruling: code after the script may set what it likes."""
         self._patches.undo()
 
     def _following(self, names: Sequence[str], keys: Sequence[str], setter: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,10 +75,10 @@ class FollowedSettings:
         is_left = is_back and all(setting_lines.known.get(name) == line for name in changed)  # a context, by its line
         if not is_left and look not in self._told:  # a context in a model's forward sets the same in every step
             self._told.add(look)
-            said = ", ".join(in_key_words(changed, read_settings(), keys))
+            text = ", ".join(in_key_words(changed, read_settings(), keys))
             stated = [f"{key}={getattr(self._spec, key)}" for key in keys_of(overruled) if getattr(self._spec, key)]
             self._facts.note(
-                "settings", f"{said}, overruled by {', '.join(stated)} of the mode" if stated else said, line
+                "settings", f"{text}, overruled by {', '.join(stated)} of the mode" if stated else text, line
             )
         if overruled:
             put_stated(self._spec)

@@ -1,8 +1,8 @@
-"""Where the recorder looks into a training process that knows nothing of it.
+"""The recorder's hooks in a training process that knows nothing of them.
 
-Hooked are the outermost module calls, `backward` and what stands for it (`torch.autograd.grad`,
-`torch.func.grad`), the optimizers' steps, and the gradient scaler, which stands between a loss and its
-backward. Nothing stays hooked inside a module's call, so compilers trace what they always trace.
+The hooks are on the outermost module calls, on `backward` and its replacements (`torch.autograd.grad`,
+`torch.func.grad`), on the optimizers' steps, and on the gradient scaler, which is between a loss and its backward.
+Nothing is hooked inside a module's call, so compilers trace what they always trace.
 """
 
 from __future__ import annotations
@@ -26,61 +26,59 @@ from .script_losses import Found, FunctionObserver, report_gradient_functions, t
 
 
 class TrainingListener(Protocol):
-    """What the hooks report to."""
+    """The receiver of the hooks' reports."""
 
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """An outermost module is about to be called with these arguments."""
+        """Observe that an outermost module is about to be called with these arguments."""
 
     def module_reached(self, module: torch.nn.Module) -> None:
-        """A compiled function is about to call the module, where neither its calls nor their arguments are
-        seen."""
+        """Observe that a compiled function is about to call the module, whose calls and arguments are not seen."""
 
     def backward_started(self, losses: list[torch.Tensor], found: Found) -> None:
-        """A backward from these tensors is about to run, or a call of `torch.autograd.grad` that stands for
-        one."""
+        """Observe that a backward from these tensors is about to run, or a `torch.autograd.grad` that replaces one."""
 
     def backward_ended(self) -> None:
-        """That backward has run."""
+        """Observe that the backward has run."""
 
     def step_skipped(self, optimizer: Optimizer) -> None:
-        """A gradient scaler has left an optimizer's step out."""
+        """Observe that a gradient scaler has left an optimizer's step out."""
 
     def step_started(self, optimizer: Optimizer) -> None:
-        """The outermost `step()` of an optimizer is about to run."""
+        """Observe that the outermost `step()` of an optimizer is about to run."""
 
     def step_ended(self, optimizer: Optimizer) -> None:
-        """The outermost `step()` of an optimizer has returned."""
+        """Observe that the outermost `step()` of an optimizer has returned."""
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
-        """An optimizer has its groups; a wrapper around it may not."""
+        """Observe that an optimizer has its groups; a wrapper around it may not have them."""
 
 
 class GradientObserver(FunctionObserver, Protocol):
-    """What is told of gradients that no `backward()` computes, and of scaled losses."""
+    """An observer of gradients that no `backward()` computes, and of scaled losses."""
 
     def stands_for_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call of `torch.autograd.grad` outside of torch.func computes the training's gradients."""
+        """Return whether a `torch.autograd.grad` outside of torch.func computes the training's gradients."""
 
     def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
-        """`torch.autograd.grad` has given these results."""
+        """Observe the results of `torch.autograd.grad`."""
 
     def loss_scaled(self, losses: Any, results: Any) -> None:
-        """A gradient scaler has made `results` of `losses`."""
+        """Observe that a gradient scaler has made `results` of `losses`."""
 
 
 FURTHER_ARGUMENTS = ("grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused")
-"""What `torch.autograd.grad` takes by place after outputs and inputs."""
+"""The positional parameters of `torch.autograd.grad` after outputs and inputs."""
 
 Called = Callable[[torch.nn.Module, Sequence[Any], Mapping[str, Any]], None]
-"""Takes a module that is about to be called, and the call's arguments."""
+"""Receives a module that is about to be called, and the call's arguments."""
 
 
 class ModuleCalls:
     """Reports outermost module calls while it is open.
 
-    `torch.nn.Module.__call__` is replaced between outermost calls only and put back during each, so inner
-    modules never see the replacement. Where a compiler meets it after all, in a function that the script
-    compiles and that calls a module, it traces torch's own in its place.
+    `torch.nn.Module.__call__` is replaced between outermost calls only and restored during each, so inner modules never
+    see the replacement. If a compiler does meet it, in a function that the script compiles and that calls a module, it
+    traces torch's own instead.
     """
 
     def __init__(self, called: Called) -> None:
@@ -114,18 +112,18 @@ class ModuleCalls:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Have torch's own in place for a while."""
-        there = torch.nn.Module.__call__
+        """Restore torch's own call within the context."""
+        current = torch.nn.Module.__call__
         self._put(self._original)
         try:
             yield
         finally:
-            if self._open or there is self._original:
-                self._put(there)
+            if self._open or current is self._original:
+                self._put(current)
 
     @property
     def outside(self) -> bool:
-        """Whether a module that were called now would be an outermost one, and reported."""
+        """Return whether a module called now would be an outermost one, and reported."""
         return torch.nn.Module.__call__ is self._replacement
 
     def _put(self, function: Callable[..., Any]) -> None:
@@ -139,7 +137,7 @@ class StepNesting:
         self._running: list[int] = []
 
     def enter(self, optimizer: Optimizer) -> bool:
-        """Whether the step that begins is an outermost one."""
+        """Return whether the step that begins is an outermost one."""
         # An optimizer never runs within itself: one that is on the stack already was left by an exception.
         if id(optimizer) in self._running:
             del self._running[self._running.index(id(optimizer)) :]
@@ -147,14 +145,14 @@ class StepNesting:
         return len(self._running) == 1
 
     def leave(self, optimizer: Optimizer) -> bool:
-        """Whether the step that ends is an outermost one."""
+        """Return whether the step that ends is an outermost one."""
         if id(optimizer) not in self._running:
             return False
         del self._running[self._running.index(id(optimizer)) :]
         return not self._running
 
     def forget(self) -> None:
-        """An optimizer is made: whatever is still running was left by an exception."""
+        """Clear the stack because an optimizer is made: whatever is still running was left by an exception."""
         self._running.clear()
 
 
@@ -174,7 +172,7 @@ class Hooks:
 
     def install(self) -> None:
         with self._patches as patches:
-            # The calls put it in place and back around every outermost call, so they only claim it.
+            # The calls replace and restore it around every outermost call, so they only claim it.
             patches.claim(torch.nn.Module, "__call__")
             self.calls.open()
             patches.also(self.calls.close)
@@ -254,7 +252,7 @@ class Hooks:
             self._gradients.gradients_taken(outputs, inputs, results)
             return results
 
-        self._patches.also(forget_known_functions)  # once what follows is put back
+        self._patches.also(forget_known_functions)  # once the following is undone
         self._patches.replace(torch.autograd, "grad", grad)
         self._patches.also(report_gradient_functions(self._gradients))
 
@@ -270,7 +268,7 @@ class Hooks:
 
         @functools.wraps(step)
         def step_(self_: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            # A scaler leaves the step out where a gradient overflowed, and says so to nobody.
+            # A scaler leaves the step out if a gradient overflowed, without saying so.
             before = self._ended_steps
             result = step(self_, optimizer, *args, **kwargs)
             if self._ended_steps == before:

@@ -10,7 +10,7 @@ PARAMETRIZING = "torch.nn.utils.parametrize"
 
 
 def under_construction() -> bool:
-    """Whether a module is being built on the current stack, or one of its parametrizations is computed."""
+    """Return whether a module is being built on the current stack, or one of its parametrizations is computed."""
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code

@@ -1,4 +1,4 @@
-"""What was understood of a script, and what is done with it, as its reader is told."""
+"""The understanding of a script and the changes made for it, as they are reported to the reader."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HOW_TO_SAY_THE_LOSS = "call numdrift.log(loss=...) in each step"
 
 
 def say_parameters(facts: AdoptionFacts, named: Sequence[NamedTensor], modules: Sequence[str]) -> None:
-    """Say whose parameters are recorded and how many they are; it is a doubt when there are none."""
-    parameters = [one for one in named if one.kind == "parameter"]
+    """Report the modules whose parameters are recorded, and their number; no parameters are a doubt."""
+    parameters = [entry for entry in named if entry.kind == "parameter"]
     if not parameters:
         facts.doubt("no parameters were found: losses are recorded, and nothing of what they train")
         return
     buffers = len(named) - len(parameters)
-    values = sum(one.tensor.numel() for one in parameters)
-    unnamed = sum(one.name.startswith(OPTIMIZED) for one in parameters)
+    values = sum(entry.tensor.numel() for entry in parameters)
+    unnamed = sum(entry.name.startswith(OPTIMIZED) for entry in parameters)
     whose = " and ".join(modules) or "no module"
     also = f" and {buffers} buffers" if buffers else ""
     places = f"; {unnamed} of them go by their places in the optimizer" if unnamed else ""
@@ -28,12 +28,12 @@ def say_parameters(facts: AdoptionFacts, named: Sequence[NamedTensor], modules: 
 
 
 def say_step(facts: AdoptionFacts, ended_by: str, source: str) -> None:
-    """Say where a step ends."""
+    """Report where a step ends."""
     facts.note("step", f"ends {ended_by}", source)
 
 
 def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
-    """Say what was never found, when the script has ended by itself."""
+    """Report what was never found, when the script has ended by itself."""
     if not steps and loss_found:
         facts.doubt(f"no step was seen to end: no optimizer's step() was called; {HOW_TO_SAY_THE_STEP}")
     elif not steps:
@@ -49,13 +49,13 @@ def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
         )
 
 
-# What is done with a script, told with the line of the script that it was done for.
+# The changes made for a script, reported with the line of the script that they were made for.
 
 
 class ScriptNotes:
-    """Tells each text once, with the first line of `script` that asked for it.
+    """Reports each text once, with the first line of `script` that caused it.
 
-    Whoever says the same a thousand times pays for it once: the stack is looked at for the first only.
+    A script that repeats the same a thousand times pays for it once: only the first time inspects the stack.
     """
 
     def __init__(self, facts: AdoptionFacts, script: str) -> None:
@@ -73,7 +73,7 @@ class ScriptNotes:
             self._facts.doubt(text, script_line(self._script) or "")
 
     def forget(self) -> None:
-        """Say nothing any more: this is a fork of the recorded process."""
+        """Stop reporting: this process is a fork of the recorded one."""
         self._silent = True
 
     def _is_new(self, text: str) -> bool:

@@ -1,6 +1,6 @@
-"""Trainings that no module or optimizer shows whole: updates by hand, and functions of torch.func.
+"""Trainings that no module or optimizer shows completely: updates by hand, and functions of torch.func.
 
-Their parameters are what the gradients are taken by. A step of theirs ends where the next one is seen to
+Their parameters are the tensors by which the gradients are taken. A step of theirs ends where the next one is seen to
 begin.
 """
 
@@ -20,7 +20,7 @@ from .script_losses import leaves_of
 
 
 class TrainingByHand:
-    """Finds the parameters of a training that shows them in its gradients only, and what those gradients are."""
+    """Finds the parameters of a training that shows them in its gradients only, and these gradients."""
 
     def __init__(self, training: TrainingTensors) -> None:
         self._training = training
@@ -28,33 +28,34 @@ class TrainingByHand:
         self._of_function: frozenset[str] = frozenset()
 
     def find_parameters(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """Name the parameters among `tensors` that no root module and no name is known of; says whether there
-        were any."""
-        # A place in the optimizer is no name yet.
-        known = {id(one.tensor) for one in self._training.named() if not one.name.startswith(OPTIMIZED)}
-        unknown = [tensor for tensor in tensors if id(tensor) not in known]
+        """Name the parameters among `tensors` that have no root module and no name yet; say whether there were any."""
+        # An index in the optimizer is no name yet.
+        named_ids = {id(entry.tensor) for entry in self._training.named() if not entry.name.startswith(OPTIMIZED)}
+        unknown = [tensor for tensor in tensors if id(tensor) not in named_ids]
         if not unknown:
             return False
         roots = [module for module in find_modules(unknown) if self._training.expect_root(module)]
-        held = {id(one.tensor) for one in self._training.named_of_roots()}
-        left = [tensor for tensor in unknown if id(tensor) not in held]
-        return self._training.add_found(zip(find_names(left), left, strict=True)) or bool(roots)
+        held_ids = {id(entry.tensor) for entry in self._training.named_of_roots()}
+        unnamed = [tensor for tensor in unknown if id(tensor) not in held_ids]
+        return self._training.add_found(zip(find_names(unnamed), unnamed, strict=True)) or bool(roots)
 
     def backward_started(self, losses: Sequence[torch.Tensor]) -> bool:
-        """A backward starts from these tensors; says whether it made parameters known."""
+        """Record a backward from these tensors; return whether it made parameters known."""
         return self.find_parameters(leaves_of(losses))
 
     def function_called(self, arguments: Sequence[Any]) -> bool:
-        """A function is about to be differentiated by these arguments: trees of tensors, the parameters as
-        the step before has left them. Says whether their names are new."""
+        """Record that a function is about to be differentiated by these arguments; return whether their names are new.
+
+        The arguments are trees of tensors, the parameters as the step before has left them.
+        """
         trees = arguments[0] if len(arguments) == 1 else list(arguments)
         named = [(name, tensor) for name, tensor in tree_names(trees) if tensor.is_floating_point()]
         self._of_function = frozenset(name for name, _ in named)
         return self._training.add_found(named)
 
     def gradients_taken(self, inputs: Sequence[torch.Tensor], results: Sequence[Any]) -> None:
-        """`torch.autograd.grad` gave `results` for `inputs`, inside a function of torch.func or outside."""
-        names = {id(one.tensor): one.name for one in self._training.named()}
+        """Record that `torch.autograd.grad` returned `results` for `inputs`, inside or outside of torch.func."""
+        names = {id(entry.tensor): entry.name for entry in self._training.named()}
         for tensor, result in zip(inputs, results, strict=False):
             inner = unwrapped(tensor)
             gradient = None if result is None else unwrapped(result)
@@ -62,14 +63,16 @@ class TrainingByHand:
                 self._gradients[names[id(inner)]] = gradient.detach()
 
     def take_gradients(self) -> dict[str, torch.Tensor]:
-        """The step has ended: give the gradients that are in no `.grad`, and forget them."""
-        taken, self._gradients = self._gradients, {}
-        return taken
+        """End a step: return the gradients that are in no `.grad`, and forget them."""
+        gradients, self._gradients = self._gradients, {}
+        return gradients
 
     def script_ended(self) -> bool:
-        """Look once more for what a function's parameters have become: the first of the script's own
-        variables that has their names, since a script has its parameters before their gradients. Says whether
-        they are new."""
+        """Look once more for the new values of a function's parameters; return whether they are new.
+
+        They are the first of the script's own variables that has their names, since a script has its parameters before
+        their gradients.
+        """
         for value in list(vars(sys.modules["__main__"]).values()) if self._of_function else ():
             named = dict(tree_names(value))
             if named.keys() == self._of_function:
@@ -78,25 +81,25 @@ class TrainingByHand:
 
 
 def plain_losses(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The single numbers among what is differentiated inside torch.func, as the script's own tensors."""
+    """The single numbers among the outputs differentiated inside torch.func, as the script's own tensors."""
     if transformation_level() == 0:
         return []
     inner = [unwrapped(output) for output in outputs]
     return [loss for loss in inner if loss is not None and loss.numel() == 1]
 
 
-# The names that a script has for tensors that no module was seen to hold: looked for in its variables.
+# The script's names for tensors of no known module: looked for in its variables.
 
 MOST = 10_000
-"""How many values are looked at, at most, before a tensor goes without a name."""
+"""The largest number of values that are inspected before a tensor goes without a name."""
 
 _TORCH = str(Path(torch.__file__).parent)
 _OWN = str(Path(__file__).absolute().parents[2])
 
 
 def script_scopes() -> Iterator[Mapping[str, Any]]:
-    """The variables of the functions under way that are neither torch's nor ours, innermost first, then those
-    of the script itself."""
+    """The variables of the running functions that are neither torch's nor numdrift's, innermost first, then the
+    script's own."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith((_TORCH, _OWN)):
@@ -106,33 +109,32 @@ def script_scopes() -> Iterator[Mapping[str, Any]]:
 
 
 def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
-    """The modules in the script's variables that hold most of these parameters, each of which holds another
-    part."""
+    """The modules in the script's variables that hold most of these parameters, each of which holds another part."""
     wanted = {id(tensor) for tensor in tensors}
-    found: list[tuple[int, torch.nn.Module]] = []
+    holders: list[tuple[int, torch.nn.Module]] = []
     for _, value in _values():
         if isinstance(value, torch.nn.Module):
-            held = sum(id(parameter) in wanted for parameter in value.parameters())
-            if held:
-                found.append((held, value))
+            count = sum(id(parameter) in wanted for parameter in value.parameters())
+            if count:
+                holders.append((count, value))
     chosen = []
-    for _, module in sorted(found, key=lambda one: -one[0]):  # stable: the innermost scope's first
-        own = {id(parameter) for parameter in module.parameters()} & wanted
-        if own:
+    for _, module in sorted(holders, key=lambda holder: -holder[0]):  # stable: the innermost scope's first
+        held_ids = {id(parameter) for parameter in module.parameters()} & wanted
+        if held_ids:
             chosen.append(module)
-            wanted -= own
+            wanted -= held_ids
     return chosen
 
 
 def find_names(tensors: Sequence[torch.Tensor]) -> list[str]:
     """A name for each tensor: that of the variable, `weights.0` in a list; in a dictionary its key alone.
 
-    A tensor that no variable leads to is `parameter.N`, N its place.
+    A tensor that is in no variable is `parameter.N`, with its index N.
     """
     wanted = {id(tensor): number for number, tensor in enumerate(tensors)}
     names: dict[int, str] = {}
     for name, value in _values():
-        # The keys of a dictionary name its tensors alone: `params["fc.weight"]` is what a module calls `fc.weight`.
+        # The keys of a dictionary name its tensors alone: `params["fc.weight"]` is the module's `fc.weight`.
         for path, tensor in tree_names(value, "" if isinstance(value, Mapping) else name):
             if id(tensor) in wanted:
                 names.setdefault(wanted[id(tensor)], path)
@@ -146,23 +148,23 @@ def tree_names(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]
     if isinstance(value, torch.Tensor):
         yield name or "parameter", value
     elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from tree_names(one, f"{name}.{key}" if name else str(key))
+        for key, item in value.items():
+            yield from tree_names(item, f"{name}.{key}" if name else str(key))
     elif isinstance(value, (list, tuple)):
-        for number, one in enumerate(value):
-            yield from tree_names(one, f"{name}.{number}" if name else str(number))
+        for number, item in enumerate(value):
+            yield from tree_names(item, f"{name}.{number}" if name else str(number))
 
 
 def _values() -> Iterator[tuple[str, Any]]:
-    """The variables of the script's scopes, and what its objects hold, each object once."""
-    seen: set[int] = set()
+    """The variables of the script's scopes, and the attributes of its objects, each object once."""
+    visited: set[int] = set()
     for scope in script_scopes():
         for name, value in list(scope.items()):
-            if id(value) in seen or len(seen) > MOST:
+            if id(value) in visited or len(visited) > MOST:
                 continue
-            seen.add(id(value))
+            visited.add(id(value))
             yield name, value
             if not isinstance(value, (torch.nn.Module, type)) and hasattr(value, "__dict__"):
-                held = vars(value)
-                if isinstance(held, dict) and not isinstance(value, type(sys)):
-                    yield from ((key, one) for key, one in list(held.items()) if isinstance(key, str))
+                attributes = vars(value)
+                if isinstance(attributes, dict) and not isinstance(value, type(sys)):
+                    yield from ((key, attribute) for key, attribute in list(attributes.items()) if isinstance(key, str))

@@ -1,7 +1,8 @@
 """`torch_xla` for a script that imports it, in a mode whose device is another: one process, one device.
 
-Of torch_xla's words those stand here that trainings use. What moves a tensor moves it to the mode's device, what cuts
-or waits runs the closures that the script has put off until then, and what asks other processes finds none.
+It implements the part of torch_xla's API that trainings use. Functions that move a tensor move it to the mode's device,
+functions that cut or wait run the closures that the script has put off until then, and functions that ask for other
+processes find none.
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ from .understood import ScriptNotes
 PACKAGE = "torch_xla"
 
 NEWEST_KNOWN = "2.9.0"
-"""The version that the stand-in says it is; scripts choose between older and newer names by it."""
+"""The version that the stand-in reports; scripts choose between older and newer names by it."""
 
 NOTE = "torch_xla stands for the device {device}: xla_device() is it, mark_step and sync run the script's closures"
 
 
 class XlaStandIns:
-    """Gives the script modules of torch_xla's names, from `install` to `close`. `cut` is what the mode makes of a
-    mark_step."""
+    """Provides modules under torch_xla's names, from `install` to `close`. `cut` is the mode's mark_step."""
 
     def __init__(self, device: str, notes: ScriptNotes, cut: Callable[[], None] = lambda: None) -> None:
         self._device = device
@@ -40,16 +40,16 @@ class XlaStandIns:
 
     def install(self) -> None:
         words = Words(self._device, self._cut)
-        # The package goes in as a whole: a part of the real one would register its device, and take torch's names.
-        before = {name: one for name, one in sys.modules.items() if name.partition(".")[0] == PACKAGE}
-        made = modules_of(words, self._device)
+        # The package is replaced as a whole: a part of the real one would register its device, and take torch's names.
+        before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == PACKAGE}
+        modules = modules_of(words, self._device)
         for name in before:
             del sys.modules[name]
-        sys.modules.update(made)
+        sys.modules.update(modules)
         self._notes.note("device", NOTE.format(device=self._device))
 
         def put_back() -> None:
-            for name in made:
+            for name in modules:
                 sys.modules.pop(name, None)
             sys.modules.update(before)
 
@@ -61,7 +61,7 @@ class XlaStandIns:
 
 
 class Words:
-    """What torch_xla's functions do on another device."""
+    """The implementations of torch_xla's functions on another device."""
 
     def __init__(self, device: str, cut: Callable[[], None]) -> None:
         self._device = device
@@ -100,7 +100,7 @@ class Words:
 
     @contextmanager
     def step_trace(self, name: str, **_: Any) -> Iterator[None]:
-        """`xp.StepTrace`: a named block, within whose end a graph is cut."""
+        """`xp.StepTrace`: a named block, at whose end a graph is cut."""
         with Span(name):
             try:
                 yield
@@ -108,7 +108,7 @@ class Words:
                 self.sync()
 
     def compile(self, f: Callable[..., Any] | None = None, *_: Any, **__: Any) -> Any:
-        """Without a function a context; torch_xla calls the function it is given within one."""
+        """Return a context if there is no function; torch_xla calls the function that it receives within one."""
         if f is None:
             return self.step()
         function = f
@@ -134,7 +134,7 @@ class Words:
         return loss
 
     def all_reduce(self, reduce_type: str, inputs: Any, *_: Any, **__: Any) -> Any:
-        """Of one process: torch_xla gives a clone of one tensor, several as they are, and scales none."""
+        """Reduce within one process: torch_xla clones a single tensor, leaves several unchanged, and scales none."""
         return inputs.clone() if isinstance(inputs, torch.Tensor) else inputs
 
     def save(self, data: Any, file_or_path: Any, *_: Any, **__: Any) -> None:
@@ -144,7 +144,7 @@ class Words:
         return _moved(data, self._device)
 
     def set_rng_state(self, seed: int, device: Any = None) -> None:
-        """The generator of an xla device is one of its own; no generator of the CPU is touched by its seed."""
+        """Set the seed of the xla device's own generator; it changes no generator of the CPU."""
         self._seed = seed
 
     def get_rng_state(self, device: Any = None) -> int:
@@ -161,7 +161,7 @@ class Words:
         return {"bytes_used": 0, "bytes_limit": 0, "peak_bytes_used": 0}
 
     def autocast(self, device: Any = None, *args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
-        """torch_xla ignores its autocast on every platform but TPU and NEURON."""
+        """Return a disabled autocast: torch_xla ignores its own on every platform but TPU and NEURON."""
         return torch.autocast("cpu", enabled=False)
 
     def launch(self, fn: Callable[..., Any], args: Sequence[Any] = (), *_: Any, **__: Any) -> None:
@@ -169,7 +169,7 @@ class Words:
 
 
 class Loader:
-    """`MpDeviceLoader`: a loader whose batches are on the device. Asked for the next, it cuts the last one's graph."""
+    """`MpDeviceLoader`: a loader whose batches are on the device. Asked for a next one, it cuts the last graph."""
 
     def __init__(self, words: Words, loader: Any, *_: Any, **__: Any) -> None:
         self._words = words
@@ -228,7 +228,7 @@ def _span_of(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 class StandIn(types.ModuleType):
-    """A module of the stand-in. A name that it has not is told with what it is a stand-in for."""
+    """A module of the stand-in. The error for a missing name says what it is a stand-in for."""
 
     def __init__(self, name: str, device: str, names: Mapping[str, Any]) -> None:
         super().__init__(name, "What stands for torch_xla in a mode that has another device.")
@@ -249,14 +249,14 @@ class StandIn(types.ModuleType):
 def modules_of(words: Words, device: str) -> dict[str, types.ModuleType]:
     """The modules by their full names, each an attribute of the one above it."""
     nothing = lambda *_, **__: None
-    zero, one = (lambda *_, **__: 0), (lambda *_, **__: 1)
+    always_0, always_1 = (lambda *_, **__: 0), (lambda *_, **__: 1)
     no, yes = (lambda *_, **__: False), (lambda *_, **__: True)
     empty: Callable[..., list[Any]] = lambda *_, **__: []
     optim = torch.optim
     runtime = {
-        **dict.fromkeys(("global_ordinal", "local_ordinal", "process_index", "host_index"), zero),
-        **dict.fromkeys(("world_size", "process_count", "local_process_count", "global_device_count"), one),
-        **dict.fromkeys(("local_device_count", "addressable_device_count", "global_runtime_device_count"), one),
+        **dict.fromkeys(("global_ordinal", "local_ordinal", "process_index", "host_index"), always_0),
+        **dict.fromkeys(("world_size", "process_count", "local_process_count", "global_device_count"), always_1),
+        **dict.fromkeys(("local_device_count", "addressable_device_count", "global_runtime_device_count"), always_1),
         **dict.fromkeys(("initialize_cache", "set_device_type"), nothing),
         "device_type": lambda: "CPU",
         "is_spmd": no,
@@ -265,7 +265,7 @@ def modules_of(words: Words, device: str) -> dict[str, types.ModuleType]:
     }
     model = {
         **dict.fromkeys(("mark_step",), words.sync),
-        **dict.fromkeys(("get_ordinal", "get_local_ordinal"), zero),
+        **dict.fromkeys(("get_ordinal", "get_local_ordinal"), always_0),
         **dict.fromkeys(("wait_device_ops", "unlazy", "reduce_gradients", "broadcast_master_param"), nothing),
         **dict.fromkeys(("optimization_barrier_", "set_replication"), nothing),
         "xla_device": words.device,
@@ -275,7 +275,7 @@ def modules_of(words: Words, device: str) -> dict[str, types.ModuleType]:
         "is_xla_tensor": words.is_xla_tensor,
         "is_master_ordinal": yes,
         "master_print": lambda *values, fd=None, local=False, flush=False: print(*values, file=fd, flush=flush),
-        "xrt_world_size": one,
+        "xrt_world_size": always_1,
         "add_step_closure": words.add_step_closure,
         "optimizer_step": words.optimizer_step,
         "all_reduce": words.all_reduce,
@@ -310,7 +310,7 @@ def modules_of(words: Words, device: str) -> dict[str, types.ModuleType]:
         "device": words.device,
         "devices": words.devices,
         "real_devices": words.device_names,
-        "device_count": one,
+        "device_count": always_1,
         "sync": words.sync,
         "step": words.step,
         "compile": words.compile,
@@ -332,14 +332,14 @@ def modules_of(words: Words, device: str) -> dict[str, types.ModuleType]:
         "amp.syncfree": {"SGD": optim.SGD, "Adam": optim.Adam, "AdamW": optim.AdamW},
         "experimental": {"eager_mode": nothing},
     }
-    made: dict[str, types.ModuleType] = {}
+    modules: dict[str, types.ModuleType] = {}
     for path, names in contents.items():
         name = f"{PACKAGE}.{path}" if path else PACKAGE
-        made[name] = StandIn(name, device, names)
+        modules[name] = StandIn(name, device, names)
         above, _, last = name.rpartition(".")
         if above:
-            setattr(made[above], last, made[name])
-    return made
+            setattr(modules[above], last, modules[name])
+    return modules
 
 
 class _Wrapped:
@@ -366,6 +366,6 @@ def _moved(data: Any, device: str) -> Any:
     if isinstance(data, Mapping):
         return type(data)((key, _moved(value, device)) for key, value in data.items())  # type: ignore[call-arg]
     if isinstance(data, (list, tuple)):
-        moved = [_moved(one, device) for one in data]
+        moved = [_moved(item, device) for item in data]
         return type(data)(*moved) if hasattr(data, "_fields") else type(data)(moved)
     return data

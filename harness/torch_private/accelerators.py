@@ -1,4 +1,4 @@
-"""Which device is meant: accelerators that another device answers for, and tensors that are moved in place."""
+"""Redirected accelerators: devices that answer for others, and tensors that are moved in place."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ NEVER_USED = 5
 """The number of IDEEP, for which no build of torch registers a guard."""
 
 GET_DEVICE, ENTRIES = 2, 48
-"""The place of `getDevice` in a guard's table of virtual functions (the third since torch 1.0), and more entries than
-any such table has."""
+"""The index of `getDevice` in a guard's table of virtual functions (the third since torch 1.0), and a number of entries
+that no such table exceeds."""
 
 
 def device_number(kind: str) -> int | None:
@@ -49,58 +49,60 @@ def _device_types() -> Any:
 
 
 _silent_guards: list[ctypes.Array[ctypes.c_void_p]] = []
-"""The memory of the guards that were made here. They stay: a thread of autograd's may look at one at any time."""
+"""The memory of the guards made by numdrift. It is never freed: a thread of autograd may read a guard at any time."""
 
 
-def _silent_guard(own: int | None, mute: int | None) -> int:
-    """Make a guard that gives the current device as `own` does, and otherwise does nothing, as the CPU's (`mute`) does.
+def _silent_guard(device_guard: int | None, mute: int | None) -> int:
+    """Make a guard that returns the current device as `device_guard` does and otherwise does nothing, like the CPU's
+    (`mute`).
 
-    The engine of autograd tells every registered guard the current device before each node, and a device's own guard
-    ends the process when it is told of another type (`CUDAGuardImpl::uncheckedSetDevice`, torch 2.11).
+    The engine of autograd tells every registered guard the current device before each node. A device's own guard
+    ends the process when it receives a device of another type (`CUDAGuardImpl::uncheckedSetDevice`, torch 2.11).
     """
 
     def table(address: int | None) -> ctypes.Array[ctypes.c_void_p]:
         assert address is not None
         functions = ctypes.c_void_p.from_address(address).value or 0
-        # Before the functions lie the offset and the type of what has them.
+        # The offset and the type of the object precede the functions.
         return (ctypes.c_void_p * ENTRIES).from_address(functions - 2 * ctypes.sizeof(ctypes.c_void_p))
 
-    made = (ctypes.c_void_p * ENTRIES)(*table(mute))
-    made[2 + GET_DEVICE] = table(own)[2 + GET_DEVICE]
-    functions = ctypes.addressof(made) + 2 * ctypes.sizeof(ctypes.c_void_p)
+    entries = (ctypes.c_void_p * ENTRIES)(*table(mute))
+    entries[2 + GET_DEVICE] = table(device_guard)[2 + GET_DEVICE]
+    functions = ctypes.addressof(entries) + 2 * ctypes.sizeof(ctypes.c_void_p)
     guard = (ctypes.c_void_p * 1)(functions)
-    _silent_guards.extend((made, guard))
+    _silent_guards.extend((entries, guard))
     return ctypes.addressof(guard)
 
 
 _meant: dict[str, str] = {}
-"""The device that stands for an accelerator in this process, by the accelerator's name."""
+"""The device that replaces an accelerator in this process, by the accelerator's name."""
 
 
 def device_meant(device: torch.device) -> torch.device:
-    """The device on which what is made on `device` comes to be."""
+    """The device on which a tensor created on `device` is placed."""
     return torch.device(_meant.get(device.type, device))
 
 
 def answer_for(kinds: Sequence[str], device: str) -> Undo:
-    """Have `device` answer where torch asks which device of one of `kinds` is the current one; gives the undo.
+    """Make `device` answer when torch asks for the current device of one of `kinds`; return the undo.
 
-    `tensor.to("cuda")` asks that, and goes where the answer says. Raises NotAvailable where this torch keeps
-    its answers otherwise."""
+    `tensor.to("cuda")` asks this and moves to the device that answers. Raises NotAvailable if this torch keeps its
+    guards in another way.
+    """
     library, kind = Path(torch.__file__).parent / "lib" / "libc10.so", device.partition(":")[0]
     try:
         guards = (ctypes.c_void_p * len(_device_types().__members__)).in_dll(ctypes.CDLL(str(library)), GUARDS)
     except (OSError, ValueError) as error:
         raise NotAvailable("redirected devices", f"{library} does not have {GUARDS}") from error
-    # Before anything is written into torch's memory: it holds who must be there, and nobody who cannot be.
-    cpu, meta, own = (device_number(name) for name in ("cpu", "meta", kind))
+    # Check before writing into torch's memory: the guards that must exist do, and the impossible one does not.
+    cpu, meta, own_number = (device_number(name) for name in ("cpu", "meta", kind))
     if cpu is None or meta is None or not guards[cpu] or not guards[meta] or guards[NEVER_USED]:
         raise NotAvailable("redirected devices", f"{GUARDS} of torch {torch.__version__} is of another form")
-    if own is None or not guards[own]:
+    if own_number is None or not guards[own_number]:
         raise NotAvailable("redirected devices", f"torch {torch.__version__} has no device guard for {kind}")
     numbers = {name: number for name in kinds if (number := device_number(name)) is not None}
     before = {name: guards[number] for name, number in numbers.items()}
-    guard = guards[own] if kind == "cpu" else _silent_guard(guards[own], guards[cpu])
+    guard = guards[own_number] if kind == "cpu" else _silent_guard(guards[own_number], guards[cpu])
     for name, number in numbers.items():
         guards[number] = guard
         _meant[name] = device
@@ -114,9 +116,9 @@ def answer_for(kinds: Sequence[str], device: str) -> Undo:
 
 
 def replace_initialisation(kind: str, begin: Callable[[], None]) -> Undo:
-    """Have torch call `begin` when an accelerator is first asked for, and nothing of the accelerator's own.
+    """Make torch call `begin` when an accelerator is first needed, instead of the accelerator's own initialisation.
 
-    The functions of `torch.cuda` itself go on finding out that there is none: torch asks them for that.
+    The functions of `torch.cuda` still find that there is no accelerator: torch relies on them for that.
     """
     name = f"torch.{kind}"
     try:
@@ -142,7 +144,7 @@ def replace_initialisation(kind: str, begin: Callable[[], None]) -> Undo:
 
 
 def no_accelerator() -> bool:
-    """Whether torch finds no accelerator, so that a number names no device."""
+    """Return whether torch finds no accelerator, so that a number identifies no device."""
     find = getattr(torch._C, "_accelerator_getAccelerator", None)
     if find is None:
         return not torch.backends.cuda.is_built()
@@ -154,19 +156,19 @@ def no_accelerator() -> bool:
 
 
 def forget_package(deserializer: Callable[..., Any]) -> None:
-    """Take out again what `torch.serialization.register_package` put in."""
-    known = private("torch.serialization", "_package_registry")
-    known[:] = [one for one in known if one[2] is not deserializer]
+    """Remove what `torch.serialization.register_package` registered."""
+    packages = private("torch.serialization", "_package_registry")
+    packages[:] = [package for package in packages if package[2] is not deserializer]
 
 
 NO_DEVICES = ("_enter_autocast", "_exit_autocast")
-"""Calls in a compiler's graph whose device stays what the script said."""
+"""Calls in a compiler's graph whose device stays the one in the script."""
 
 
 def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
-    """Put every argument that stands in a graph of dynamo's through `redirected`; gives the undo.
+    """Pass every argument in a graph of dynamo through `redirected`; return the undo.
 
-    What a graph sends to an accelerator never asks for the current device: it is traced without values.
+    A graph that moves values to an accelerator never asks for the current device: it is traced without values.
     """
     tracer = private("torch._dynamo.output_graph", "SubgraphTracer")
     require(tracer, "create_proxy")
@@ -178,7 +180,7 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
 
     def redirecting(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def create_proxy(self: Any, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> Any:
+        def create_proxy(self: Any, kind: str, target: Any, args: Any, kwargs: Any, *extra: Any, **named: Any) -> Any:
             # A call of `.cuda(...)` or `.to(0)` becomes one of `.to("cuda", ...)`.
             if kind == "call_method" and target == "to":
                 me, *rest_of_args = args
@@ -192,7 +194,7 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
                 target, args = "to", (args[0], target)
             if getattr(target, "__name__", "") not in NO_DEVICES:
                 args, kwargs = put(args), {name: put(value) for name, value in kwargs.items()}
-            return original(self, kind, target, args, kwargs, *rest, **named)
+            return original(self, kind, target, args, kwargs, *extra, **named)
 
         return create_proxy
 
@@ -205,24 +207,26 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
 
 @contextmanager
 def without_weak_references(module: torch.nn.Module) -> Iterator[None]:
-    """Within the context recurrent modules hold their parameters by no weak references: no tensor that has one can
-    become another device's. torch's own `to` does the same."""
-    recurrent = [one for one in module.modules() if isinstance(one, torch.nn.RNNBase)]
-    for one in recurrent:
-        require(one, "_flat_weight_refs")
-        require(one, "_init_flat_weights")
-        one._flat_weight_refs = []
+    """Remove the weak references of recurrent modules to their parameters within the context.
+
+    A tensor with a weak reference cannot become a tensor of another device. torch's own `to` does the same.
+    """
+    recurrent = [part for part in module.modules() if isinstance(part, torch.nn.RNNBase)]
+    for part in recurrent:
+        require(part, "_flat_weight_refs")
+        require(part, "_init_flat_weights")
+        part._flat_weight_refs = []
     try:
         yield
     finally:
-        for one in recurrent:
-            one._init_flat_weights()
+        for part in recurrent:
+            part._init_flat_weights()
 
 
 def move_in_place(tensor: torch.Tensor, device: str) -> None:
     """Move a leaf's value and gradient to another device. The tensor stays the same object, with its hooks.
 
-    Raises RuntimeError where torch cannot do it: somebody else holds what is behind the tensor.
+    Raises RuntimeError where torch cannot do it because something else holds the tensor's implementation.
     """
     if private("torch._C._functorch", "is_functorch_wrapped_tensor")(tensor):
         raise RuntimeError("it is being transformed by torch.func")
@@ -234,8 +238,8 @@ def move_in_place(tensor: torch.Tensor, device: str) -> None:
         if gradient is not None:
             tensor.grad = gradient.to(device)
         return
-    # A lazy tensor is of another kind inside: the two objects change what they stand for. torch refuses that while
-    # anybody else holds either, so `value` goes first, and what belongs to the object is put back afterwards.
+    # A lazy tensor has another kind of implementation: the two objects exchange theirs. torch refuses that while
+    # anything else holds either, so `value` is deleted first and the object's own hooks are restored afterwards.
     new = torch.nn.Parameter(value) if isinstance(tensor, torch.nn.Parameter) else value
     hooks, after = tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
     needs_gradient = tensor.requires_grad
@@ -253,28 +257,29 @@ def move_in_place(tensor: torch.Tensor, device: str) -> None:
 
 
 def enter_below(mode: TorchFunctionMode) -> None:
-    """Enter a function mode below those that are on, so that leaving one of them leaves this one on.
+    """Enter a function mode below the active ones, so that leaving one of them keeps this one active.
 
-    The mode of `torch.set_default_device` has to stay the lowest; that of `with torch.device(...)`, which is
-    left by taking out the highest there is, has not."""
+    The mode of `torch.set_default_device` has to stay the lowest. That of `with torch.device(...)` need not: it is
+    left by removing the highest mode.
+    """
     context = private("torch.utils._device", "DeviceContext")
     above = _taken_out()
     if above and isinstance(above[0], context) and hasattr(above[0], "old_device"):
         _push(above.pop(0))
     _push(mode)
-    for one in above:
-        _push(one)
+    for upper_mode in above:
+        _push(upper_mode)
 
 
 def take_out(mode: TorchFunctionMode) -> None:
-    """Leave a function mode, wherever it is among those that are on."""
-    for one in _taken_out():
-        if one is not mode:
-            _push(one)
+    """Leave a function mode at any position among the active ones."""
+    for active_mode in _taken_out():
+        if active_mode is not mode:
+            _push(active_mode)
 
 
 def _taken_out() -> list[Any]:
-    """Take all function modes out; gives them from the lowest up."""
+    """Remove all function modes and return them from the lowest up."""
     count = private("torch._C", "_len_torch_function_stack")
     pop = private("torch.overrides", "_pop_mode")
     return [pop() for _ in range(count())][::-1]
@@ -291,4 +296,4 @@ def shard_offset(tensor: Any) -> tuple[int, ...]:
     """
     compute = private("torch.distributed.tensor._utils", "compute_local_shape_and_global_offset")
     _, offset = compute(tensor.shape, tensor.device_mesh, tensor.placements)
-    return tuple(int(one) for one in offset)
+    return tuple(int(index) for index in offset)

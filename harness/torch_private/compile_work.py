@@ -1,4 +1,4 @@
-"""What torch.compile has made in this process, for the script and for the mode, and what it counts of it."""
+"""The results of torch.compile in this process, for the script and for the mode, and dynamo's counts of them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ _KERNEL = re.compile(
     r"|^[ \t]*(aten)\.(scatter_|scatter_reduce_|index_put_|bernoulli_)(?:\.(\w+))?\(",
     re.MULTILINE,
 )
-"""The call of an op in a generated module: by its full name, or in place, of an op that has a class of
-Inductor's IR."""
+"""A call of an op in a generated module: by its full name, or in place for an op with a class of Inductor's IR."""
 
 
 def watch_compilations(began: Callable[[str, bool], None], ended: Callable[[], None]) -> Undo:
-    """Have `began(number, is_backward)` and `ended()` called around each outermost compilation, dynamo's
-    tracing included.
+    """Call `began(number, is_backward)` and `ended()` around each outermost compilation, dynamo's tracing included.
 
-    Neither may raise. A compilation within another is a part of it.
+    Neither may raise. A nested compilation is a part of the outer one.
     """
     handler = private("torch._dynamo.callback", "callback_handler")
     trigger = private("torch._dynamo.callback", "CallbackTrigger")
@@ -54,7 +52,7 @@ def watch_compilations(began: Callable[[str, bool], None], ended: Callable[[], N
 
 
 def recompile_reason() -> str:
-    """Why the function that dynamo compiles now is compiled again: the guard that did not hold, "" for a first time.
+    """Return why dynamo compiles the current function again: the failed guard, "" for a first compilation.
 
     Raises NotAvailable.
     """
@@ -67,8 +65,7 @@ def recompile_reason() -> str:
 
 
 def compiler_counters() -> Mapping[str, int]:
-    """What dynamo, AOTAutograd and Inductor have counted since the process began, as
-    `inductor.fxgraph_cache_hit`."""
+    """The counters of dynamo, AOTAutograd and Inductor since the process began, as `inductor.fxgraph_cache_hit`."""
     counted = private("torch._dynamo.utils", "counters")
     return {
         f"{part}.{name}": int(value)
@@ -79,44 +76,48 @@ def compiler_counters() -> Mapping[str, int]:
 
 
 def compile_times() -> str:
-    """torch's own table of what took how long while it compiled."""
+    """torch's own table of the time that each part of compilation took."""
     return str(private("torch._dynamo.utils", "compile_times")("str"))
 
 
 def kernels_of_torch(compiled: Any) -> list[str]:
-    """The ops of a graph that Inductor has no kernel of its own for, and calls torch's, as
-    `aten::sort.stable`: one for each call, in the order of the calls."""
-    # A match fills the groups of one of the two forms: `aten.sort.stable` gives (aten, sort, stable).
-    found = (tuple(filter(None, parts)) for parts in _KERNEL.findall(generated_module(compiled)))
+    """The ops of a graph that have no kernel of Inductor's and call torch's, as `aten::sort.stable`.
+
+    There is one entry for each call, in the order of the calls.
+    """
+    # A match fills the groups of one of the two forms: `aten.sort.stable` becomes (aten, sort, stable).
+    calls = (tuple(filter(None, parts)) for parts in _KERNEL.findall(generated_module(compiled)))
     return [
-        f"{space}::{name}" + "".join(f".{one}" for one in overload if one != "default")
-        for space, name, *overload in found
+        f"{space}::{name}" + "".join(f".{part}" for part in overload if part != "default")
+        for space, name, *overload in calls
         if space not in OF_COMPILERS
     ]
 
 
 def is_backward(compiled: Any) -> bool:
-    """Whether a graph of Inductor's is that of a backward."""
+    """Return whether a graph of Inductor is that of a backward."""
     return bool((getattr(compiled, "fx_kwargs", None) or {}).get("is_backward"))
 
 
-# What a script's own calls of torch.compile have made, and what dynamo has counted of it.
+# The results of a script's own calls of torch.compile, and dynamo's counts of them.
 
 COMPILED_FROM = "_torchdynamo_orig_callable"
-"""The attribute by which dynamo's wrapper around a function holds the function."""
+"""The attribute under which dynamo's wrapper of a function keeps the function."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """Where dynamo ended a graph before its function did: the reason's first line, and the innermost
-    `file:line`."""
+    """A graph that dynamo ended before its function did: the reason's first line, and the innermost `file:line`."""
 
     reason: str
     source: str
 
 
 def around_compile_calls(owner: str, around: Callable[[Callable[[], Any]], Any]) -> Undo:
-    """Have `around` do each call of `torch.compile`: it gives what the call of its argument gives; gives the undo."""
+    """Make `around` perform each call of `torch.compile`; return the undo.
+
+    `around` returns the result of calling its argument.
+    """
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -129,8 +130,10 @@ def around_compile_calls(owner: str, around: Callable[[Callable[[], Any]], Any])
 
 
 def eager_wrapper(module: torch.nn.Module) -> torch.nn.Module:
-    """What `torch.compile(module)` returns, running the module eagerly: its names, its `_orig_mod` and its
-    class are those that the script relies on."""
+    """Return the wrapper of `torch.compile(module)`, which here runs the module eagerly.
+
+    It keeps what a script relies on: the names, the `_orig_mod` and the class.
+    """
     wrapper_type = private("torch._dynamo.eval_frame", "OptimizedModule")
     disabled = private("torch._dynamo.eval_frame", "DisableContext")
     wrapper: torch.nn.Module = wrapper_type(module, disabled())
@@ -139,8 +142,10 @@ def eager_wrapper(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def is_compiled_by_script(module: torch.nn.Module) -> bool:
-    """Whether calls of the module go through a compiler already, by `torch.compile(model)`, `model.compile()`
-    or a compiled `forward`."""
+    """Return whether calls of the module already go through a compiler.
+
+    `torch.compile(model)`, `model.compile()` and a compiled `forward` count.
+    """
     return (
         isinstance(module.__dict__.get("_modules", {}).get(WRAPPED), torch.nn.Module)
         or is_compiled_in_place(module)
@@ -149,40 +154,39 @@ def is_compiled_by_script(module: torch.nn.Module) -> bool:
 
 
 def inductor_mode_options(mode: str, dynamic: bool | None) -> Mapping[str, Any]:
-    """The options of Inductor's that `mode="max-autotune"` and the like stand for."""
-    found: Mapping[str, Any] = private("torch._inductor", "list_mode_options")(mode, dynamic)
-    return found
+    """The options of Inductor that a mode such as `mode="max-autotune"` represents."""
+    options: Mapping[str, Any] = private("torch._inductor", "list_mode_options")(mode, dynamic)
+    return options
 
 
 def compiled_regions() -> int:
-    """How many graphs dynamo has handed to a backend in this process."""
+    """The number of graphs that dynamo has handed to a backend in this process."""
     if "torch._dynamo.utils" not in sys.modules:
         return 0
     return int(private("torch._dynamo.utils", "counters")["stats"]["unique_graphs"])
 
 
 def graph_breaks() -> list[GraphBreak]:
-    """The graph breaks of this process, in the order in which dynamo came to them, without those at our
-    hooks."""
+    """The graph breaks of this process, in the order in which dynamo met them, without those at numdrift's hooks."""
     if "torch._dynamo.utils" not in sys.modules:
         return []
-    found = []
-    for one in private("torch._dynamo.utils", "graph_break_reasons"):
-        if getattr(one, "graph_break", True) and "numdrift" not in str(one.reason):
-            lines = [line.strip() for line in str(one.reason).splitlines() if line.strip()]
-            stack = list(getattr(one, "user_stack", None) or [])
+    breaks = []
+    for recorded in private("torch._dynamo.utils", "graph_break_reasons"):
+        if getattr(recorded, "graph_break", True) and "numdrift" not in str(recorded.reason):
+            lines = [line.strip() for line in str(recorded.reason).splitlines() if line.strip()]
+            stack = list(getattr(recorded, "user_stack", None) or [])
             source = f"{stack[-1].filename}:{stack[-1].lineno}" if stack else ""
-            found.append(GraphBreak(lines[0] if lines else "", source))
-    return found
+            breaks.append(GraphBreak(lines[0] if lines else "", source))
+    return breaks
 
 
 def refusals() -> list[str]:
-    """Why dynamo has left whole functions to eager mode in this process, its first line and its explanation each."""
+    """The reasons why dynamo left whole functions to eager mode in this process: first line and explanation of each."""
     if "torch._dynamo.utils" not in sys.modules:
         return []
-    found = []
+    reasons = []
     for text in private("torch._dynamo.utils", "counters")["unimplemented"]:
         lines = [line.strip() for line in str(text).splitlines() if line.strip()]
         explained = [line.partition(":")[2].strip() for line in lines if line.startswith("Explanation:")]
-        found.append(": ".join([*lines[:1], *explained]).rstrip("."))
-    return found
+        reasons.append(": ".join([*lines[:1], *explained]).rstrip("."))
+    return reasons

@@ -1,4 +1,4 @@
-"""torch.compile: compilation in place, Inductor's numerics and decompositions, and what is being traced."""
+"""torch.compile: compilation in place, Inductor's numerics and decompositions, and the code that is being traced."""
 
 from __future__ import annotations
 
@@ -24,28 +24,27 @@ from .presence import private, require
 WRAPPED = "_orig_mod"
 
 KINDS_OF_ARGUMENTS = 10_000
-"""For so many shapes and dtypes a function is compiled; torch's default is 8."""
+"""The number of shapes and dtypes for which a function is compiled; torch's default is 8."""
 
 
 def is_compiled_in_place(module: torch.nn.Module) -> bool:
-    """Whether `module.compile()` was called already."""
+    """Return whether `module.compile()` was called."""
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
 def compile_in_place(module: torch.nn.Module, backend: Any, **arguments: Any) -> None:
-    """Make calls of `module` go through torch.compile, the module staying the same object. `arguments` are
-    more of torch.compile's.
+    """Make calls of `module` go through torch.compile; the module stays the same object.
 
-    `module.compile()` does that, except for classes whose forward is torch's own, nn.Sequential above all:
-    dynamo does not trace torch's files as an outermost frame and runs them eagerly without a word
-    (torch 2.13). Those are entered through a frame of ours.
+    `arguments` are further arguments of torch.compile. `module.compile()` does the same, except for classes whose
+    forward is torch's own, such as nn.Sequential: dynamo does not trace torch's files as an outermost frame and
+    silently runs them eagerly (torch 2.13). Those modules are entered through a frame of numdrift.
     """
     require(module, "_compiled_call_impl")
     module._compiled_call_impl = compiled_call(module, backend, **arguments)
 
 
 def compiled_call(module: torch.nn.Module, backend: Any, **arguments: Any) -> Callable[..., Any]:
-    """What `compile_in_place` puts in place of the module's call."""
+    """The function that `compile_in_place` installs as the module's call."""
 
     def through_ours(*args: Any, **kwargs: Any) -> Any:
         return module._call_impl(*args, **kwargs)
@@ -57,9 +56,9 @@ def compiled_call(module: torch.nn.Module, backend: Any, **arguments: Any) -> Ca
 
 
 def own_compile() -> Callable[..., Any]:
-    """torch's own `torch.compile`, also where the script's calls of it are routed elsewhere."""
-    found: Callable[..., Any] = inspect.unwrap(torch.compile)
-    return found
+    """torch's own `torch.compile`, even where the script's calls of it are redirected."""
+    original: Callable[..., Any] = inspect.unwrap(torch.compile)
+    return original
 
 
 def undo_compile_in_place(module: torch.nn.Module) -> None:
@@ -69,21 +68,19 @@ def undo_compile_in_place(module: torch.nn.Module) -> None:
 
 @contextmanager
 def inductor_settings_kept(options: Iterable[str]) -> Iterator[None]:
-    """Put Inductor's numerics and these options of its config back at the end; an option that it lacks is
-    left out."""
+    """Restore Inductor's numerics and these options of its config at the end; skip an option that it lacks."""
     patch = private("torch._inductor.config", "patch")
     config = importlib.import_module("torch._inductor.config")
-    kept = {}
+    settings = {}
     for name in (*NUMERICS, *options):
         with suppress(AttributeError):
-            kept[name] = functools.reduce(getattr, name.split("."), config)
-    with patch(kept):
+            settings[name] = functools.reduce(getattr, name.split("."), config)
+    with patch(settings):
         yield
 
 
 def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function by itself, anew for every kind of arguments; it never falls back to eager
-    execution."""
+    """Compile a function by itself, again for every kind of arguments; it never falls back to eager execution."""
     compiled = own_compile()(function, fullgraph=True, dynamic=False)
     patched = private("torch._dynamo.config", "patch")
 
@@ -95,21 +92,20 @@ def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _seen_by_compilers() -> AbstractContextManager[object]:
-    """A context in which dispatch modes see ops although they were told not to: what compiles traces with
-    them."""
+    """A context in which dispatch modes see ops although they were excluded: compilers trace with such modes."""
     guard = getattr(torch._C, "_ForceDispatchKeyGuard", None)
     hidden = private("torch._C", "_dispatch_tls_local_exclude_set")()
     python = private("torch._C", "DispatchKey").Python
     if guard is None or not hidden.has(python):
         return nullcontext()
-    found: AbstractContextManager[object] = guard(
+    context: AbstractContextManager[object] = guard(
         private("torch._C", "_dispatch_tls_local_include_set")(), hidden.remove(python)
     )
-    return found
+    return context
 
 
 def compiled_frames() -> int:
-    """How many Python frames dynamo has compiled in this process."""
+    """The number of Python frames that dynamo has compiled in this process."""
     if "torch._dynamo.utils" not in sys.modules:
         return 0
     counters = private("torch._dynamo.utils", "counters")
@@ -118,7 +114,7 @@ def compiled_frames() -> int:
 
 
 def has_inductor(kind: str) -> bool:
-    """Return whether Inductor generates code for a type of device; True where this torch does not tell."""
+    """Return whether Inductor generates code for a type of device; True if this torch does not say."""
     try:
         importlib.import_module("torch._inductor.compile_fx")
         common = importlib.import_module("torch._inductor.codegen.common")
@@ -146,7 +142,7 @@ def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None, 
 
 
 def draws_by_eager() -> bool:
-    """Whether Inductor is set to draw random numbers by eager's kernels."""
+    """Return whether Inductor is set to draw random numbers by eager's kernels."""
     return bool(getattr(sys.modules.get("torch._inductor.config"), "fallback_random", False))
 
 
@@ -167,16 +163,16 @@ def set_inductor_options(options: Mapping[str, str]) -> None:
 
 
 def inductor_option(name: str, text: str) -> Any:
-    """The value that a text stands for in an option of Inductor's. Raises UsageError as above."""
+    """The value that a text represents in an option of Inductor's. Raises UsageError as above."""
     config = importlib.import_module("torch._inductor.config")
-    known = private("torch._inductor.config", "_config")
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=5, cutoff=0.4)
+    options = private("torch._inductor.config", "_config")
+    if name not in options:
+        close = difflib.get_close_matches(name, options, n=5, cutoff=0.4)
         hint = f"close to it are {', '.join(close)}" if close else "its source lists them"
         raise UsageError(f"inductor.{name}: torch._inductor.config has no such option; {hint}")
     wanted = config.get_type(name)
     kinds = typing.get_args(wanted) or (wanted,)  # of `bool | None` both
-    # What the text may stand for, the narrowest type first: `1` is a number before it is a word.
+    # The possible values of the text, the narrowest type first: `1` is a number before it is a word.
     readings: list[Any] = [None] if text == "none" else []
     readings += [SWITCHES[text]] if text in SWITCHES else []
     for kind in (int, float, str):
@@ -189,15 +185,15 @@ def inductor_option(name: str, text: str) -> Any:
 
 
 def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
-    """The decompositions that Inductor applies, in a table of the caller's own."""
+    """A copy of the table of decompositions that Inductor applies."""
     return dict(private("torch._inductor.decomposition", "select_decomp_table")())
 
 
 class DecompositionTable:
-    """Hands out a table as torch's own function does. `begins` is called at the beginning of each graph.
+    """Return a table as torch's own function does; call `begins` at the beginning of each graph.
 
-    It is part of Inductor's cache key by the names of the ops that `changed`: what stands for them in the graph
-    is part of the key itself.
+    In Inductor's cache key the table is represented by the names of the ops that `changed`. Their replacements in
+    the graph are part of the key themselves.
     """
 
     def __init__(
@@ -216,10 +212,10 @@ class DecompositionTable:
 
 
 def replace_inductor_decompositions(table: DecompositionTable) -> Undo:
-    """Have Inductor, and torch's other backends that use its decompositions, apply `table`; gives the undo.
+    """Make Inductor, and torch's other backends with its decompositions, apply `table`; return the undo.
 
-    The table that torch hands out must not be edited: it is cached, and nothing then sees the change. The cache
-    of AOTAutograd knows nothing of decompositions, so it is off meanwhile.
+    The table that torch returns must not be edited: it is cached, and nothing notices the change. The cache of
+    AOTAutograd ignores decompositions, so it is off meanwhile.
     """
     compiling = importlib.import_module("torch._inductor.compile_fx")
     config = importlib.import_module("torch._functorch.config")
@@ -232,15 +228,15 @@ def replace_inductor_decompositions(table: DecompositionTable) -> Undo:
 
 
 def is_being_traced() -> bool:
-    """Whether a compiler is writing the graph that it will compile, beyond looking at shapes."""
+    """Return whether a compiler is writing the graph that it will compile, beyond looking at shapes."""
     return private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")() is not None
 
 
 def traced_place() -> tuple[bool, str]:
-    """Of the op that a compiler is tracing: whether it is in the backward, and the path of its module.
+    """Return whether the op that a compiler is tracing is in the backward, and the path of its module.
 
-    The path is counted from the outermost module, which is "" itself. A backward op has the path of the forward
-    op that has its autograd sequence number.
+    The path begins below the outermost module, which is "" itself. A backward op has the path of the forward op with
+    the same autograd sequence number.
     """
     meta = torch.fx.traceback.get_current_meta()
     if current_autograd_node() is None:
@@ -249,11 +245,11 @@ def traced_place() -> tuple[bool, str]:
     numbers = meta.get("grad_fn_seq_nr") or [None]
     tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
     nodes = () if tracing is None else tracing.tracer.graph.nodes
-    return True, next((_path_in(one.meta) for one in nodes if one.meta.get("seq_nr") == numbers[-1]), "")
+    return True, next((_path_in(node.meta) for node in nodes if node.meta.get("seq_nr") == numbers[-1]), "")
 
 
 def without_wrapper(path: str) -> str:
-    """The path of a module or tensor without the name by which `torch.compile(model)` holds the model."""
+    """The path of a module or tensor without the name under which `torch.compile(model)` keeps the model."""
     return ".".join(part for part in path.split(".") if part != WRAPPED)
 
 
@@ -266,7 +262,7 @@ def _path_in(meta: Mapping[str, Any]) -> str:
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
-    """Whether a tensor only stands for one: a compiler is tracing."""
+    """Return whether a tensor only represents one because a compiler is tracing."""
     if type(tensor) in (torch.Tensor, torch.nn.Parameter):
         return False
     fake = private("torch._subclasses.fake_tensor", "FakeTensor")

@@ -1,5 +1,4 @@
-"""Ops that are made of others above autograd, as a compiler traces them: their nodes, and what Inductor then
-gets."""
+"""Ops that consist of other ops above autograd, as a compiler traces them: their nodes, and Inductor's input."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from .patches import Patches, Undo
 from .presence import private, require
 
 PYTHON_KEYS = ("CompositeImplicitAutograd", "Autograd")
-"""The keys under which torch registers what an op is made of in Python, besides its kernel in C++."""
+"""The keys under which torch registers an op's Python decompositions, beside its kernel in C++."""
 
 
 def traced_graph() -> torch.fx.Graph | None:
@@ -24,10 +23,10 @@ def traced_graph() -> torch.fx.Graph | None:
 
 
 def traced_node(tensor: torch.Tensor) -> torch.fx.Node | None:
-    """The node that stands for a tensor in the graph that is being written."""
+    """The node that represents a tensor in the graph that is being written."""
     tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
     slot_of = private("torch.fx.experimental.proxy_tensor", "get_proxy_slot")
-    # Functionalization has put a wrapper of its own around what has the node.
+    # Functionalization wraps the tensor that has the node.
     if isinstance(tensor, private("torch._subclasses.functional_tensor", "FunctionalTensor")):
         tensor = private("torch", "_from_functional_tensor")(tensor.elem)
     slot = None if tracing is None else slot_of(tensor, tracing.tracer, None)
@@ -37,25 +36,25 @@ def traced_node(tensor: torch.Tensor) -> torch.fx.Node | None:
 def autograd_numbers(results: Iterable[torch.Tensor], inputs: Iterable[torch.Tensor]) -> frozenset[int]:
     """The sequence numbers of the autograd nodes that lead from `results` back to `inputs`.
 
-    A traced backward op carries the one of the node that it belongs to.
+    A traced backward op carries the number of its node.
     """
-    known = {tensor.grad_fn for tensor in inputs}
-    found: dict[Any, int] = {}
+    boundary = {tensor.grad_fn for tensor in inputs}
+    numbers: dict[Any, int] = {}
     pending = [tensor.grad_fn for tensor in results]
     while pending:
         node = pending.pop()
-        if node is None or node in known or node in found or node.name().endswith("AccumulateGrad"):
+        if node is None or node in boundary or node in numbers or node.name().endswith("AccumulateGrad"):
             continue
         require(node, "_sequence_nr")
-        found[node] = node._sequence_nr()
+        numbers[node] = node._sequence_nr()
         pending += [following for following, _ in node.next_functions]
-    return frozenset(found.values())
+    return frozenset(numbers.values())
 
 
 def replace_python_kernels(
     overload: Any, replacement: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Callable[[], None]:
-    """Replace what torch has for an op in Python, which compilers prefer to its C++; gives the undo.
+    """Replace an op's Python kernels, which compilers prefer to its C++; return the undo.
 
     `replacement` makes the new kernel from the one that it replaces.
     """
@@ -69,12 +68,12 @@ def replace_python_kernels(
         cached.clear()
 
     kernels.update({key: replacement(kernel) for key, kernel in before.items()})
-    cached.clear()  # the overload remembers what it has dispatched to
+    cached.clear()  # the overload caches its dispatch
     return undo
 
 
 def is_operator(target: Any) -> bool:
-    """Whether what a node calls is an overload of an op, and no Python function."""
+    """Return whether a node calls an overload of an op, and not a Python function."""
     return isinstance(target, private("torch._ops", "OpOverload"))
 
 
@@ -82,10 +81,9 @@ Change = Callable[[torch.fx.GraphModule], None]
 
 
 def change_around_inner_compile(before: Change, inside: Change) -> Undo:
-    """Apply `before` to each graph that Inductor's inner compile is given, and `inside` where it begins;
-    gives the undo.
+    """Apply `before` to each graph that Inductor's inner compile receives, and `inside` where it begins.
 
-    Whoever wraps the inner compile between the two sees the graph as `before` has left it.
+    Returns the undo. A wrapper of the inner compile between the two sees the graph after `before`.
     """
     compiling = importlib.import_module("torch._inductor.compile_fx")
     outer_names = ("compile_fx_forward", "compile_fx_backward")

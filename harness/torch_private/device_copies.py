@@ -1,4 +1,4 @@
-"""The two ops by which values leave or reach a device, led through a call of ours on the device's own dispatch key.
+"""Hooks on the two ops by which values leave or reach a device, on the device's own dispatch key.
 
 `copy_` is below `to`, `cpu` and `cuda`, and `_local_scalar_dense` below `item`, `float(tensor)` and `if tensor`. No
 other op goes through Python, and compilers see neither.
@@ -16,15 +16,15 @@ from .patches import Undo
 from .presence import private
 
 Copied = Callable[[torch.Tensor, torch.Tensor, bool, Callable[[], Any]], Any]
-"""Takes the source and the target of a copy, and whether the host need not wait, and makes it; what it gives is the
-copy's result."""
+"""Makes a copy and returns its result, from the source, the target, whether the host need not wait, and the copying
+call."""
 
 Read = Callable[[torch.Tensor, Callable[[], Any]], Any]
-"""Takes the tensor whose one value is read and reads it."""
+"""Reads the one value of a tensor, from the tensor and the reading call."""
 
 
 def around_copies(device: str, copied: Copied, read: Read) -> Undo:
-    """Have every `copy_` that a device takes part in be made by `copied`, and every read of a value by `read`.
+    """Make `copied` perform every `copy_` that involves a device, and `read` every read of a value.
 
     Raises NotAvailable.
     """
@@ -45,6 +45,6 @@ def around_copies(device: str, copied: Copied, read: Read) -> Undo:
 
 
 def has_fallback(device: str) -> bool:
-    """Whether ops that a device has no kernel for are taken by a fallback of its own."""
+    """Return whether a fallback of the device's own executes the ops that it has no kernel for."""
     key = getattr(private("torch._C", "DispatchKey"), dispatch_key(device.partition(":")[0]))
     return bool(private("torch._C", "_dispatch_has_backend_fallback")(key))

@@ -1,4 +1,4 @@
-"""What a device tells of its work: the profiler's activities, a wait until all is done, and its memory.
+"""A device's account of its work: the profiler's activities, a wait until all is done, and its memory.
 
 Verified on torch 2.13.0 (CPU, and a device of PrivateUse1); the names are those of torch 2.6 to 2.13.
 """
@@ -19,19 +19,19 @@ MEMORY: Mapping[str, tuple[str, ...]] = {
     "reserved": ("memory_reserved", "driver_allocated_memory"),
     "reserved_peak": ("max_memory_reserved",),
 }
-"""The readings of a device's memory, in bytes, and the functions that give them; the second ones are those of mps."""
+"""The readings of a device's memory, in bytes, and the functions that return them; the second ones are those of mps."""
 
 NO_DEVICE = ("cpu", "lazy", "xla", "meta")
-"""Device types without a queue of their own that this process could ask or wait for."""
+"""Device types without a queue of their own that this process could query or wait for."""
 
 
 def kind_of_device(device: str) -> str:
-    """`cuda` of `cuda:0`."""
+    """The type of a device: `cuda` of `cuda:0`."""
     return device.partition(":")[0]
 
 
 def is_accelerator(device: str) -> bool:
-    """Whether ops on the device run apart from the host. A name that torch does not know is no device."""
+    """Return whether ops on the device run apart from the host. A name that torch does not know is no device."""
     if kind_of_device(device) in NO_DEVICE:
         return False
     try:
@@ -49,7 +49,7 @@ def device_activity(device: str) -> Any | None:
 
 
 def lacks_times(device: str) -> str:
-    """Why torch's profiler has no times of an accelerator, "" where it has."""
+    """Say why torch's profiler has no times of an accelerator; "" if it has them."""
     if device_activity(device) is not None:
         return ""
     kind, profiler = kind_of_device(device), f"the profiler of torch {torch.__version__}"
@@ -59,9 +59,9 @@ def lacks_times(device: str) -> str:
 
 
 def wait_for_device(device: str) -> None:
-    """Wait until the devices of a kind have done all that this process gave them.
+    """Wait until the devices of a kind have finished all the work of this process.
 
-    What a kernel has raised comes out here. A device that nobody has used stays as it is.
+    An error that a kernel raised surfaces here. An unused device stays as it is.
     """
     module = _module(device)
     if not _is_used(device) or not hasattr(module, "synchronize"):
@@ -74,37 +74,37 @@ def wait_for_device(device: str) -> None:
 
 
 def memory_of(device: str) -> dict[str, int]:
-    """The memory of a device now, and its peaks since the script began: what `MEMORY` lists and the device knows, and
-    the device's number as `device`.
+    """The memory of a device now, and its peaks since the script began, for the entries of `MEMORY` that the device
+    reports, with the device's number as `device`.
 
     The peaks are the script's own: they are read and never reset.
     """
-    found: dict[str, int] = {}
+    readings: dict[str, int] = {}
     place = (device,) if ":" in device else ()
     for holder in _told_by(device):
-        for what, names in MEMORY.items():
-            read = next((one for name in names if (one := getattr(holder, name, None)) is not None), None)
-            if what not in found and read is not None:
+        for reading, names in MEMORY.items():
+            read = next((method for name in names if (method := getattr(holder, name, None)) is not None), None)
+            if reading not in readings and read is not None:
                 with suppress(RuntimeError, AssertionError, TypeError, ValueError, NotImplementedError):
-                    found[what] = int(read(*place))
+                    readings[reading] = int(read(*place))
     number = torch.device(device).index if ":" in device else getattr(_module(device), "current_device", lambda: 0)()
-    return {"device": int(number), **found} if found else {}
+    return {"device": int(number), **readings} if readings else {}
 
 
 def _is_used(device: str) -> bool:
-    """Whether this process has used an accelerator: what asks it for anything else would begin with it."""
+    """Return whether this process has used an accelerator. Any other query would initialise it."""
     module = _module(device)
     return is_accelerator(device) and (not hasattr(module, "is_initialized") or bool(module.is_initialized()))
 
 
 def _told_by(device: str) -> Iterator[Any]:
-    """The modules that tell of the memory of an accelerator: its own, and what torch has for all of them."""
+    """The modules that report the memory of an accelerator: its own, and torch's general one."""
     if not _is_used(device):
         return
     yield _module(device)
     general = torch.accelerator
-    here = general.current_accelerator()
-    if here is not None and here.type == kind_of_device(device):
+    current = general.current_accelerator()
+    if current is not None and current.type == kind_of_device(device):
         yield general
 
 
@@ -114,7 +114,7 @@ def _module(device: str) -> Any:
 
 
 def give_back_device_memory() -> None:
-    """Have the allocators of devices give back what nothing holds any more: other processes may need it."""
+    """Make the allocators of devices release their unused memory, which other processes may need."""
     kind = torch.accelerator.current_accelerator()
     module = None if kind is None else _module(kind.type)
     if module is None or not hasattr(module, "empty_cache"):

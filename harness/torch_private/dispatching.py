@@ -1,4 +1,4 @@
-"""The dispatcher: modes that see or intercept every op, kernels replaced, ops defined, storages told apart."""
+"""The dispatcher: modes that see or intercept every op, replaced kernels, defined ops, distinguished storages."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .operators import arguments_of, dispatched_names
 from .presence import private, require
 
 Taken = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
-"""Takes an op that has run, or that has failed: its overload, its arguments, and what it returned or raised."""
+"""Receives an op that has run or failed: its overload, its arguments, and the value that it returned or raised."""
 
 
 class UnorderedMode(TorchDispatchMode):
-    """A dispatch mode that may be left while one that was entered after it goes on: each takes out itself only.
+    """A dispatch mode that may be left before modes that were entered after it: each removes only itself.
 
-    Compilers ignore it, so what they build stays what it is.
+    Compilers ignore it, so it does not change their graphs.
     """
 
     @classmethod
@@ -52,11 +52,11 @@ def dispatch_modes() -> list[Any]:
 
 
 class ShownOps(UnorderedMode):
-    """Shows each op that has run to `taken`, and one that has raised to `failed`."""
+    """Shows each op that has run to `completed`, and each that has raised to `failed`."""
 
-    def __init__(self, taken: Taken, failed: Taken | None = None) -> None:
+    def __init__(self, completed: Taken, failed: Taken | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._taken = taken
+        self._taken = completed
         self._failed = failed
 
     def __torch_dispatch__(
@@ -69,18 +69,17 @@ class ShownOps(UnorderedMode):
             if self._failed is not None:
                 self._failed(func, args, named, error)
             raise
-        # What a profiler and TorchScript put between the ops computes nothing.
+        # The ops that a profiler and TorchScript insert compute nothing.
         if func.namespace not in ("profiler", "prim"):
             self._taken(func, args, named, outputs)
         return as_torch_xla_gives(outputs, args, named) if "torch_xla" in sys.modules else outputs
 
 
 without_function_modes: Any = getattr(torch._C, "DisableTorchFunction", torch.no_grad)
-"""A context in which tensor subclasses and torch function modes see nothing; without the hook it changes
-nothing."""
+"""A context in which tensor subclasses and torch function modes see nothing; a no-op without the hook."""
 
 without_dispatch_modes: Any = getattr(torch._C, "_DisableTorchDispatch", torch.no_grad)
-"""A context in which dispatch modes see nothing; without the hook it changes nothing."""
+"""A context in which dispatch modes see nothing; a no-op without the hook."""
 
 no_dispatch: Any = getattr(torch._C, "_disabled_torch_dispatch_impl", None)
 """The `__torch_dispatch__` of a class that has none of its own; None where torch does not have it."""
@@ -92,13 +91,13 @@ def dispatch_key(device: str) -> str:
 
 
 _libraries: list[Any] = []
-"""An op lives as long as the library that defines it."""
+"""The libraries of the defined ops: an op exists as long as its library."""
 
 
 def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
-    """What torch dispatches to for a key now, callable also once the key is overridden.
+    """The kernel to which torch now dispatches for a key, callable even after the key is overridden.
 
-    Raises NotAvailable where torch has nothing for the key.
+    Raises NotAvailable if torch has no kernel for the key.
     """
     find = private("torch.library", "get_kernel")
     try:
@@ -106,13 +105,15 @@ def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
     except RuntimeError as error:
         raise NotAvailable(f"{overload} for {key}", str(error).splitlines()[0]) from error
     keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), key))
-    tensors = [(place, one.name) for place, one in enumerate(arguments_of(overload)) if one.kind == "Tensor"]
+    tensors = [
+        (place, argument.name) for place, argument in enumerate(arguments_of(overload)) if argument.kind == "Tensor"
+    ]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        # `x * 2` is a call of mul.Tensor, and an override is given the number itself.
+        # `x * 2` is a call of mul.Tensor, and an override receives the number itself.
         for place, name in tensors:
-            given = args[place] if place < len(args) else kwargs.get(name)
-            if isinstance(given, (int, float, complex)):
+            value = args[place] if place < len(args) else kwargs.get(name)
+            if isinstance(value, (int, float, complex)):
                 return _with_numbers(functools.partial(kernel.call_boxed, keys, *args, **kwargs))
         return kernel.call_boxed(keys, *args, **kwargs)
 
@@ -120,10 +121,10 @@ def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
 
 
 def _with_numbers(call: Callable[[], Any]) -> Any:
-    """Make a call in which torch takes numbers for tensors, and remembers that they are numbers.
+    """Make a call in which torch accepts numbers as tensors, and remembers that they are numbers.
 
-    A tensor made of the number would be another one: its dtype counts, and in low precision it is rounded first. Torch
-    makes the right one while an op of `prims` is under way, whatever that op does (`ToIValueAllowNumbersAsTensors` in
+    A tensor made of the number would differ: its dtype counts, and in low precision it is rounded first. Torch makes
+    the right one during any op of `prims`, whatever that op does (`ToIValueAllowNumbersAsTensors` in
     torch/csrc/jit/python/pybind_utils.h, torch 2.13).
     """
     results: list[Any] = []
@@ -141,7 +142,7 @@ _under_way = threading.local()
 
 @functools.cache
 def _number_taker() -> Any:
-    """An op of `prims` that makes the call that is under way in its thread."""
+    """An op of `prims` that makes its thread's pending call."""
     library: Any = torch.library.Library("prims", "FRAGMENT")
     library.define("numdrift_takes_numbers() -> ()")
     library.impl("numdrift_takes_numbers", lambda: _under_way.call(), "CompositeExplicitAutograd")
@@ -150,7 +151,7 @@ def _number_taker() -> Any:
 
 
 def decomposed(overload: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call an op that is made of other ops by these, whatever replaces it for a device."""
+    """Call an op by the other ops that it is composed of, whatever replaces it on a device."""
     require(overload, "_op_dk")
     key = private("torch._C", "DispatchKey").CompositeImplicitAutograd
     return overload._op_dk(key, *args, **kwargs)
@@ -161,9 +162,9 @@ class Overrides:
 
     def __init__(self) -> None:
         self._library: Any = torch.library.Library("aten", "IMPL")
-        # Without it torch refuses to replace a kernel that somebody else has registered from Python (2.7 on).
-        known = inspect.signature(self._library.impl).parameters
-        self._allowed = {"allow_override": True} if "allow_override" in known else {}
+        # Without it torch refuses to replace a kernel that was already registered from Python (2.7 on).
+        parameters = inspect.signature(self._library.impl).parameters
+        self._allowed = {"allow_override": True} if "allow_override" in parameters else {}
 
     def replace(self, overload: Any, key: str, kernel: Callable[..., Any]) -> None:
         with warnings.catch_warnings():
@@ -175,7 +176,7 @@ class Overrides:
 
 
 def current_autograd_node() -> Any:
-    """The node of the backward that is being executed on this thread, None outside of one."""
+    """The node of the backward that this thread is executing, None outside of one."""
     return torch._C._current_autograd_node()
 
 
@@ -197,13 +198,12 @@ class OpaqueOps:
 
 
 def next_sequence_number() -> int:
-    """The number that the next autograd node of this thread gets; a node's number ties its backward to its
-    forward."""
+    """The number of this thread's next autograd node; a node's number links its backward to its forward."""
     return int(private("torch.autograd", "_get_sequence_nr")())
 
 
 NO_SEQUENCE = 2**64 - 1
-"""The number of nodes that belong to no op, above all those that add to a parameter's gradient."""
+"""The number of nodes that belong to no op, such as those that accumulate a parameter's gradient."""
 
 
 def sequence_number(node: Any) -> int | None:
@@ -214,23 +214,22 @@ def sequence_number(node: Any) -> int | None:
 
 
 def version_of(tensor: torch.Tensor) -> int | None:
-    """How often a tensor was changed in place; None for one that is not counted (made in inference mode)."""
+    """The number of in-place changes of a tensor; None if they are not counted (it was made in inference mode)."""
     return None if tensor.is_inference() else int(tensor._version)
 
 
-# An op that shows values of a compiled graph to Python, and returns nothing: no graph breaks there.
+# An op that shows values of a compiled graph to Python and returns nothing: it breaks no graph.
 
 
-def define_show_op(seen: Callable[[Sequence[torch.Tensor], str], None]) -> Any:
-    """Define `numdrift::show(Tensor[] values, str text) -> ()`, which calls `seen`. To be called once in a
-    process.
+def define_show_op(receive: Callable[[Sequence[torch.Tensor], str], None]) -> Any:
+    """Define `numdrift::show(Tensor[] values, str text) -> ()`, which calls `receive`. Call it once in a process.
 
-    The compiler lays the values out as it likes, and keeps the op although nothing uses a result of it.
+    The compiler chooses the layout of the values, and keeps the op although nothing uses its result.
     """
     library: Any = torch.library.Library("numdrift", "FRAGMENT")
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
     library.define("show(Tensor[] values, str text) -> ()", tags=tags)
-    library.impl("show", lambda values, text: seen(values, text), "CompositeExplicitAutograd")
+    library.impl("show", lambda values, text: receive(values, text), "CompositeExplicitAutograd")
     torch.library.register_fake("numdrift::show", lambda values, text: None, lib=library)
     operation = torch.ops.numdrift.show.default
     private("torch.fx.node", "has_side_effect")(operation)
@@ -238,14 +237,14 @@ def define_show_op(seen: Callable[[Sequence[torch.Tensor], str], None]) -> Any:
     return operation
 
 
-# What a step tape needs of torch: ops intercepted, storages told apart, ops executed below autograd.
+# torch's part of a step tape: intercepted ops, distinguished storages, ops executed below autograd.
 
 Around = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
-"""Executes an op, or has it executed, and gives what it returned: its overload and its arguments."""
+"""Executes an op, or has it executed, and returns its results: takes its overload and its arguments."""
 
 
 class InterceptedOps(UnorderedMode):
-    """Hands each op to `around`, higher-order ones included."""
+    """Passes each op to `around`, higher-order ones included."""
 
     supports_higher_order_operators = True
 
@@ -262,8 +261,10 @@ class InterceptedOps(UnorderedMode):
 
 @contextmanager
 def functions_transformed() -> Iterator[None]:
-    """Have `torch.func` transform what is called in here: under a dispatch mode that has been handed an op it does not,
-    for the mode's handler excludes its keys (torch 2.9)."""
+    """Make `torch.func` transform the calls within the context.
+
+    A dispatch mode that handles an op prevents it otherwise: the mode's handler excludes torch.func's keys (torch 2.9).
+    """
     keys = private("torch._C", "DispatchKey")
     excluded = private("torch._C", "_dispatch_tls_local_exclude_set")()
     for name in ("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "PythonTLSSnapshot"):
@@ -274,21 +275,21 @@ def functions_transformed() -> Iterator[None]:
 
 
 def _takes_xla(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an op takes a tensor of torch_xla that is not wrapped, in a list or by itself."""
-    for one in (*args, *kwargs.values()):
-        for tensor in one if isinstance(one, (list, tuple)) else (one,):
+    """Return whether an op takes a tensor of torch_xla that is not wrapped, in a list or by itself."""
+    for argument in (*args, *kwargs.values()):
+        for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == "xla":
                 return not private("torch", "_is_functional_tensor")(tensor)
     return False
 
 
 def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What an op gives to the script whose call a dispatch mode has seen.
+    """Return an op's result as the script receives it after a dispatch mode has seen the call.
 
-    torch_xla wraps its tensors so that torch makes what is done to them functional, views and writes in place. An op
-    that takes wrapped tensors has its results wrapped above the mode; any other (a batch that comes to the device) is
-    wrapped by torch_xla itself, which does not where a mode is on (2.9): what is written in place to a view is lost
-    then, and the graphs are others.
+    torch_xla wraps its tensors so that torch makes their views and in-place writes functional. The results of an op
+    with wrapped tensors are wrapped above the mode. Those of any other op (a batch that comes to the device) are
+    wrapped by torch_xla itself, which does not do so under a mode (2.9): an in-place write to a view is then lost, and
+    the graphs differ.
     """
     if not isinstance(value, torch.Tensor) or value.device.type != "xla":
         return value
@@ -298,15 +299,15 @@ def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def foreign_dispatch_mode() -> str | None:
-    """The class of a dispatch mode that is on and not numdrift's own, None where there is none."""
+    """The class of an active dispatch mode that is not numdrift's own, None if there is none."""
     names = (type(mode).__name__ for mode in dispatch_modes() if not isinstance(mode, (ShownOps, InterceptedOps)))
     return next(names, None)
 
 
 class StorageMark:
-    """Tells a storage from all others for as long as this object lives, without keeping its bytes.
+    """Identifies a storage for as long as this object lives, without keeping its bytes.
 
-    The address stays taken: a weak reference keeps the storage's own object, which is not its memory.
+    The address stays reserved: a weak reference keeps the storage's own object, which is not its memory.
     """
 
     __slots__ = ("_reference",)
@@ -315,12 +316,12 @@ class StorageMark:
         self._reference = StorageWeakRef(tensor.untyped_storage())
 
     def storage(self) -> torch.UntypedStorage | None:
-        """The storage, None once nobody else holds it any more."""
+        """The storage, None once nothing else holds it."""
         revive = getattr(torch.UntypedStorage, "_new_with_weak_ptr", None)
         if revive is None or self._reference.expired():
             return None
-        found: torch.UntypedStorage | None = revive(self._reference.cdata)
-        return found
+        storage: torch.UntypedStorage | None = revive(self._reference.cdata)
+        return storage
 
 
 def storage_address(tensor: torch.Tensor) -> int:
@@ -329,22 +330,22 @@ def storage_address(tensor: torch.Tensor) -> int:
 
 
 def dispatches_itself(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's class executes ops by itself (DTensor, quantized or nested subclasses)."""
+    """Return whether the tensor's class executes ops by itself (DTensor, quantized or nested subclasses)."""
     return no_dispatch is not None and type(tensor).__torch_dispatch__ is not no_dispatch
 
 
 @contextmanager
 def bare_execution() -> Iterator[None]:
-    """Execute ops below autograd: nothing above sees them, no graph grows, the grad mode stays what it is."""
+    """Execute ops below autograd: no hook above sees them, no graph grows, and the grad mode does not change."""
     require(torch._C, "_AutoDispatchBelowAutograd")
     with without_function_modes(), without_dispatch_modes(), torch._C._AutoDispatchBelowAutograd():
         yield
 
 
 def registered_operation(name: str) -> Any | None:
-    """The overload that `name` (`aten.add.Tensor`) stands for, None unless the dispatcher knows it."""
-    namespace, _, rest = name.partition(".")
-    operation, _, overload = rest.rpartition(".")
+    """The overload that `name` (`aten.add.Tensor`) denotes, None if the dispatcher does not know it."""
+    namespace, _, qualified = name.partition(".")
+    operation, _, overload = qualified.rpartition(".")
     full = f"{namespace}::{operation}" + ("" if overload == "default" else f".{overload}")
     if namespace == "prims":
         with suppress(ImportError):
@@ -355,15 +356,14 @@ def registered_operation(name: str) -> Any | None:
 
 
 def op_behind(operation: Any) -> Any | None:
-    """The aten overload that an opaque op of a swap stands for (`numdrift.sum_dim_IntList`), None for any
-    other op."""
+    """The aten overload that a swap's opaque op (`numdrift.sum_dim_IntList`) replaces, None for any other op."""
     if operation.namespace != "numdrift":
         return None
     parts = operation.name().partition("::")[2].partition(".")[0].split("_")
     names = (f"aten.{'_'.join(parts[:at])}.{'_'.join(parts[at:])}" for at in range(len(parts) - 1, 0, -1))
-    return next((found for name in names if (found := registered_operation(name)) is not None), None)
+    return next((overload for name in names if (overload := registered_operation(name)) is not None), None)
 
 
 def is_operation_overload(operation: Any) -> bool:
-    """Whether it is one op of the dispatcher, not a higher-order operator."""
+    """Return whether `operation` is an op of the dispatcher, not a higher-order operator."""
     return isinstance(operation, private("torch._ops", "OpOverload"))

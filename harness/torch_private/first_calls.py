@@ -1,8 +1,8 @@
-"""Math functions of the CPU, called once before a process of numdrift's own computes by them.
+"""Math functions of the CPU, called once before a process of numdrift uses them for its own computations.
 
 The first call of such a function by several threads at once can be wrong in one thread's part, by up to 5e-5 of the
-values (pytorch/pytorch#188792: MKL VML looks for its kernel in the first call, oneMKL 2024.2). A training is left as it
-is: what it computes then is what it computes without numdrift.
+values (pytorch/pytorch#188792: MKL VML looks for its kernel in the first call, oneMKL 2024.2). A training is left
+unchanged: it then computes the same values as without numdrift.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma 
 tanh
 """
 FUNCTIONS = tuple(FUNCTION_NAMES.split())
-"""Names in torch of what ATen leaves to MKL VML where that is there (aten/src/ATen/cpu/vml.h), and their relatives."""
+"""Names in torch of the functions that ATen leaves to MKL VML where available (aten/src/ATen/cpu/vml.h), and related
+ones."""
 
 
 @functools.cache
 def settle_first_calls() -> None:
-    """Call each function on one element, which one thread does, in either precision."""
+    """Call each function on one element, which a single thread computes, in either precision."""
     with bare_execution(), torch.no_grad():
         for dtype in (torch.float32, torch.float64):
             value = torch.full((1,), 0.5, dtype=dtype)

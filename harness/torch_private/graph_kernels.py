@@ -1,4 +1,4 @@
-"""What Inductor has made of a graph: its kernels and extern calls, in order, with the FX nodes in each."""
+"""Inductor's result for a graph: its kernels and extern calls, in order, with the FX nodes in each."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ Size = int | str
 
 @dataclass(frozen=True, slots=True)
 class GraphKernel:
-    """One call: of a generated kernel (`code` is its source) or of an op of a library (`operation`, where
-    torch knows it as an op). `buffers` are computed by it, `origins` the nodes of the final FX graph that it
-    contains."""
+    """A call of a generated kernel (`code` is its source) or of a library's op (`operation`, where torch knows it as an
+    op). It computes `buffers` and contains `origins`, nodes of the final FX graph."""
 
     name: str
     operation: Any
@@ -51,15 +50,14 @@ class Lowered:
 
 @dataclass(slots=True)
 class _Watched:
-    """What is written down while one graph is generated: calls as (kernel's name, operations), and sources."""
+    """The records made while one graph is generated: calls as (kernel's name, operations), and sources."""
 
     calls: list[tuple[str, list[Any]]] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
 
 
-def watch_kernels(seen: Callable[[Lowered], None], failed: Callable[[Exception], None]) -> Undo:
-    """Have `seen` told each graph for which Inductor has just generated code, `failed` why one could not be
-    read.
+def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception], None]) -> Undo:
+    """Pass to `show` each graph for which Inductor has just generated code, to `failed` the error if one is unreadable.
 
     Neither may raise.
     """
@@ -73,17 +71,17 @@ def watch_kernels(seen: Callable[[Lowered], None], failed: Callable[[Exception],
         def codegen(graph: Any) -> Any:
             running.append(_Watched())
             try:
-                made = original(graph)
-                seen_at = running[-1]
+                result = original(graph)
+                watched = running[-1]
             finally:
                 running.pop()
             try:
-                lowered = _lowered(graph, seen_at)
+                lowered = _lowered(graph, watched)
             except Exception as error:  # noqa: BLE001, the compilation goes on whatever fails here
                 failed(error)
             else:
-                seen(lowered)
-            return made
+                show(lowered)
+            return result
 
         return codegen
 
@@ -106,7 +104,7 @@ def watch_kernels(seen: Callable[[Lowered], None], failed: Callable[[Exception],
     with Patches("Inductor's kernels") as patches:
         patches.wrap(lowering, "codegen", generating)
         patches.wrap(wrapper, "define_kernel", defining)
-        # Whoever calls it has imported it: it is replaced where it is defined and where it is used.
+        # Its callers have imported it by name: it is replaced where it is defined and where it is used.
         for name in (
             "torch._inductor.debug",
             "torch._inductor.codegen.cpp",
@@ -119,9 +117,9 @@ def watch_kernels(seen: Callable[[Lowered], None], failed: Callable[[Exception],
 
 
 def _source(body: str) -> str:
-    """The C++ or Triton source in the definition of a kernel: what stands between its triple quotes."""
-    _, quotes, rest = body.partition("'''")
-    return rest.rpartition("'''")[0].strip("\n") if quotes else body
+    """The C++ or Triton source in the definition of a kernel, which stands between its triple quotes."""
+    _, quotes, quoted = body.partition("'''")
+    return quoted.rpartition("'''")[0].strip("\n") if quotes else body
 
 
 def _lowered(graph: Any, watched: _Watched) -> Lowered:
@@ -132,14 +130,14 @@ def _lowered(graph: Any, watched: _Watched) -> Lowered:
         _kernel(name, leaves, watched.sources.get(name, ""), removed, origins)
         for name, leaves in _calls(scheduled, watched.calls)
     ]
-    names = dict.fromkeys(one for kernel in kernels for one in (*kernel.inputs, *kernel.buffers))
+    names = dict.fromkeys(buffer for kernel in kernels for buffer in (*kernel.inputs, *kernel.buffers))
     return Lowered(
         graph.module.graph,
         kernels,
-        # What is no buffer (None, a size) has a class of its own.
+        # An output that is no buffer (None, a size) has a class of its own.
         [
-            None if type(one).__name__ in NO_BUFFERS or not hasattr(one, "get_name") else str(one.get_name())
-            for one in graph.graph_outputs
+            None if type(output).__name__ in NO_BUFFERS or not hasattr(output, "get_name") else str(output.get_name())
+            for output in graph.graph_outputs
         ],
         {name: kind for name in names if (kind := _kind(graph, name)) is not None},
         {name: node.name for name in names if (node := origins.maker_of(name)) is not None},
@@ -148,23 +146,25 @@ def _lowered(graph: Any, watched: _Watched) -> Lowered:
 
 
 def _calls(scheduled: Sequence[Any], noted: Sequence[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
-    """Each call with the scheduler's nodes in it, in their order: the noted ones, and those that nothing noted.
+    """Each call with its nodes of the scheduler, in their order: the noted calls, and those that were not noted.
 
-    A node that only lays out memory (a concatenation whose parts are written in place) belongs to the call that
-    writes the last part of it, one that takes a result out of several to the call that makes them.
+    A node that only lays out memory (a concatenation whose parts are written in place) belongs to the call that writes
+    its last part. One that takes one result out of several belongs to the call that makes them.
     """
     position = {leaf.get_name(): index for index, leaf in enumerate(scheduled)}
     calls: list[tuple[str, list[Any]]] = []
     caller: dict[str, list[Any]] = {}
     for name, operations in noted:
-        # A call was noted with the scheduler's nodes or, where it is extern, with what they hold.
+        # A call was noted with the scheduler's nodes or, if it is extern, with the operations in them.
         leaves = []
-        for held in (leaf for one in operations for leaf in (one.get_nodes() if hasattr(one, "get_nodes") else [one])):
-            named = held.get_name if hasattr(held, "read_writes") else getattr(held, "get_operation_name", str)
-            at = position.get(named())
+        for item in (
+            leaf for part in operations for leaf in (part.get_nodes() if hasattr(part, "get_nodes") else [part])
+        ):
+            name_of = item.get_name if hasattr(item, "read_writes") else getattr(item, "get_operation_name", str)
+            at = position.get(name_of())
             if at is not None and scheduled[at].get_name() not in caller:
                 leaves.append(scheduled[at])
-        caller.update((one.get_name(), leaves) for one in leaves)
+        caller.update((node.get_name(), leaves) for node in leaves)
         if leaves:
             calls.append((name, leaves))
     writer = {name: leaf for leaf in scheduled for name in _writes(leaf)}
@@ -172,8 +172,8 @@ def _calls(scheduled: Sequence[Any], noted: Sequence[tuple[str, list[Any]]]) -> 
         if leaf.get_name() in caller:
             continue
         free = type(leaf).__name__ == "NopKernelSchedulerNode" or type(leaf.node).__name__ == "MultiOutput"
-        found = [caller[writer[one].get_name()] for one in _reads(leaf) if one in writer] if free else []
-        leaves = max(found, key=lambda one: position[one[0].get_name()], default=[])
+        candidates = [caller[writer[buffer].get_name()] for buffer in _reads(leaf) if buffer in writer] if free else []
+        leaves = max(candidates, key=lambda members: position[members[0].get_name()], default=[])
         if not leaves:
             calls.append(("", leaves))
         leaves.append(leaf)
@@ -182,68 +182,69 @@ def _calls(scheduled: Sequence[Any], noted: Sequence[tuple[str, list[Any]]]) -> 
 
 
 def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], origins: _Origins) -> GraphKernel:
-    written = dict.fromkeys(one for leaf in leaves for one in _writes(leaf))
-    reads = dict.fromkeys(one for leaf in leaves for one in _reads(leaf) if one not in written)
-    several = {one for leaf in leaves if type(leaf.node).__name__ == "MultiOutput" for one in _reads(leaf)}
+    written = dict.fromkeys(buffer for leaf in leaves for buffer in _writes(leaf))
+    reads = dict.fromkeys(buffer for leaf in leaves for buffer in _reads(leaf) if buffer not in written)
+    several = {buffer for leaf in leaves if type(leaf.node).__name__ == "MultiOutput" for buffer in _reads(leaf)}
     operation = getattr(leaves[0].node, "op_overload", None)
     return GraphKernel(
         name or getattr(leaves[0].node, "python_kernel_name", None) or _class_of(leaves[0].node),
         operation if parts_of_op(operation) is not None else None,
         source,
         tuple(reads),
-        tuple(one for one in written if one not in removed and one not in several),
+        tuple(buffer for buffer in written if buffer not in removed and buffer not in several),
         tuple(origins.contained(leaves, reads)),
     )
 
 
 class _Origins:
-    """The nodes that operations were made from.
+    """The nodes from which operations were made.
 
-    Inductor's own account of an operation has too many: nodes that another operation computes and this one
-    reads, and, where a library's op had its argument computed, that op itself."""
+    Inductor's own account of an operation has too many: nodes that another operation computes and this one reads and,
+    if a library's op had its argument computed, that op itself.
+    """
 
     def __init__(self, scheduled: Sequence[Any], graph: torch.fx.Graph) -> None:
         self._order = {node: number for number, node in enumerate(graph.nodes)}
         self._told = {leaf.get_name(): {node for node in _told(leaf.node) if node in self._order} for leaf in scheduled}
         writer = {name: leaf for leaf in scheduled for name in _writes(leaf)}
-        # A library's op whose argument was computed for it: the computation was told of the op as well.
+        # The argument of a library's op was computed for it: the computation has the op among its origins as well.
         for leaf in scheduled:
             if not _is_generated(leaf) and (called := self._maker(leaf)) is not None:
-                for one in (writer[name] for name in _reads(leaf) if name in writer):
-                    if _is_generated(one) and self._told[one.get_name()] != {called}:
-                        self._told[one.get_name()].discard(called)
+                for producer in (writer[name] for name in _reads(leaf) if name in writer):
+                    if _is_generated(producer) and self._told[producer.get_name()] != {called}:
+                        self._told[producer.get_name()].discard(called)
         self._made_by = {name: self._maker(leaf) for name, leaf in writer.items()}
 
     def contained(self, leaves: Sequence[Any], reads: Iterable[str]) -> list[torch.fx.Node]:
-        """The nodes that a call computes: from its results back to what it reads."""
-        # A fused kernel of `a = x + y; b = a * 2` that writes b: from b to a, and not to x, which it reads. What lies
-        # between and was never told (getitem) leads on, and is none of its own.
-        told = set().union(*(self._told[leaf.get_name()] for leaf in leaves))
+        """The nodes that a call computes, from its results back to its inputs."""
+        # A fused kernel of `a = x + y; b = a * 2` that writes b: from b to a, and not to x, which it reads. A node in
+        # between that is no recorded origin (getitem) leads on, and is not contained itself.
+        origins = set().union(*(self._told[leaf.get_name()] for leaf in leaves))
         pending = [node for leaf in leaves if (node := self._maker(leaf)) is not None]
-        given = {self._made_by.get(one) for one in reads} - set(pending)
-        found: set[torch.fx.Node] = set()
+        read_nodes = {self._made_by.get(buffer) for buffer in reads} - set(pending)
+        nodes: set[torch.fx.Node] = set()
         while pending:
             node = pending.pop()
-            within = node in told or node.target is operator.getitem
-            if node not in found and within and node not in given:
-                found.add(node)
+            within = node in origins or node.target is operator.getitem
+            if node not in nodes and within and node not in read_nodes:
+                nodes.add(node)
                 pending += node.all_input_nodes
-        return sorted(found & told or told, key=self._order.__getitem__)
+        return sorted(nodes & origins or origins, key=self._order.__getitem__)
 
     def maker_of(self, buffer: str) -> torch.fx.Node | None:
-        """The node whose result a buffer is."""
+        """The node whose result is in a buffer."""
         return self._made_by.get(buffer)
 
     def _maker(self, leaf: Any) -> torch.fx.Node | None:
-        """The node whose result an operation gives: the last one that it was told of."""
-        told = self._told[leaf.get_name()]
+        """The node whose result an operation returns: the last of its origins."""
+        origins = self._told[leaf.get_name()]
         exact = None if leaf.node is None else leaf.node.get_origin_node()
-        return exact if exact in told else max(told, key=self._order.__getitem__, default=None)
+        return exact if exact in origins else max(origins, key=self._order.__getitem__, default=None)
 
 
 def _told(operation: Any) -> Iterable[torch.fx.Node]:
-    found: Iterable[torch.fx.Node] = () if operation is None else operation.get_origins()
-    return found
+    origins: Iterable[torch.fx.Node] = () if operation is None else operation.get_origins()
+    return origins
 
 
 def _is_generated(leaf: Any) -> bool:
@@ -251,28 +252,28 @@ def _is_generated(leaf: Any) -> bool:
 
 
 def _class_of(operation: Any) -> str:
-    """What Inductor calls an operation that has no code: `ConcatKernel` is the memory of a concatenation."""
+    """Inductor's name of an operation without code: `ConcatKernel` is the memory of a concatenation."""
     return type(operation).__name__.removesuffix("Kernel").lower()
 
 
 def _reads(leaf: Any) -> list[str]:
     weak = private("torch._inductor.dependencies", "WeakDep")
-    return [one.name for one in leaf.read_writes.reads if not isinstance(one, weak)]
+    return [read.name for read in leaf.read_writes.reads if not isinstance(read, weak)]
 
 
 def _writes(leaf: Any) -> list[str]:
-    return [one.get_name() for one in leaf.get_outputs()]
+    return [output.get_name() for output in leaf.get_outputs()]
 
 
 def _kind(graph: Any, name: str) -> tuple[str, tuple[Size, ...]] | None:
     """The dtype and the shape of a buffer, a constant or an input; None for one that holds several tensors."""
-    found = graph.constants.get(name)
-    if found is not None:
-        return str(found.dtype).removeprefix("torch."), tuple(int(size) for size in found.shape)
-    found = graph.graph_inputs.get(name)
-    found = graph.try_get_buffer(name) if found is None else found
+    value = graph.constants.get(name)
+    if value is not None:
+        return str(value.dtype).removeprefix("torch."), tuple(int(size) for size in value.shape)
+    value = graph.graph_inputs.get(name)
+    value = graph.try_get_buffer(name) if value is None else value
     try:
-        dtype, sizes = found.get_dtype(), found.get_size()
+        dtype, sizes = value.get_dtype(), value.get_size()
     except (AttributeError, NotImplementedError, AssertionError):
         return None
     sizes = tuple(int(size) if str(size).isdigit() else str(size) for size in sizes)

@@ -1,7 +1,7 @@
-"""The stages of torch.compile, watched from outside: dynamo's graph, AOTAutograd's, what Inductor is handed.
+"""The stages of torch.compile, watched from outside: dynamo's graph, AOTAutograd's, and Inductor's input.
 
-Each `watch_...` puts one hook in and gives the function that takes it out; what it calls decides what to do
-with the stage and must not raise, since it runs inside the compiler. Verified on torch 2.13.0."""
+Each `watch_...` installs one hook and returns the function that removes it. The callback decides what to do with the
+stage. It must not raise, since it runs inside the compiler. Verified on torch 2.13.0."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from .presence import private, require
 Compile = Callable[[], Any]
 
 CALL = "numdrift_call"
-"""Where a traced node keeps the number of the call that it was decomposed from."""
+"""The key under which a traced node keeps the number of the call from which it was decomposed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """One input of a dynamo graph: `source` is the expression that it comes from
-    (`L['self']._parameters['w']`), `example` the script's own tensor, or the size, and None where it is
-    gone."""
+    """An input of a dynamo graph.
+
+    `source` is the expression that it comes from (`L['self']._parameters['w']`), `example` the script's own tensor or
+    the size, None if it no longer exists.
+    """
 
     name: str
     source: str
@@ -37,9 +39,11 @@ class GraphInput:
 
 @dataclass(frozen=True, slots=True)
 class DynamoGraph:
-    """What dynamo hands to its backend: `break_reason` and `break_line` say what ended the graph too early
-    ("" when nothing did), `file` and `locals` name the Python frame that it was made from and its variables
-    in their order."""
+    """The graph that dynamo hands to its backend.
+
+    `break_reason` and `break_line` say what ended the graph too early ("" when nothing did). `file` and `locals` name
+    the Python frame that it was made from and its variables in their order.
+    """
 
     graph: torch.fx.Graph
     inputs: Sequence[GraphInput]
@@ -51,8 +55,7 @@ class DynamoGraph:
 
 
 def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
-    """Have `around` do each compilation of a dynamo graph: it calls what it is given, and gives what that
-    gave."""
+    """Make `around` perform each compilation of a dynamo graph: it calls its last argument and returns the result."""
     holder = private("torch._dynamo.output_graph", "OutputGraph")
     require(holder, "_call_user_compiler")
 
@@ -68,7 +71,7 @@ def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
                 except AssertionError:  # torch's own, where the tensor is gone
                     example = None
                 inputs.append(GraphInput(node.name, str(name() if callable(name) else name), example))
-        # A graph that ended with its function has a reason as well, which says that it is none of a break.
+        # A graph that ended with its function has a reason as well, which says that there was no break.
         reason = getattr(module, "compile_subgraph_reason", None)
         broken = reason is not None and getattr(reason, "graph_break", False)
         lines = str(getattr(reason, "reason", "")).strip().splitlines()
@@ -95,7 +98,7 @@ def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
 
 
 def retraces(error: BaseException) -> bool:
-    """Whether dynamo answers this error of a backend by tracing the same frame anew."""
+    """Return whether dynamo answers this error of a backend by tracing the same frame again."""
     return isinstance(error, private("torch._dynamo.exc", "RestartAnalysis"))
 
 
@@ -103,7 +106,7 @@ AotCompiler = Callable[..., Any]
 
 
 def watch_aot(around: Callable[[str, AotCompiler], AotCompiler]) -> Undo:
-    """Have `around` replace the compilers of each AOTAutograd backend but Inductor: it is told the phase."""
+    """Make `around` replace the compilers of each AOTAutograd backend except Inductor; it receives the phase."""
     module = importlib.import_module("torch._dynamo.backends.common")
     private("torch._dynamo.backends.common", "aot_module_simplified")
     inductors = private("torch._functorch.aot_autograd", "SerializableAOTDispatchCompiler")
@@ -124,7 +127,7 @@ def watch_aot(around: Callable[[str, AotCompiler], AotCompiler]) -> Undo:
 
 @dataclass(frozen=True, slots=True)
 class InnerGraph:
-    """What Inductor is handed: `key` is the same for the forward and the backward of one dynamo graph."""
+    """Inductor's input: `key` is the same for the forward and the backward of one dynamo graph."""
 
     module: torch.fx.GraphModule
     phase: str
@@ -132,7 +135,7 @@ class InnerGraph:
 
 
 def watch_inductor(around: Callable[[InnerGraph, Compile], Any]) -> Undo:
-    """Have `around` do each compilation of Inductor's inner compile: it calls what it is given."""
+    """Make `around` perform each compilation of Inductor's inner compile: it calls its last argument."""
 
     def seen(module: torch.fx.GraphModule, inputs: Any, options: Mapping[str, Any], compile_: Compile) -> Any:
         phase = "backward" if options.get("is_backward") else "forward"
@@ -145,8 +148,10 @@ InnerCompile = Callable[[torch.fx.GraphModule, Any, Mapping[str, Any], Compile],
 
 
 def around_inner_compile(owner: str, around: InnerCompile) -> Undo:
-    """Have `around` do each of Inductor's inner compilations: it is told the graph, its inputs and the
-    options, and gives what the call of its last argument gave."""
+    """Make `around` perform each of Inductor's inner compilations.
+
+    It receives the graph, its inputs and the options, and returns the result of calling its last argument.
+    """
     module = importlib.import_module("torch._inductor.compile_fx")
     private("torch._inductor.compile_fx", "_compile_fx_inner")
 
@@ -160,13 +165,12 @@ def around_inner_compile(owner: str, around: InnerCompile) -> Undo:
 
 
 def watch_executions(around: Callable[[Any, Compile], Any]) -> Undo:
-    """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object."""
+    """Make `around` perform each call of a graph compiled by Inductor; it receives the compiled object."""
     return watch_compiled_calls(lambda compiled, inputs, execute: around(compiled, execute))
 
 
 def watch_compiled_calls(around: Callable[[Any, Sequence[Any], Compile], Any]) -> Undo:
-    """Have `around` do each call of a graph that Inductor has compiled; it is told the compiled object and
-    the inputs."""
+    """Make `around` perform each call of a graph compiled by Inductor; it receives that object and the inputs."""
     holder = private("torch._inductor.output_code", "CompiledFxGraph")
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,24 +183,24 @@ def watch_compiled_calls(around: Callable[[Any, Sequence[Any], Compile], Any]) -
 
 
 def called_like(compiled: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
-    """Have torch call `replacement` in the way that it calls what a compiler has given, and give it."""
+    """Make torch call `replacement` in the way that it calls a compiler's result, and return it."""
     if getattr(compiled, "_boxed_call", False):
         replacement._boxed_call = True  # type: ignore[attr-defined]
     return replacement
 
 
 def is_compiled_by_inductor(compiled: Any) -> bool:
-    """Whether `watch_executions` sees the calls of this object."""
+    """Return whether `watch_executions` sees the calls of this object."""
     return isinstance(compiled, private("torch._inductor.output_code", "CompiledFxGraph"))
 
 
 def generated_module(compiled: Any) -> str:
-    """The Python module that Inductor has generated for a graph, "" where there is none."""
+    """The Python module that Inductor has generated for a graph, "" if there is none."""
     return str(getattr(compiled, "source_code", "") or "")
 
 
 def number_decomposed_calls() -> Undo:
-    """Have each node that is traced keep, as `CALL`, the number of the op's call that it came from."""
+    """Make each traced node keep, as `CALL`, the number of the op's call that it came from; return the undo."""
     module = importlib.import_module("torch.fx.experimental.proxy_tensor")
     private("torch.fx.experimental.proxy_tensor", "set_original_aten_op")
     copied = private("torch.fx.proxy", "_COPY_META_FIELDS")
@@ -223,7 +227,7 @@ def number_decomposed_calls() -> Undo:
 
         return numbered
 
-    # Of a node's notes torch hands on those with these names only, to nodes made from it later.
+    # Of a node's metadata torch copies only these fields to nodes made from it later.
     with Patches("the numbers of decomposed calls") as patches:
         copied.append(CALL)
         patches.also(lambda: copied.remove(CALL))
@@ -232,14 +236,14 @@ def number_decomposed_calls() -> Undo:
 
 
 def without_graph_caches(*, of_inductor: bool = True) -> Undo:
-    """Have every graph compiled anew; the cache of built C++ and Triton kernels stays.
+    """Make torch compile every graph again; the cache of built C++ and Triton kernels stays.
 
-    A graph that comes out of AOTAutograd's cache goes past every hook of this module. One that comes out of Inductor's
-    goes past those that see it lowered; with `of_inductor=False` that cache stays as the script has it.
+    A graph from AOTAutograd's cache bypasses every hook of this module. One from Inductor's bypasses the hooks that
+    see it lowered; with `of_inductor=False` that cache stays as the script has it.
     """
-    caches = [("torch._functorch.config", one) for one in ("enable_autograd_cache", "enable_remote_autograd_cache")]
+    caches = [("torch._functorch.config", name) for name in ("enable_autograd_cache", "enable_remote_autograd_cache")]
     if of_inductor:
-        caches += [("torch._inductor.config", one) for one in ("fx_graph_cache", "fx_graph_remote_cache")]
+        caches += [("torch._inductor.config", name) for name in ("fx_graph_cache", "fx_graph_remote_cache")]
     with Patches("graphs that no cache gives") as patches:
         for module, name in caches:
             config = importlib.import_module(module)
@@ -249,14 +253,14 @@ def without_graph_caches(*, of_inductor: bool = True) -> Undo:
 
 
 def broken_captures() -> list[str]:
-    """Why dynamo has broken graphs, or given frames up, since the process began; the most frequent first."""
+    """The reasons why dynamo has broken graphs, or abandoned frames, since the process began; most frequent first."""
     counted = private("torch._dynamo.utils", "counters")
     reasons = counted["graph_break"] + counted["unimplemented"]
     return [str(reason).strip().splitlines()[0] for reason, _ in reasons.most_common() if str(reason).strip()]
 
 
 def parts_of_op(target: Any) -> tuple[str, str, str] | None:
-    """The namespace, the name and the overload ("" for the default one) of an op, None for what is no op."""
+    """The namespace, the name and the overload ("" for the default one) of an op, None for a target that is no op."""
     if not isinstance(target, private("torch._ops", "OpOverload")):
         return None
     namespace, name, overload = str(target).split(".", 2)

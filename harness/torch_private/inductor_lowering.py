@@ -1,5 +1,4 @@
-"""Inductor's answer to one aten graph, short of generating code: what it lowers to, and where it falls back
-to aten.
+"""Inductor's lowering of one aten graph, without generating code: the operations, and the fallbacks to aten.
 
 Verified on torch 2.13.0.
 """
@@ -26,20 +25,20 @@ from .probing import copied_graph, fake_mode
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """`operations` are what Inductor would execute, by name; `fallbacks` those that are aten's own kernels
-    because it has no lowering for them."""
+    """`operations` names what Inductor would execute; `fallbacks` names aten's own kernels among them, which are called
+    because Inductor has no lowering."""
 
     operations: tuple[str, ...]
     fallbacks: tuple[str, ...]
 
 
 def lower(graph: torch.fx.GraphModule, inputs: Callable[[], Sequence[torch.Tensor]]) -> Lowering:
-    """Lower a graph as Inductor is configured now; `inputs` makes examples, and is called within a fake mode.
+    """Lower a graph with Inductor's current settings; `inputs` makes examples, and is called within a fake mode.
 
-    Random ops are lowered as Inductor lowers them: they draw by its own generator, unless it is to draw
-    eager's.
+    Random ops are lowered as Inductor lowers them: they draw by its own generator, unless it is set to draw eager's
+    numbers.
 
-    Raises what Inductor raises for a graph that it cannot lower.
+    Raises Inductor's error for a graph that it cannot lower.
     """
     trace = private("torch.fx.experimental.proxy_tensor", "make_fx")
     decompositions = private("torch._inductor.decomposition", "select_decomp_table")
@@ -48,7 +47,7 @@ def lower(graph: torch.fx.GraphModule, inputs: Callable[[], Sequence[torch.Tenso
     own_draws = private("torch._inductor.fx_passes.replace_random", "replace_random_passes")
     tracing = private("torch._guards", "tracing")
     mode = fake_mode()
-    # What Inductor itself does before it generates code: decompose, replace the draws, lower node by node.
+    # Inductor's own steps before it generates code: decompose, replace the draws, lower node by node.
     with tracing(None), torch.no_grad():
         with mode:
             fakes = list(inputs())
@@ -62,19 +61,19 @@ def lower(graph: torch.fx.GraphModule, inputs: Callable[[], Sequence[torch.Tenso
             virtual.set_extern_kernel_nodes([]),
         ):
             lowered.run(*fakes)
-    names = [(_name(one), is_fallback(one)) for one in lowered.operations]
+    names = [(_name(operation), is_fallback(operation)) for operation in lowered.operations]
     return Lowering(tuple(name for name, _ in names if name), tuple(name for name, fell in names if name and fell))
 
 
 def is_fallback(operation: Any) -> bool:
-    """Whether an operation of Inductor's calls ATen's kernel for want of a lowering."""
+    """Return whether an operation of Inductor calls ATen's kernel because it has no lowering."""
     kind = type(operation).__name__
     return kind in FALLBACKS or kind.endswith("Fallback")
 
 
 def _name(operation: Any) -> str:
-    """An aten op or a library's kernel by its name, generated code by its kind; "" for what only takes a
-    result apart."""
+    """The name of an aten op or a library's kernel, the kind of generated code; "" for an operation that only unpacks a
+    result."""
     kind = type(operation).__name__
     if kind == "MultiOutput":
         return ""
@@ -86,12 +85,12 @@ def _name(operation: Any) -> str:
 
 
 def compile_by_inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile an aten graph whose outputs are a tuple, as Inductor is configured now; without gradients."""
+    """Compile an aten graph whose outputs are a tuple, with Inductor's current settings and without gradients."""
     compile_ = private("torch._inductor.compile_fx", "compile_fx")
     tracing = private("torch._guards", "tracing")
     with tracing(None), torch.no_grad():
-        made: Callable[..., Any] = compile_(copied_graph(graph), list(inputs))
-    return made
+        compiled: Callable[..., Any] = compile_(copied_graph(graph), list(inputs))
+    return compiled
 
 
 def compile_by_backend(name: str, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -99,39 +98,38 @@ def compile_by_backend(name: str, graph: torch.fx.GraphModule, inputs: Sequence[
     find = private("torch._dynamo.backends.registry", "lookup_backend")
     tracing = private("torch._guards", "tracing")
     with tracing(None), torch.no_grad():
-        made: Callable[..., Any] = find(name)(copied_graph(graph), list(inputs))
-    return made
+        compiled: Callable[..., Any] = find(name)(copied_graph(graph), list(inputs))
+    return compiled
 
 
-# Inductor's lowering of a training's graphs, watched: what each node becomes, and what is handed to ATen's
-# kernels.
+# Observation of Inductor's lowering of a training's graphs: the result for each node, and the calls of ATen's kernels.
 #
-# What a hook here calls runs inside the compiler and must not raise. Verified on torch 2.13.0.
+# A callback runs inside the compiler and must not raise. Verified on torch 2.13.0.
 
 FALLBACKS = ("FallbackKernel", "ExternKernelMultiOut")
-"""Classes of Inductor's IR that call ATen's kernel for want of a lowering, besides those whose names end in
-`Fallback`. Other classes that derive from FallbackKernel are none: complex views, collectives, checks of
-memory."""
+"""Classes of Inductor's IR that call ATen's kernel because there is no lowering, besides those named `...Fallback`.
+
+Other classes that derive from FallbackKernel do not count: complex views, collectives, checks of memory.
+"""
 
 BOXES = ("TensorBox", "StorageBox", "ComputedBuffer", "MutableBox")
 
 
 def code_generators() -> Mapping[str, str]:
-    """The versions of what Inductor generates code for, by name, where it is installed."""
-    found = {}
+    """The versions of the installed languages that Inductor generates code for, by name."""
+    versions = {}
     for name in ("triton",):
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredNode:
-    """A node of the graph that Inductor was handed, and what its lowering has made of it: the class of the
-    result (`Pointwise`, `Reduction`, `PermuteView`, `FallbackKernel`), and the extern kernel that is called,
-    "" for none.
+    """A node of Inductor's input graph with its lowering.
 
-    `reason` says why Inductor falls back to ATen's kernel, "" where it does not.
+    `made` is the class of the result (`Pointwise`, `Reduction`, `PermuteView`, `FallbackKernel`), `extern` the extern
+    kernel that is called, "" for none. `reason` says why Inductor falls back to ATen's kernel, "" where it does not.
     """
 
     node: torch.fx.Node
@@ -141,16 +139,18 @@ class LoweredNode:
 
 
 def watch_lowering(
-    seen: Callable[[LoweredNode], None],
+    show: Callable[[LoweredNode], None],
     failed: Callable[[torch.fx.Node, Exception], None],
     ended: Callable[[], None],
 ) -> Undo:
-    """Have `seen` told each node that Inductor lowers, `failed` the one whose lowering raises, `ended` the
-    end of each graph. None of them may raise. Raises NotAvailable."""
+    """Call `show` for each node that Inductor lowers, `failed` for one whose lowering raises, `ended` after each graph.
+
+    None of them may raise. Raises NotAvailable.
+    """
     lowering = private("torch._inductor.graph", "GraphLowering")
     for name in ("run_node", "run"):
         require(lowering, name)
-    told: list[Exception] = []
+    shown_errors: list[Exception] = []
 
     def lowering_a_node(run_node: Callable[..., Any]) -> Callable[..., Any]:
         def watched(graph: Any, node: torch.fx.Node) -> Any:
@@ -158,19 +158,19 @@ def watch_lowering(
             try:
                 result = run_node(graph, node)
             except Exception as error:
-                if not told:  # not again for each graph around it
+                if not shown_errors:  # not again for each graph around it
                     failed(node, error)
-                told.append(error)
+                shown_errors.append(error)
                 raise
             if node.op == "call_function":
-                seen(_lowered(node, result, graph.operations[before:]))
+                show(_lowered(node, result, graph.operations[before:]))
             return result
 
         return watched
 
     def lowering_a_graph(run: Callable[..., Any]) -> Callable[..., Any]:
         def watched(graph: Any, *args: Any) -> Any:
-            told.clear()
+            shown_errors.clear()
             try:
                 return run(graph, *args)
             finally:
@@ -185,21 +185,20 @@ def watch_lowering(
 
 
 def _lowered(node: torch.fx.Node, result: Any, operations: Sequence[Any]) -> LoweredNode:
-    """What one node became; `operations` are those that Inductor has added to its program meanwhile."""
+    """Describe a lowered node; `operations` are those that Inductor has added to its program for it."""
     for operation in operations:
         name = type(operation).__name__
         if name in FALLBACKS or name.endswith("Fallback"):
             return LoweredNode(node, name, str(getattr(operation, "op_overload", "")), _reason(node))
-    made = _class_of(result)
-    externs = [one for one in operations if getattr(one, "python_kernel_name", None)]
-    if externs and made not in ("Pointwise", "Reduction"):
+    result_class = _class_of(result)
+    externs = [operation for operation in operations if getattr(operation, "python_kernel_name", None)]
+    if externs and result_class not in ("Pointwise", "Reduction"):
         return LoweredNode(node, type(externs[-1]).__name__, str(externs[-1].python_kernel_name), "")
-    return LoweredNode(node, made, "", "")
+    return LoweredNode(node, result_class, "", "")
 
 
 def _class_of(result: Any) -> str:
-    """The class of what computes a result, without the boxes around it; "" for what is no value of
-    Inductor's."""
+    """The class of a result without the boxes around it; "" for a value that is not Inductor's."""
     while type(result).__name__ in BOXES:
         result = result.data
     if isinstance(result, (list, tuple)):
@@ -211,11 +210,11 @@ def _reason(node: torch.fx.Node) -> str:
     lowering = importlib.import_module("torch._inductor.lowering")
     unsupported = getattr(lowering, "fallback_node_due_to_unsupported_type", None)
     if unsupported is not None and unsupported(node):
-        # The dtypes of what goes into the node and comes out of it that Inductor generates no code for.
+        # The dtypes of the node's inputs and outputs for which Inductor generates no code.
         refused = private("torch._inductor.lowering", "unsupported_output_tensor")
-        values = [one.meta.get("val") for one in (*node.all_input_nodes, node)]
-        tensors = [one for one in values if isinstance(one, torch.Tensor)]
-        kinds = dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in tensors if refused(one))
+        values = [neighbour.meta.get("val") for neighbour in (*node.all_input_nodes, node)]
+        tensors = [tensor for tensor in values if isinstance(tensor, torch.Tensor)]
+        kinds = dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors if refused(tensor))
         return f"Inductor generates no code for {' and '.join(kinds)} tensors: ATen's kernel is called"
     registered = getattr(lowering, "lowerings", {}).get(node.target)
     if registered is None or getattr(registered, "_is_fallback_handler", False):
@@ -224,13 +223,15 @@ def _reason(node: torch.fx.Node) -> str:
 
 
 class _LoweredOnly(Exception):
-    """Raised where Inductor is about to generate code: the lowering is done."""
+    """Raised when Inductor is about to generate code: the lowering is done."""
 
 
 @contextmanager
 def inductor_without_execution() -> Iterator[None]:
-    """Within the context graphs are lowered by Inductor; no code is generated for them, and where they would
-    be executed their outputs are zeros. Raises NotAvailable."""
+    """Have Inductor lower graphs within the context without generating code; their outputs are zeros.
+
+    Raises NotAvailable.
+    """
     lowering = private("torch._inductor.graph", "GraphLowering")
     require(lowering, "compile_to_module")
 
@@ -258,24 +259,24 @@ def inductor_without_execution() -> Iterator[None]:
 
 
 def _stand_in(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """What is called in place of a compiled graph: zeros of the shapes that its inputs lead to."""
+    """The function that replaces a compiled graph: it returns zeros of the shapes that its inputs lead to."""
     fake_mode = private("torch._subclasses.fake_tensor", "FakeTensorMode")
 
     def run(inputs: list[Any]) -> Any:
         mode = fake_mode(allow_non_fake_inputs=True)
-        given = [mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in inputs]
-        inputs.clear()  # as a compiled graph does: nothing else frees the activations of a backward
+        fake_inputs = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in inputs]
+        inputs.clear()  # like a compiled graph: nothing else frees the activations of a backward
         try:
             with mode, torch.no_grad():
-                outputs = module(*given)
+                outputs = module(*fake_inputs)
         except Exception as error:
             raise NotAvailable("the dry run of a compiled graph", str(error).splitlines()[0]) from error
-        # Strides as well as shapes: the graphs that follow were compiled for them.
+        # Strides as well as shapes: the following graphs were compiled for them.
         return [
-            torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=one.device).zero_()
-            if isinstance(one, torch.Tensor)
-            else one
-            for one in outputs
+            torch.empty_strided(output.shape, output.stride(), dtype=output.dtype, device=output.device).zero_()
+            if isinstance(output, torch.Tensor)
+            else output
+            for output in outputs
         ]
 
     run._boxed_call = True  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""Settings of torch that choose kernels, by the functions behind `torch.backends`: how each is read and how it is set.
+"""Settings of torch that choose kernels, by the functions behind `torch.backends`: how each is read and set.
 
-torch 2.9 has a precision for each library and sort of op (`precision.cuda.matmul`) beside the switches of before
+torch 2.9 has a precision for each library and sort of op (`precision.cuda.matmul`) beside the older switches
 (`matmul_precision`, `cudnn_tf32`). A switch sets the precisions as well. A precision that is set by itself leaves the
-switch behind, which raises then when it is read. So switches come first here, and precisions after them.
+switch out of date, and reading the switch then raises. So switches come first here, and precisions after them.
 
     >>> setting = KERNEL_SETTINGS["mkldnn"]
     >>> before = setting.read()
@@ -20,7 +20,7 @@ import torch
 import torch.nn.attention
 
 EXACT = ("ieee", "none")
-"""Precisions by which products are computed in all digits of float32."""
+"""Precisions that compute products in all digits of float32."""
 
 TF32 = "tf32"
 
@@ -28,10 +28,10 @@ PRECISIONS = (
     *("precision.generic.all", "precision.cuda.all", "precision.mkldnn.all"),
     *(f"precision.{library}.{sort}" for library in ("cuda", "mkldnn") for sort in ("matmul", "conv", "rnn")),
 )
-"""What is not set by itself is as the library's `all`, and that as the generic one."""
+"""A setting that is not set by itself follows the library's `all`, and that follows the generic one."""
 
 ATTENTION = {"flash": "flash", "efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
-"""Kernels of attention, with torch's names of them. A vendor's own is `overrideable`."""
+"""Kernels of attention, with torch's names for them. A vendor's own is `overrideable`."""
 
 ATTENTION_SETTINGS = (*(f"attention.{name}" for name in (*ATTENTION, "overrideable")), "attention.order")
 
@@ -41,14 +41,14 @@ UNSPLIT = "unsplit"
 
 @dataclass(frozen=True, slots=True)
 class KernelSetting:
-    """A setting. `read` gives a plain JSON value, and `put` takes one."""
+    """A setting. `read` returns a plain JSON value, and `put` takes one."""
 
     read: Callable[[], Any]
     put: Callable[[Any], Any]
 
 
 def _found(name: str) -> Callable[..., Any] | None:
-    """A function of torch, as it is before anybody replaces it; None in a torch that lacks it."""
+    """A function of torch, as it is before anything replaces it; None in a torch that lacks it."""
     return getattr(torch._C, name, None)
 
 
@@ -59,7 +59,7 @@ def _setting(
     shown: Callable[[Any], Any] = lambda value: value,
     arguments: Callable[[Any], Sequence[Any]] = lambda value: [value],
 ) -> KernelSetting | None:
-    """A setting of two functions that take this `place` first; None where torch lacks one of them."""
+    """A setting of two functions that take this `place` first; None if torch lacks one of them."""
     read, put = _found(reader), _found(writer)
     if read is None or put is None:
         return None
@@ -67,19 +67,21 @@ def _setting(
 
 
 def _precision(library: str, sort: str) -> KernelSetting | None:
-    found = _setting("_get_fp32_precision_getter", "_set_fp32_precision_setter", library, sort, shown=str)
+    setting = _setting("_get_fp32_precision_getter", "_set_fp32_precision_setter", library, sort, shown=str)
     switch = {"cuda matmul": "cublas", "cuda conv": "cudnn"}.get(f"{library} {sort}")
-    if found is None and switch is not None:
+    if setting is None and switch is not None:
         names = f"_get_{switch}_allow_tf32", f"_set_{switch}_allow_tf32"
-        found = _setting(
+        setting = _setting(
             *names, shown=lambda on: TF32 if on else EXACT[0], arguments=lambda precision: [precision == TF32]
         )
-    return found
+    return setting
 
 
 def _reduction(sort: str) -> KernelSetting | None:
-    """Whether sums of 16-bit products may be rounded to 16 bits: "on" or "off", and "on unsplit" where newer torch was
-    told not to split them, which only one of its libraries can."""
+    """The setting that lets sums of 16-bit products be rounded to 16 bits: "on" or "off".
+
+    It is "on unsplit" in newer torch where the sums must not be split, which only one of its libraries supports.
+    """
     name = f"cublas_allow_{sort}_reduced_precision_reduction"
     read = _found(f"_get_{name}")
     splits = read is not None and isinstance(read(), tuple)
@@ -89,8 +91,8 @@ def _reduction(sort: str) -> KernelSetting | None:
         return ("on" if rounded else "off") + ("" if split else f" {UNSPLIT}")
 
     def arguments(text: str) -> list[bool]:
-        rounded, _, rest = text.partition(" ")
-        return [rounded == "on", rest != UNSPLIT] if splits else [rounded == "on"]
+        rounded, _, suffix = text.partition(" ")
+        return [rounded == "on", suffix != UNSPLIT] if splits else [rounded == "on"]
 
     return _setting(f"_get_{name}", f"_set_{name}", shown=shown, arguments=arguments)
 
@@ -105,15 +107,15 @@ def _all_settings() -> Iterator[tuple[str, KernelSetting | None]]:
         yield library, _setting(f"_get_{library}_enabled", f"_set_{library}_enabled")
         yield f"{library}_deterministic", _setting(f"_get_{library}_deterministic", f"_set_{library}_deterministic")
     yield "cudnn_benchmark", _setting("_get_cudnn_benchmark", "_set_cudnn_benchmark")
-    for name, own in (*ATTENTION.items(), ("overrideable", "overrideable")):
-        yield f"attention.{name}", _setting(f"_get_{own}_sdp_enabled", f"_set_sdp_use_{own}")
+    for name, torch_name in (*ATTENTION.items(), ("overrideable", "overrideable")):
+        yield f"attention.{name}", _setting(f"_get_{torch_name}_sdp_enabled", f"_set_sdp_use_{torch_name}")
     yield (
         "attention.order",
         _setting(
             "_get_sdp_priority_order",
             "_set_sdp_priority_order",
-            shown=lambda order: " ".join(str(int(one)) for one in order),
-            arguments=lambda text: [[int(one) for one in text.split()]],
+            shown=lambda order: " ".join(str(int(backend)) for backend in order),
+            arguments=lambda text: [[int(number) for number in text.split()]],
         ),
     )
     reduction = "math_sdp_allow_fp16_bf16_reduction"
@@ -125,16 +127,15 @@ def _all_settings() -> Iterator[tuple[str, KernelSetting | None]]:
 
 
 def kernel_settings() -> dict[str, KernelSetting]:
-    """Return those that this torch has, switches before precisions. They go past whoever replaces a function of torch
-    later."""
-    return {name: one for name, one in _all_settings() if one is not None}
+    """The settings of this torch, switches before precisions; they bypass later replacements of torch's functions."""
+    return {name: setting for name, setting in _all_settings() if setting is not None}
 
 
 KERNEL_SETTINGS = kernel_settings()
 
 
 def allow_tf32(library: str, wanted: bool) -> None:
-    """Set a switch of `cublas` or `cudnn` for TF32, and the precisions that it stands for."""
+    """Set a switch of `cublas` or `cudnn` for TF32, and the precisions that it includes."""
     put = _SWITCHES[library]
     if put is not None:
         put(wanted)
@@ -145,7 +146,7 @@ _SWITCHES = {library: _found(f"_set_{library}_allow_tf32") for library in ("cubl
 
 @dataclass(frozen=True, slots=True)
 class Setter:
-    """A function by which scripts set something: where it is, and the names of all that it may change."""
+    """A function by which scripts change settings: its holder, and the names of all settings that it may change."""
 
     holder: Any
     name: str
@@ -153,16 +154,16 @@ class Setter:
 
 
 def setters() -> list[Setter]:
-    """The functions that scripts set kernels by, as far as this torch has them.
+    """The functions by which scripts choose kernels, as far as this torch has them.
 
-    `torch.backends.cudnn.enabled = False` does not look its function up in `torch._C`, so there are two of it.
+    `torch.backends.cudnn.enabled = False` does not look its function up in `torch._C`, so it is listed twice.
     """
-    found = [
+    all_setters = [
         Setter(torch, "set_num_threads", ["threads"]),
         Setter(torch, "set_flush_denormal", ["flush_denormal"]),
     ]
     # All kernels of attention are set by one function that calls those of each.
-    found += [Setter(torch.nn.attention, "_sdpa_kernel", ATTENTION_SETTINGS)] * hasattr(
+    all_setters += [Setter(torch.nn.attention, "_sdpa_kernel", ATTENTION_SETTINGS)] * hasattr(
         torch.nn.attention, "_sdpa_kernel"
     )
     products = ["matmul_precision", *PRECISIONS]
@@ -176,7 +177,7 @@ def setters() -> list[Setter]:
         ("_set_sdp_priority_order", ["attention.order"]),
         ("_set_math_sdp_allow_fp16_bf16_reduction", ["attention.reduction"]),
         ("_set_cublas_allow_fp16_accumulation", ["accumulation.fp16"]),
-        *((f"_set_sdp_use_{own}", [f"attention.{name}"]) for name, own in ATTENTION.items()),
+        *((f"_set_sdp_use_{torch_name}", [f"attention.{name}"]) for name, torch_name in ATTENTION.items()),
         ("_set_sdp_use_overrideable", ["attention.overrideable"]),
         *(
             (f"_set_cublas_allow_{sort}_reduced_precision_reduction", [f"reduction.{sort}"])
@@ -189,12 +190,12 @@ def setters() -> list[Setter]:
             (f"_set_{library}_deterministic", [f"{library}_deterministic"]),
         ]
     functions.append(("_set_cudnn_benchmark", ["cudnn_benchmark"]))
-    found += [Setter(torch._C, name, changes) for name, changes in functions if hasattr(torch._C, name)]
+    all_setters += [Setter(torch._C, name, changes) for name, changes in functions if hasattr(torch._C, name)]
     # An attribute of `torch.backends.cudnn` is a property that holds its function.
     changed_by = {function: changes for name, changes in functions if (function := _found(name)) is not None}
     for module in (torch.backends.cudnn, torch.backends.mkldnn):
         for attribute in vars(type(module)).values():
             function = getattr(attribute, "setter", None)
             if function in changed_by:
-                found.append(Setter(attribute, "setter", changed_by[function]))
-    return found
+                all_setters.append(Setter(attribute, "setter", changed_by[function]))
+    return all_setters

@@ -1,4 +1,4 @@
-"""The lazy core: its TorchScript backend, mark_step and syncs, and what it tells of its graphs and kernels."""
+"""The lazy core: its TorchScript backend, mark_step and syncs, and its account of its graphs and kernels."""
 
 from __future__ import annotations
 
@@ -39,26 +39,27 @@ def lazy_mark_step() -> Callable[[], None]:
 
 
 def replace_lazy_mark_step(replacement: Callable[..., None]) -> Undo:
-    """Route the script's own `torch._lazy.mark_step()` to `replacement`; gives the undo."""
+    """Route the script's own `torch._lazy.mark_step()` to `replacement`; return the undo."""
     patches = Patches("the lazy mode")
     patches.replace(importlib.import_module("torch._lazy"), "mark_step", replacement)
     return patches.undo
 
 
 def replace_lazy_unscaling() -> Undo:
-    """Have gradient scalers unscale lazy gradients; gives the undo.
+    """Make gradient scalers unscale lazy gradients; return the undo.
 
-    The lazy core executes `_amp_foreach_non_finite_check_and_unscale_` on the CPU and loses what it writes
-    into a list (torch 2.13): gradients stay scaled without a word."""
+    The lazy core executes `_amp_foreach_non_finite_check_and_unscale_` on the CPU and loses its writes into a list
+    (torch 2.13): gradients silently stay scaled.
+    """
     original = private("torch", "_amp_foreach_non_finite_check_and_unscale_")
 
-    def unscale(gradients: Sequence[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> None:
-        if not any(one.device.type == "lazy" for one in gradients):
-            original(gradients, found, inverse)
+    def unscale(gradients: Sequence[torch.Tensor], nonfinite: torch.Tensor, inverse: torch.Tensor) -> None:
+        if not any(gradient.device.type == "lazy" for gradient in gradients):
+            original(gradients, nonfinite, inverse)
             return
-        for one in gradients:
-            found.copy_(torch.maximum(found, one.isfinite().logical_not().any().to(found.dtype)))
-            one.mul_(inverse)
+        for gradient in gradients:
+            nonfinite.copy_(torch.maximum(nonfinite, gradient.isfinite().logical_not().any().to(nonfinite.dtype)))
+            gradient.mul_(inverse)
 
     patches = Patches("gradient scalers of lazy tensors")
     patches.replace(torch, original.__name__, unscale)
@@ -66,7 +67,7 @@ def replace_lazy_unscaling() -> Undo:
 
 
 def sync_lazy(tensors: Sequence[torch.Tensor], reason: str = "read") -> None:
-    """Execute what the given lazy tensors need, in one graph. `reason` is what an observer is told."""
+    """Execute what the given lazy tensors need, in one graph. `reason` is the reason for observers."""
     wanted = [tensor for tensor in tensors if tensor.device.type == "lazy"]
     if wanted:
         _reasons.append(reason)
@@ -80,16 +81,16 @@ _reasons: list[str] = []
 
 
 def sync_reason() -> str:
-    """Why the sync that is under way was ordered; "sync" where somebody else has ordered it."""
+    """The reason of the current sync; "sync" if numdrift has not ordered it."""
     return _reasons[-1] if _reasons else "sync"
 
 
 def lazy_has_value(tensor: torch.Tensor) -> bool:
-    """Whether the value of a lazy tensor can be read without executing anything. Adds nothing to any graph."""
+    """Return whether the value of a lazy tensor can be read without executing anything. Adds nothing to any graph."""
     private("torch", "_functionalize_sync")(tensor)
     if _pending_graph(tensor) == _no_graph():
         return True
-    # What came from the host and was used since has a node of its own, and its value all the same.
+    # A value that came from the host and was used since has a node of its own, but is available all the same.
     text = str(private("torch._C._lazy", "_get_tensors_text")([tensor]))
     nodes = [line for line in text.splitlines() if line.lstrip().startswith("%")]
     return len(nodes) == 1 and " lazy_tensors::device_data()" in nodes[0]
@@ -106,15 +107,13 @@ def _no_graph() -> bytes:
         return _pending_graph(torch.zeros((), device="cpu").to("lazy"))
 
 
-# What the lazy core is about to execute: the TorchScript graph of pending tensors, and the values that it
-# starts from.
+# The pending work of the lazy core: the TorchScript graph of pending tensors, and the values that it starts from.
 #
 # Both follow the same order of the graph's nodes, so the k-th value is the parameter `pk` (torch 2.13). Neither
 # executes anything.
 
 NAMED_TUPLE = re.compile(r"NamedTuple\(([^()]*)\)")
-"""A type that torch writes into a graph's text and does not read again: `NamedTuple(output : Tensor, weight :
-Tensor)`."""
+"""A type that torch writes into a graph's text but cannot read: `NamedTuple(output : Tensor, weight : Tensor)`."""
 
 
 def pending_torchscript(tensors: Sequence[torch.Tensor]) -> str:
@@ -123,19 +122,22 @@ def pending_torchscript(tensors: Sequence[torch.Tensor]) -> str:
 
 
 def pending_data(tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor]]:
-    """What that graph takes, in the order of its parameters: the core's number of the value (-1 for a number
-    that the script has computed with), and the value itself, which must not be written to."""
+    """The inputs of that graph, in the order of its parameters.
+
+    Each is the core's number of the value (-1 for a number that the script has computed with), and the value itself,
+    which must not be written to.
+    """
     ask = private("torch._C._lazy_ts_backend", "_get_tensors_ts_device_data_node")
     numbers, values = ask(list(tensors))
     return list(zip(numbers, values, strict=True))
 
 
 def parsed_torchscript(text: str) -> Any:
-    """The `torch._C.Graph` of a text. Raises NotAvailable for a text that this torch does not read."""
+    """The `torch._C.Graph` of a text. Raises NotAvailable for a text that this torch cannot read."""
     parse = private("torch._C", "parse_ir")
 
-    def unnamed(found: re.Match[str]) -> str:
-        return f"({', '.join(part.partition(':')[2].strip() for part in found[1].split(','))})"
+    def unnamed(match: re.Match[str]) -> str:
+        return f"({', '.join(part.partition(':')[2].strip() for part in match[1].split(','))})"
 
     try:
         return parse(NAMED_TUPLE.sub(unnamed, text), True)
@@ -148,26 +150,26 @@ def parsed_torchscript(text: str) -> Any:
 
 
 def execute_lazy_op_by_op() -> Callable[[], None]:
-    """Have the core compile and execute each op by itself when it is called, copied views included; gives the
-    undo.
+    """Have the core compile and execute each op by itself when it is called, copied views included; return the undo.
 
-    Every kernel of the core is followed by a sync of what it has made. An op that the core has no kernel for
-    runs on the CPU at once as it is."""
+    Every kernel of the core is followed by a sync of its results. An op without a kernel of the core runs on the CPU
+    at once, as usual.
+    """
 
     def executed(operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        tensors = [one.kind in ("Tensor", "Optional[Tensor]") for one in arguments_of(operation)]
+        tensors = [argument.kind in ("Tensor", "Optional[Tensor]") for argument in arguments_of(operation)]
         name = str(operation).removesuffix(".default").replace(".", "::", 1)
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            # The dispatcher shows a number in a tensor's place as the number: the kernel needs the tensor.
-            given = [
-                wrapped_number(one) if tensor and isinstance(one, (bool, int, float, complex)) else one
-                for one, tensor in zip(args, tensors, strict=False)
+            # The dispatcher passes a number in a tensor's place as the number: the kernel needs the tensor.
+            tensor_args = [
+                wrapped_number(value) if tensor and isinstance(value, (bool, int, float, complex)) else value
+                for value, tensor in zip(args, tensors, strict=False)
             ]
-            made = kernel(*given, **kwargs)
-            outputs = made if isinstance(made, (list, tuple)) else (made,)
-            sync_lazy([one for one in outputs if isinstance(one, torch.Tensor)], name)
-            return made
+            result = kernel(*tensor_args, **kwargs)
+            outputs = result if isinstance(result, (list, tuple)) else (result,)
+            sync_lazy([output for output in outputs if isinstance(output, torch.Tensor)], name)
+            return result
 
         return called
 
@@ -177,8 +179,7 @@ def execute_lazy_op_by_op() -> Callable[[], None]:
     return overrides.close
 
 
-# What the lazy core tells about its graphs: kernels, tensors, counters, and the graph that was executed
-# last.
+# The lazy core's account of its graphs: kernels, tensors, counters, and the last executed graph.
 
 LAZY_KEY = "Lazy"
 
@@ -187,7 +188,7 @@ _wrapped: dict[tuple[type, str], torch.Tensor] = {}
 
 
 def set_lazy_source_locations(wanted: bool) -> bool:
-    """Whether each new lazy node notes the innermost Python frame of its making; gives what it was before."""
+    """Set whether each new lazy node notes the innermost Python frame of its making; return the former setting."""
     folder = Path(torch.__file__).parent / "lib"
     try:
         library = ctypes.CDLL(str(folder / _LIBRARY.get(sys.platform, "libtorch_cpu.so")))
@@ -199,7 +200,7 @@ def set_lazy_source_locations(wanted: bool) -> bool:
 
 
 def set_profiled_runs(runs: int) -> int:
-    """How often TorchScript runs a graph before it optimises it; gives what it was before."""
+    """Set how often TorchScript runs a graph before it optimises it; return the former number."""
     return int(private("torch._C", "_jit_set_num_profiled_runs")(runs))
 
 
@@ -214,45 +215,44 @@ def torchscript_schema(text: str) -> Any:
 
 
 def lazy_kernels() -> dict[Any, Callable[..., Any]]:
-    """Each aten overload that the lazy core has a kernel for, with what calls that kernel now.
+    """Each aten overload for which the lazy core has a kernel, with a function that calls that kernel.
 
-    The call goes on if the overload is replaced afterwards, and adds no Python frame to the stack.
+    The function works even if the overload is replaced later, and adds no Python frame to the stack.
     """
     names = private("torch._C", "_dispatch_get_registrations_for_dispatch_key")(LAZY_KEY)
     find = private("torch.library", "get_kernel")
     keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), LAZY_KEY))
-    found: dict[Any, Callable[..., Any]] = {}
+    kernels: dict[Any, Callable[..., Any]] = {}
     for full in names:
         operation = aten_overload(full)
         if operation is not None:
-            found[operation] = functools.partial(find(operation, LAZY_KEY).call_boxed, keys)
-    return found
+            kernels[operation] = functools.partial(find(operation, LAZY_KEY).call_boxed, keys)
+    return kernels
 
 
 def lazy_tensor_id(tensor: torch.Tensor) -> int:
-    """What the lazy core knows the value of a lazy tensor by; another value of the same tensor has another."""
+    """The lazy core's identifier of a lazy tensor's value; a new value of the same tensor has a new one."""
     return int(private("torch._C._lazy", "_get_tensor_id")(tensor))
 
 
 def lazy_counters() -> dict[str, int]:
-    """What the lazy core has counted since the process began; `aten::` names are ops that fell back to the
-    CPU."""
+    """The lazy core's counters since the process began; `aten::` names are ops that fell back to the CPU."""
     metrics = importlib.import_module("torch._lazy.metrics")
     values: Mapping[str, int | None] = {name: metrics.counter_value(name) for name in metrics.counter_names()}
     return {name: value or 0 for name, value in values.items()}
 
 
 def settle_view(view: torch.Tensor) -> None:
-    """Have a new view of a lazy tensor take its value from what it is a view of."""
+    """Make a new view of a lazy tensor take its value from its base."""
     private("torch", "_functionalize_sync")(view)
 
 
 def wrapped_number(value: complex) -> torch.Tensor:
-    """A number as the tensor that torch makes of it for `tensor * 2`, which takes part in type promotion
-    weakly.
+    """A number as the tensor that torch makes of it for `tensor * 2`, which takes part in type promotion weakly.
 
-    The dispatcher shows a Python kernel the number itself, and the kernel below needs the tensor. Autograd
-    keeps it of a product; another thread has autograd on, whatever the caller is in."""
+    The dispatcher passes the number itself to a Python kernel, and the kernel below needs the tensor. Autograd saves it
+    for a product; another thread has autograd on, whatever the mode of the caller.
+    """
     key = (type(value), repr(value))
     if key not in _wrapped:
 

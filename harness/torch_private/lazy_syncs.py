@@ -1,4 +1,4 @@
-"""The orders by which the lazy core executes what is pending: marked steps, and syncs of some tensors."""
+"""The calls by which the lazy core executes pending work: marked steps, and syncs of some tensors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .patches import Patches, Undo
 from .presence import require
 
 EXECUTIONS = ("CachedCompile", "UncachedCompile")
-"""What the lazy core counts at each execution of a graph."""
+"""The counters that the lazy core increases at each execution of a graph."""
 
 Around = Callable[[Sequence[torch.Tensor] | None, Callable[[], None]], None]
-"""Given the tensors that are wanted (None: all that are pending) and what executes them, and waits until it has."""
+"""Takes the wanted tensors (None: all that are pending) and the function that executes them and waits for the end."""
 
 
 def around_lazy_syncs(around: Around) -> Undo:
-    """Have every order of an execution led through `around`; gives the undo. Raises NotAvailable."""
+    """Route every execution of pending work through `around`; return the undo. Raises NotAvailable."""
     core: Any = importlib.import_module("torch._C._lazy")
     for name in ("_mark_step", "_sync_multi", "_wait_device_ops"):
         require(core, name)

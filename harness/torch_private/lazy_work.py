@@ -1,9 +1,9 @@
-"""What the lazy core does: the cuts that are ordered, the copies that make others, its counters and its own
-report.
+"""The lazy core's work: the ordered cuts, the copies that cause others, its counters and its own report.
 
-A copy of a lazy tensor to the CPU is one op (`aten::_to_copy`), whoever asks for it: a script that reads a
-value, and the core itself, which copies the arguments of an op that it has no kernel for, runs the op on the
-CPU and copies the results back. Verified on torch 2.13.0."""
+A copy of a lazy tensor to the CPU is one op (`aten::_to_copy`) for every caller. One is a script that reads a value.
+Another is the core itself: it copies the arguments of an op without a kernel, runs the op on the CPU and copies the
+results back. Verified on torch 2.13.0.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .patches import Patches, Undo
 from .presence import private, require
 
 COMPILED, FOUND = "UncachedCompile", "CachedCompile"
-"""The core's counters of graphs that it compiled, and that it had compiled before."""
+"""The core's counters of graphs that it compiled, and of graphs that it found compiled."""
 
 MARK = "mark_step"
 
@@ -34,11 +34,12 @@ _SIZES = re.compile(r"Metric: TensorsGraphSize\n  TotalSamples: (\d+)\n  Accumul
 
 @dataclass(frozen=True, slots=True)
 class ExecutedCut:
-    """A pending graph that was ordered to be executed: `reason` is `mark_step`, or what `sync_lazy` was told.
+    """A pending graph whose execution was ordered: `reason` is `mark_step`, or the reason given to `sync_lazy`.
 
-    `began` is in seconds of the process's clock; after `scheduled` seconds the graph was traced, compiled
-    where it was new and handed over, and after `executed` more it had been executed. `counted` is what the
-    counters of graphs grew by."""
+    `began` is in seconds of the process's clock. After `scheduled` seconds the graph was traced, compiled if it was new
+    and handed over; after `executed` more seconds it had been executed. `counted` has the increases of the counters of
+    graphs.
+    """
 
     reason: str
     began: float
@@ -51,9 +52,10 @@ class ExecutedCut:
 class Copy:
     """A copy between a lazy tensor and the CPU, which may have executed a graph (`counted`, as in Cut).
 
-    `fell_back` has the `aten::` counters that grew since the last copy: what the core now runs on the CPU.
-    `returns` says that it hands a result of such an op back, `own` that it is none of the training's.
-    `caller` is the Python frame that led to it, of a backward the frame that waits for it."""
+    `fell_back` has the `aten::` counters that grew since the last copy: the ops that the core now runs on the CPU.
+    `returns` says that it brings back a result of such an op, `own` that it is not the training's. `caller` is the
+    Python frame that led to it; in a backward, the frame that waits for it.
+    """
 
     to_cpu: bool
     bytes: int
@@ -66,22 +68,21 @@ class Copy:
     caller: Any
 
 
-def watch_lazy_cuts(seen: Callable[[ExecutedCut], None]) -> Undo:
-    """Have `seen` told of each mark_step and sync. A graph is waited for, so that its execution can be
-    timed."""
+def watch_lazy_cuts(show: Callable[[ExecutedCut], None]) -> Undo:
+    """Report each mark_step and sync to `show`. Each graph is waited for, so that its execution can be timed."""
     core = private("torch._C", "_lazy")
     for name in ("_mark_step", "_sync_multi", "_wait_device_ops"):
         require(core, name)
 
     def timed(reason: str, schedule: Callable[[], None]) -> None:
-        # The core hands a graph over and goes on; `_wait_device_ops` returns once it has been executed.
+        # The core hands a graph over and continues; `_wait_device_ops` returns once it has been executed.
         before, began = _executions(), perf_counter()
         schedule()
         scheduled = perf_counter()
         core._wait_device_ops([])
         executed = perf_counter()
         counted = grown(before, _executions())
-        seen(ExecutedCut(reason, began, scheduled - began, executed - scheduled, counted))
+        show(ExecutedCut(reason, began, scheduled - began, executed - scheduled, counted))
 
     def marking(mark: Callable[..., None]) -> Callable[..., None]:
         def marked(device: str = "", devices: Sequence[str] = (), wait: bool = True) -> None:
@@ -106,11 +107,11 @@ def watch_lazy_cuts(seen: Callable[[ExecutedCut], None]) -> Undo:
     return patches.undo
 
 
-def watch_lazy_copies(seen: Callable[[Copy], None], is_own: Callable[[Any], bool]) -> Undo:
-    """Have `seen` told of each copy between a lazy tensor and the CPU. One of which `is_own` says, of the
-    Python frame that led to it, that it is none of the training's, is only told of where it has executed a
-    graph.
+def watch_lazy_copies(show: Callable[[Copy], None], is_own: Callable[[Any], bool]) -> Undo:
+    """Report to `show` each copy between a lazy tensor and the CPU.
 
+    If `is_own` says that the Python frame of a copy is not the training's, the copy is reported only if it has executed
+    a graph.
     Only the kernel of this one op is replaced, by one that calls it: no node of a graph changes.
     """
     operation = torch.ops.aten._to_copy.default
@@ -124,30 +125,30 @@ def watch_lazy_copies(seen: Callable[[Copy], None], is_own: Callable[[Any], bool
         caller = sys._getframe().f_back
         if tensor.device.type == "lazy" and (device is None or device.type == "lazy"):
             return kernel(tensor, **kwargs)
-        own = caller is not None and is_own(caller)
+        is_numdrifts = caller is not None and is_own(caller)
         to_cpu = tensor.device.type == "lazy"
         fell_back: list[str] = []
-        if to_cpu and not own:
+        if to_cpu and not is_numdrifts:
             now = _fallbacks()
             fell_back, before = list(grown(before, now)), now
         executions, began = _executions(), perf_counter()
-        made = kernel(tensor, **kwargs)
+        result = kernel(tensor, **kwargs)
         seconds, counted = perf_counter() - began, grown(executions, _executions())
-        if own and not counted:
-            return made
+        if is_numdrifts and not counted:
+            return result
         returns = not to_cpu and "layout" not in kwargs
-        size = made.numel() * made.element_size()
-        if caller is None:  # a backward runs on a thread that has no frame of the script's
+        size = result.numel() * result.element_size()
+        if caller is None:  # a backward runs on a thread without a frame of the script
             caller = sys._current_frames().get(threading.main_thread().ident or 0)
-        seen(Copy(to_cpu, size, began, seconds, counted, fell_back, returns, own, caller))
-        return made
+        show(Copy(to_cpu, size, began, seconds, counted, fell_back, returns, is_numdrifts, caller))
+        return result
 
     overrides.replace(operation, LAZY_KEY, copied)
     return overrides.close
 
 
 def _fallbacks() -> dict[str, int]:
-    """How often each op has run on the CPU."""
+    """The number of times that each op has run on the CPU."""
     value = private("torch._C._lazy", "_counter_value")
     names = private("torch._C._lazy", "_counter_names")()
     return {name: value(name) or 0 for name in names if name.startswith("aten::")}
@@ -159,54 +160,53 @@ def _executions() -> dict[str, int]:
 
 
 def grown(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """What each counter has grown by, of those that have."""
+    """The increase of each counter that has increased."""
     return {name: value - before.get(name, 0) for name, value in now.items() if value != before.get(name, 0)}
 
 
 def lazy_graph_sizes() -> tuple[int, float]:
-    """How many graphs the core has executed since the process began, and the nodes of all of them."""
-    found = _SIZES.search(lazy_report())
-    return (int(found[1]), float(found[2])) if found else (0, 0.0)
+    """The number of graphs that the core has executed since the process began, and the number of all their nodes."""
+    match = _SIZES.search(lazy_report())
+    return (int(match[1]), float(match[2])) if match else (0, 0.0)
 
 
 def lazy_report() -> str:
-    """The core's own report of what it has measured."""
+    """The core's own report of its measurements."""
     return str(private("torch._C._lazy", "_metrics_report")())
 
 
-# The lazy core asked what it makes of an op: counters of its fallbacks, and the IR of pending tensors.
+# The lazy core's treatment of an op: counters of its fallbacks, and the IR of pending tensors.
 
 
 def lazy_counter(name: str) -> int:
-    """What the lazy core has counted under a name; `aten::lerp.Scalar` are executions of that op on the CPU."""
+    """The lazy core's counter of this name; `aten::lerp.Scalar` counts executions of that op on the CPU."""
     value: int | None = private("torch._lazy.metrics", "counter_value")(name)
     return value or 0
 
 
 def lazy_text(tensors: Sequence[torch.Tensor]) -> str:
-    """The IR of the graph that is pending for these lazy tensors, which stays as it is."""
+    """The IR of the graph that is pending for these lazy tensors, which stays pending."""
     return str(private("torch._C._lazy", "_get_tensors_text")(functional_tensors(tensors)))
 
 
 def lower_lazy(tensors: Sequence[torch.Tensor]) -> None:
-    """Have the lazy core lower the graph that is pending for these lazy tensors, and execute nothing.
+    """Make the lazy core lower the graph that is pending for these lazy tensors, without executing it.
 
-    Raises RuntimeError where its backend has no lowering for a node.
+    Raises RuntimeError if its backend has no lowering for a node.
     """
     private("torch._C._lazy", "_get_tensors_backend")(functional_tensors(tensors))
 
 
 def functional_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors as a script has them: within a kernel of the lazy core they lack the wrapper of
-    functionalization."""
+    """The tensors as a script has them: within a kernel of the lazy core they lack functionalization's wrapper."""
     wrapped = private("torch", "_is_functional_tensor")
     wrap = private("torch", "_to_functional_tensor")
-    return [one if wrapped(one) else wrap(one) for one in tensors]
+    return [tensor if wrapped(tensor) else wrap(tensor) for tensor in tensors]
 
 
 @contextmanager
 def lazy_without_execution() -> Iterator[None]:
-    """Within the context the lazy core builds graphs and executes none: what is read from it is zeros.
+    """Have the lazy core build graphs within the context without executing them: values read from it are zeros.
 
     Raises NotAvailable.
     """

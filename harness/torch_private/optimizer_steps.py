@@ -1,4 +1,4 @@
-"""Which of its implementations an optimizer takes where a script does not say."""
+"""The default choice among the implementations of an optimizer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .presence import private
 
 
 def takes_foreach_on_the_cpu() -> bool | None:
-    """Whether torch's optimizers update parameters on the CPU in groups by default; None where it cannot be told."""
+    """Return whether torch's optimizers update parameters on the CPU in groups by default; None if this is unknown."""
     try:
         devices = private("torch.utils._foreach_utils", "_get_foreach_kernels_supported_devices")()
     except NotAvailable:

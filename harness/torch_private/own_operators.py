@@ -1,5 +1,7 @@
-"""Ops that a script or a library of its has defined, in a process that has not executed it: known by their schemas, and
-without a kernel. What they compute only the script's own process can say."""
+"""Ops that a script or one of its libraries has defined, in a process that has not executed the script.
+
+They are known by their schemas and have no kernel: only the script's own process can compute them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from .dispatching import registered_operation
 from .operators import schema_of
 
 TORCHS = ("aten", "prims")
-"""Namespaces that every process has."""
+"""Namespaces that exist in every process."""
 
 NAME = re.compile(r"(\w+)\.(\w+)\.(\w+)")
 
@@ -20,20 +22,20 @@ _libraries: dict[str, torch.library.Library] = {}
 
 
 def own_schema(name: str) -> str | None:
-    """The schema, as text, of an op (`mine.attend.default`) that is known and not torch's."""
+    """The schema, as text, of a registered op (`mine.attend.default`) that is not torch's."""
     operation = None if name.partition(".")[0] in TORCHS else registered_operation(name)
     return None if operation is None else str(schema_of(operation))
 
 
 def define_without_kernel(name: str, schema: str) -> None:
-    """Make an op known that nobody has defined here. Raises ValueError for what is no name or no schema of this op."""
+    """Register an op that this process has not defined. Raises ValueError for a wrong name or schema."""
     parts = NAME.fullmatch(name)
     if parts is None or parts[1] in TORCHS or registered_operation(name) is not None:
         raise ValueError(f"{name!r} is no op of a script's own")
     namespace, op, overload = parts.groups()
     full = op if overload == "default" else f"{op}.{overload}"
-    given, _, signature = schema.partition("(")
-    if given != f"{namespace}::{full}":
+    prefix, _, signature = schema.partition("(")
+    if prefix != f"{namespace}::{full}":
         raise ValueError(f"{schema!r} is no schema of {name}")
     library = torch.library.Library(namespace, "FRAGMENT")
     try:
@@ -44,5 +46,5 @@ def define_without_kernel(name: str, schema: str) -> None:
 
 
 def has_kernel(operation: Any) -> bool:
-    """Whether an op can be executed here."""
+    """Return whether this process can execute an op."""
     return f"{operation.namespace}.{operation.__name__}" not in _libraries

@@ -1,4 +1,4 @@
-"""A module's forward and backward as aten graphs, executed by what is given in place of a compiler.
+"""A module's forward and backward as aten graphs, executed by given functions instead of a compiler.
 
 Verified on torch 2.13.0.
 """
@@ -21,23 +21,22 @@ from .probing import fake_mode
 Phase = Literal["forward", "backward"]
 
 GraphCompiler = Callable[[torch.fx.GraphModule, Phase], Callable[..., Any]]
-"""Gives what is executed in place of an aten graph."""
+"""Returns the function that is executed instead of an aten graph."""
 
 MARK = "numdrift_call"
-"""Under this name a node knows the call of the captured graph that it comes from."""
+"""The name under which a node has the number of its call in the captured graph."""
 
 
 def without_modes() -> AbstractContextManager[Any]:
-    """A context in which no dispatch mode is there, and others may be entered: what torch traces with sees
-    nothing of it."""
+    """A context without dispatch modes, in which others may be entered; torch's own tracing modes see nothing of it."""
     context: AbstractContextManager[Any] = private("torch.utils._python_dispatch", "_disable_current_modes")()
     return context
 
 
 def call_by_backend(module: torch.nn.Module, backend: Any) -> Callable[..., Any]:
-    """What calls the module through torch.compile with a backend of ours, its parameters and hooks included.
+    """Return a function that calls the module, its parameters and hooks included, through torch.compile with `backend`.
 
-    Each kind of arguments is compiled by itself. An error of the backend's own is raised as it is.
+    Each kind of arguments is compiled by itself. An error of the backend is raised unchanged.
     """
     compiled = compiled_call(module, backend, dynamic=False)
     patched = private("torch._dynamo.config", "patch")
@@ -54,7 +53,7 @@ def call_by_backend(module: torch.nn.Module, backend: Any) -> Callable[..., Any]
 
 
 def call_in_place(module: torch.nn.Module, backend: Any) -> None:
-    """Make calls of the module itself go that way."""
+    """Make calls of the module itself take that way."""
     module._compiled_call_impl = call_by_backend(module, backend)
 
 
@@ -64,10 +63,11 @@ def compile_with_autograd(
     compile_: GraphCompiler,
     planned: Callable[[torch.fx.GraphModule, Phase], None],
 ) -> Callable[..., Any]:
-    """Have `compile_` make what is executed of a captured graph's forward and backward.
+    """Make `compile_` produce the functions that execute a captured graph's forward and backward.
 
-    `planned` sees both aten graphs of a training before the first is compiled; the backward is compiled when
-    it is first needed. Ops stay as they are dispatched: nothing is decomposed."""
+    `planned` sees both aten graphs of a training before the first is compiled; the backward is compiled when it is
+    first needed. Ops stay as they are dispatched: nothing is decomposed.
+    """
     autograd = private("torch._dynamo.backends.common", "aot_autograd")
     split = private("torch._functorch.partitioners", "default_partition")
     boxed = private("torch._functorch.aot_autograd", "make_boxed_func")
@@ -79,54 +79,52 @@ def compile_with_autograd(
         return boxed(compile_(module, "backward"))
 
     def partition(joint: torch.fx.GraphModule, joint_inputs: Any, **options: Any) -> Any:
-        made = split(joint, joint_inputs, **options)
-        planned(made[0], "forward")
-        planned(made[1], "backward")
-        return made
+        graphs = split(joint, joint_inputs, **options)
+        planned(graphs[0], "forward")
+        planned(graphs[1], "backward")
+        return graphs
 
-    # A call that needs no gradient has no joint graph to split: its forward is all there is to plan.
+    # A call without gradients has no joint graph to split: only its forward is planned.
     def inference(module: torch.fx.GraphModule, _: Any) -> Any:
         planned(module, "forward")
         return forward(module, _)
 
     backend = autograd(fw_compiler=forward, bw_compiler=backward, inference_compiler=inference, partition_fn=partition)
-    made: Callable[..., Any] = backend(graph, list(inputs))
-    return made
+    compiled: Callable[..., Any] = backend(graph, list(inputs))
+    return compiled
 
 
 def mark_calls(graph: torch.fx.Graph) -> None:
-    """Number the calls of a captured graph: every aten node that is traced of one has its number, in the
-    backward too."""
+    """Number the calls of a captured graph; aten nodes traced from a call carry its number, in the backward too."""
     for number, node in enumerate(graph.nodes):
         if node.op.startswith("call_"):
             node.meta["custom"] = {**node.meta.get("custom", {}), MARK: number}
 
 
 def call_of(node: torch.fx.Node) -> int | None:
-    """The number of the call that an aten node comes from, None where it comes from none."""
+    """The number of the call that an aten node comes from, None if it comes from none."""
     custom = node.meta.get("custom")
     return custom.get(MARK) if isinstance(custom, Mapping) else None
 
 
 def written_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.Graph:
-    """The ops of a captured graph as they were written, `aten.linear` and not what it is made of, with the
-    marks."""
+    """The ops of a captured graph as they were written (`aten.linear`, not its decomposition), with their marks."""
     trace = private("torch.fx.experimental.proxy_tensor", "make_fx")
-    kept = private("torch.fx.traceback", "preserve_node_meta")
+    keep_meta = private("torch.fx.traceback", "preserve_node_meta")
     tracing = private("torch._guards", "tracing")
-    # The modes that a compiler traces with are taken out first: the fake mode of the trace is to be the only one.
-    with tracing(None), without_modes(), fake_mode(), kept():
+    # The modes that a compiler traces with are removed first: the fake mode of the trace must be the only one.
+    with tracing(None), without_modes(), fake_mode(), keep_meta():
         traced = trace(torch.fx.Interpreter(graph).run, pre_dispatch=True)(*map(_without_values, inputs))
-    found: torch.fx.Graph = traced.graph
-    return found
+    ops: torch.fx.Graph = traced.graph
+    return ops
 
 
 def _without_values(value: Any) -> Any:
-    """An input like it in the fake mode that is on, with the same sizes as numbers."""
+    """An input like this one in the active fake mode, with the same sizes as numbers."""
     if not isinstance(value, torch.Tensor):
         return value
-    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return made.requires_grad_(value.requires_grad)
+    fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return fake.requires_grad_(value.requires_grad)
 
 
 class _Chosen(OperatorSupportBase):
@@ -142,10 +140,11 @@ def fuse(
 ) -> dict[str, list[torch.fx.Node]]:
     """Put the chosen nodes into as few submodules as torch.fx's partitioner finds, in place.
 
-    Gives the nodes that went into each submodule, by its name (the prefix, numbered). No node of the graph is
-    the same afterwards: what is written into `meta` stays."""
+    Returns the nodes that went into each submodule, by its name (the prefix, numbered). The nodes of the graph are new
+    afterwards; the content of `meta` stays.
+    """
     partitioner = CapabilityBasedPartitioner(module, _Chosen(chosen), allows_single_node_partition=True)
     proposed = partitioner.propose_partitions()
-    inside = {f"{prefix}{at}": list(one.nodes) for at, one in enumerate(proposed)}
+    inside = {f"{prefix}{at}": list(proposal.nodes) for at, proposal in enumerate(proposed)}
     partitioner.fuse_partitions(proposed, prefix=prefix)
     return inside

@@ -1,10 +1,9 @@
-"""The one registry of the names of torch, and of other libraries, that this process has replaced, and of who
-did it.
+"""The single registry of the names of torch, and of other libraries, that this process has replaced, with their owners.
 
-A name has one owner, or several who wrap it in the order in which they came:
+A name has one owner, or several that wrap it in the order in which they came:
 
     with Patches("the script's autocast") as patches:      # a failure in here leaves nothing patched
-        patches.replace(torch.amp, "custom_fwd", ours)      # AlreadyPatched where somebody else has
+        patches.replace(torch.amp, "custom_fwd", hook)      # AlreadyPatched if another owner has
         patches.wrap(torch, "Generator", lambda before: shifted(before))
     ...
     patches.undo()                                          # the last one first
@@ -22,14 +21,14 @@ from ..errors import AlreadyPatched
 
 Undo = Callable[[], None]
 Make = Callable[[Any], Any]
-"""Gives what stands for a name, of what stood for it before."""
+"""Returns the replacement of a name, from the former value."""
 
 ABSENT = object()
 
 
 @dataclass(slots=True)
 class _Layer:
-    """What one owner has made of a name. Without `make` the name is the owner's alone."""
+    """One owner's value for a name. Without `make` the name is exclusively the owner's."""
 
     owner: str
     make: Make | None
@@ -38,8 +37,8 @@ class _Layer:
 
 @dataclass(slots=True)
 class _Name:
-    """A replaced name: what `holder` itself had under it (nothing, where a class only inherits it), and what
-    it gave."""
+    """A replaced name: `own` is the value in the holder itself (ABSENT if a class only inherits it), `given` the value
+    that reading it returned."""
 
     holder: Any
     name: str
@@ -71,29 +70,30 @@ class Patches:
         self._undo = ExitStack()
 
     def replace(self, holder: Any, name: str, value: Any) -> None:
-        """Put `value` in place of a name that nobody has replaced. Raises AlreadyPatched."""
+        """Put `value` in place of a name that nothing has replaced. Raises AlreadyPatched."""
         self._add(holder, name, None).put(value)
 
     def claim(self, holder: Any, name: str) -> None:
-        """Own a name without replacing it now: the owner puts and puts back by itself what is to be there,
-        often.
+        """Own a name without replacing it now: the owner itself often replaces and restores it.
 
         Raises AlreadyPatched.
         """
         self._add(holder, name, None)
 
     def wrap(self, holder: Any, name: str, make: Make) -> None:
-        """Put what `make` gives in place of a name, which others may wrap as well. Raises AlreadyPatched
-        where the name is somebody's alone."""
-        found = self._add(holder, name, make)
-        found.put(found.layers[-1].value)
+        """Put the result of `make` in place of a name, which others may wrap as well.
+
+        Raises AlreadyPatched if the name has an exclusive owner.
+        """
+        replaced = self._add(holder, name, make)
+        replaced.put(replaced.layers[-1].value)
 
     def also(self, undo: Undo) -> None:
-        """Have `undo` called in its turn."""
+        """Call `undo` in its turn when the patches are undone."""
         self._undo.callback(undo)
 
     def undo(self) -> None:
-        """Put everything back, the last one first; a failure of one keeps none of the others."""
+        """Undo everything, in reverse order; a failure of one does not prevent the others."""
         self._undo.close()
 
     def __enter__(self) -> Self:
@@ -105,41 +105,43 @@ class Patches:
 
     def _add(self, holder: Any, name: str, make: Make | None) -> _Name:
         key = (id(holder), name)
-        found = _names.get(key)
-        if found is not None and (make is None or found.layers[-1].make is None):
-            raise AlreadyPatched(str(found), self.owner, found.layers[-1].owner)
-        # What is there now is wrapped, not what we know of: the script may have wrapped the name as well.
-        there = getattr(holder, name)
-        layer = _Layer(self.owner, make, None if make is None else make(there))
-        if found is None:
-            # What is put back in the end. A class may inherit the name, a module make it when it is asked
+        replaced = _names.get(key)
+        if replaced is not None and (make is None or replaced.layers[-1].make is None):
+            raise AlreadyPatched(str(replaced), self.owner, replaced.layers[-1].owner)
+        # The current value is wrapped, not the recorded one: the script may have wrapped the name as well.
+        current = getattr(holder, name)
+        layer = _Layer(self.owner, make, None if make is None else make(current))
+        if replaced is None:
+            # The value that is restored in the end. A class may inherit the name, a module make it on access
             # (`__getattr__`); the configurations of torch's compilers are modules of a kind of their own, which keep
             # their settings elsewhere.
-            own = vars(holder).get(name, ABSENT)
+            own_value = vars(holder).get(name, ABSENT)
             plain = isinstance(holder, type) or type(holder) is types.ModuleType
-            found = _names[key] = _Name(holder, name, own if plain or own is not ABSENT else there, there)
-        found.layers.append(layer)
-        self._undo.callback(_take_out, found, layer)
-        return found
+            replaced = _names[key] = _Name(
+                holder, name, own_value if plain or own_value is not ABSENT else current, current
+            )
+        replaced.layers.append(layer)
+        self._undo.callback(_take_out, replaced, layer)
+        return replaced
 
 
-def _take_out(one: _Name, layer: _Layer) -> None:
-    at = next(place for place, other in enumerate(one.layers) if other is layer)
-    one.layers.remove(layer)
-    if not one.layers:
-        del _names[id(one.holder), one.name]
-        one.put_back()
+def _take_out(replaced: _Name, layer: _Layer) -> None:
+    at = next(place for place, candidate in enumerate(replaced.layers) if candidate is layer)
+    replaced.layers.remove(layer)
+    if not replaced.layers:
+        del _names[id(replaced.holder), replaced.name]
+        replaced.put_back()
         return
-    # Who came later has wrapped what goes now: wrapped anew, so that nothing of it is called any more.
-    value = one.layers[at - 1].value if at else one.given
-    for later in one.layers[at:]:
+    # Later owners have wrapped the layer that goes: they wrap anew, so that it is not called any more.
+    value = replaced.layers[at - 1].value if at else replaced.given
+    for later in replaced.layers[at:]:
         assert later.make is not None
         later.value = value = later.make(value)
-    one.put(value)
+    replaced.put(value)
 
 
 def wrapped(owner: str, holder: Any, name: str, make: Make) -> Undo:
-    """Wrap one name; gives the undo. Raises AlreadyPatched."""
+    """Wrap one name; return the undo. Raises AlreadyPatched."""
     patches = Patches(owner)
     patches.wrap(holder, name, make)
     return patches.undo
@@ -147,19 +149,19 @@ def wrapped(owner: str, holder: Any, name: str, make: Make) -> Undo:
 
 @contextmanager
 def lifted(holder: Any, name: str) -> Iterator[None]:
-    """Have in place for a while what was there before anybody replaced the name."""
-    found = _names.get((id(holder), name))
-    if found is None:
+    """Restore, within the context, the value from before any replacement of the name."""
+    replaced = _names.get((id(holder), name))
+    if replaced is None:
         yield
         return
-    there = getattr(holder, name)
-    found.put_back()
+    current = getattr(holder, name)
+    replaced.put_back()
     try:
         yield
     finally:
-        found.put(there)
+        replaced.put(current)
 
 
 def patched_names() -> list[tuple[Any, str]]:
-    """The names that are replaced or claimed now, with what holds each."""
-    return [(one.holder, one.name) for one in _names.values()]
+    """The names that are now replaced or claimed, with the holder of each."""
+    return [(replaced.holder, replaced.name) for replaced in _names.values()]

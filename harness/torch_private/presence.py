@@ -1,4 +1,4 @@
-"""Whether torch has a private name: the guard that every hook goes through."""
+"""The guard of every hook: it checks that torch has a private name."""
 
 from __future__ import annotations
 

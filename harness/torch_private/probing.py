@@ -1,4 +1,4 @@
-"""Graphs that Inductor compiles, seen with what they are called with, compiled again, and read by probes.
+"""The graphs that Inductor compiles: seen with their inputs, compiled again, and read by probes.
 
 Verified on torch 2.13.0.
 """
@@ -32,8 +32,7 @@ Boxed = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class InnerCompilation:
-    """What Inductor's inner compile is asked: `key` is the same for the forward and the backward of one
-    dynamo graph."""
+    """A request to Inductor's inner compile: `key` is the same for the forward and the backward of one dynamo graph."""
 
     module: torch.fx.GraphModule
     inputs: Sequence[Any]
@@ -48,15 +47,14 @@ class InnerCompilation:
         return self.options.get("graph_id")
 
     def again(self, module: torch.fx.GraphModule) -> Boxed:
-        """Compile another graph of the same inputs with the same options, whatever is being compiled now or
-        not."""
-        # These are the first compilation's own: its number, and where it notes whether CUDA graphs may be made.
-        kept = {name: value for name, value in self.options.items() if name not in ("graph_id", "cudagraphs")}
-        return _compiled(module, list(self.inputs), kept)
+        """Compile another graph of the same inputs with the same options, during or outside of another compilation."""
+        # These belong to the first compilation: its number, and its note on whether CUDA graphs are possible.
+        options = {name: value for name, value in self.options.items() if name not in ("graph_id", "cudagraphs")}
+        return _compiled(module, list(self.inputs), options)
 
 
 def watch_inner_compilations(around: Callable[[InnerCompilation, Compile], Any]) -> Undo:
-    """Have `around` do each compilation of Inductor's inner compile: it calls what it is given."""
+    """Make `around` perform each compilation of Inductor's inner compile: it calls its last argument."""
     return around_inner_compile(
         "Inductor's compilations",
         lambda module, inputs, options, compile_: around(
@@ -66,24 +64,26 @@ def watch_inner_compilations(around: Callable[[InnerCompilation, Compile], Any])
 
 
 class CompiledGraphsWatcher(Protocol):
-    """Who is told of compiled graphs from their capture to each of their executions."""
+    """An observer of compiled graphs from their capture to each of their executions."""
 
     def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
-        """What dynamo has captured is compiled, by `compile_`."""
+        """Observe the compilation of a captured graph by `compile_`."""
 
     def around_aot(self, phase: str, compiler: AotCompiler) -> AotCompiler:
-        """A backend's compiler is about to be given an aten graph; gives what is called in its place."""
+        """Return the compiler to call instead of a backend's compiler of an aten graph."""
 
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
-        """Inductor compiles an aten graph, by `compile_`."""
+        """Observe Inductor's compilation of an aten graph by `compile_`."""
 
     def around_call(self, compiled: Any, inputs: Sequence[Any], execute: Compile) -> Any:
-        """What Inductor has compiled is executed, by `execute`."""
+        """Observe the execution of a compiled graph by `execute`."""
 
 
 def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
-    """Tell of every compiled graph, with no cache of captured graphs in between. What Inductor has made of such a graph
-    may come from its own cache. Raises NotAvailable, and then no hook is left."""
+    """Show every compiled graph to `watcher`, without a cache of captured graphs in between.
+
+    Inductor's code for such a graph may come from its own cache. Raises NotAvailable, and then no hook is left.
+    """
     with Patches("compiled graphs") as patches:
         patches.also(without_graph_caches(of_inductor=False))
         patches.also(number_decomposed_calls())
@@ -95,48 +95,50 @@ def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
 
 
 def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed:
-    """Compile a graph of aten ops by Inductor, as it is configured now. `inputs` are fake, of one fake mode."""
+    """Compile a graph of aten ops by Inductor, with its current settings. `inputs` are fake, of one fake mode."""
     return _compiled(module, list(inputs), {"is_backward": backward})
 
 
 def _compiled(module: torch.fx.GraphModule, inputs: list[Any], options: Mapping[str, Any]) -> Boxed:
     inner = private("torch._inductor.compile_fx", "compile_fx_inner")
     tracing = private("torch._guards", "tracing")
-    # A context of its own: Inductor would else find that of the compilation that is under way, and its fake mode.
+    # A context of its own: otherwise Inductor would find the one of the current compilation, and its fake mode.
     # Without any it does not look into its cache.
-    own = private("torch._guards", "detect_fake_mode")(inputs)
-    context = None if own is None else private("torch._guards", "TracingContext")(own)
+    input_mode = private("torch._guards", "detect_fake_mode")(inputs)
+    context = None if input_mode is None else private("torch._guards", "TracingContext")(input_mode)
     with tracing(context), torch.no_grad():
         compiled: Boxed = inner(module, inputs, **options)
     return compiled
 
 
 def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The same graph, whose nodes and their notes can be changed without changing those of the original."""
-    made = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
-    made.meta.update(module.meta)
-    return made
+    """A copy of a graph, whose nodes and their metadata can be changed without changing the original's."""
+    copied = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
+    copied.meta.update(module.meta)
+    return copied
 
 
 OF_THE_CAPTURE = ("grapharg", "example_value", "tensor_dict")
-"""Notes of dynamo's at its nodes that hold the script's tensors, or belong to the compilation that is under way."""
+"""Metadata of dynamo's nodes that hold the script's tensors, or belong to the current compilation."""
 
 
 def undescribed_graph(graph: torch.fx.Graph) -> torch.fx.GraphModule:
     """A copy of a dynamo graph that keeps nothing of the script alive and can be compiled by itself."""
-    made = torch.fx.GraphModule(graph.owning_module or {}, copy.deepcopy(graph))
-    for node in made.graph.nodes:
+    undescribed = torch.fx.GraphModule(graph.owning_module or {}, copy.deepcopy(graph))
+    for node in undescribed.graph.nodes:
         for name in OF_THE_CAPTURE:
             node.meta.pop(name, None)
-    return made
+    return undescribed
 
 
 def compile_captured(module: torch.fx.GraphModule, inputs: Sequence[Any], backend: str) -> Callable[..., Any]:
-    """Compile a copy of a dynamo graph by a backend of torch.compile's, as Inductor is configured now. `inputs` are the
-    tensors that it will be called with. The backward is compiled when it is first executed."""
-    found = private("torch._dynamo.backends.registry", "lookup_backend")(backend)
-    made: Callable[..., Any] = found(undescribed_graph(module.graph), list(inputs))
-    return made
+    """Compile a copy of a dynamo graph by a backend of torch.compile, with Inductor's current settings.
+
+    `inputs` are the tensors that it will be called with. The backward is compiled when it is first executed.
+    """
+    compiler = private("torch._dynamo.backends.registry", "lookup_backend")(backend)
+    compiled: Callable[..., Any] = compiler(undescribed_graph(module.graph), list(inputs))
+    return compiled
 
 
 def fake_mode() -> Any:
@@ -145,22 +147,22 @@ def fake_mode() -> Any:
 
 
 class ProbeOp:
-    """The op `numdrift::probe(Tensor x, int index) -> ()`, which shows a value to `seen`, until `close`.
+    """The op `numdrift::probe(Tensor x, int index) -> ()`, which shows a value to `show`, until `close`.
 
-    The compiler lays the value out as it likes, so that `seen` gets it in the layout that it has without a
-    probe."""
+    The compiler is free in the layout of the value, so that `show` receives the layout that it has without a probe.
+    """
 
-    def __init__(self, seen: Callable[[int, torch.Tensor], None]) -> None:
+    def __init__(self, show: Callable[[int, torch.Tensor], None]) -> None:
         self._library: Any = torch.library.Library("numdrift", "FRAGMENT")
         tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
         self._library.define("probe(Tensor x, int index) -> ()", tags=tags)
-        self._library.impl("probe", lambda x, index: seen(index, x), "CompositeExplicitAutograd")
+        self._library.impl("probe", lambda x, index: show(index, x), "CompositeExplicitAutograd")
         torch.library.register_fake("numdrift::probe", lambda x, index: None, lib=self._library)
         self.operation = torch.ops.numdrift.probe.default
         private("torch.fx.node", "has_side_effect")(self.operation)
 
     def insert_after(self, node: torch.fx.Node, index: int) -> None:
-        """Probe what a node gives."""
+        """Probe the value of a node."""
         graph = node.graph
         with graph.inserting_after(node):
             probe = graph.call_function(self.operation, (node, index))
@@ -171,14 +173,13 @@ class ProbeOp:
 
 
 def annotate(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: Any) -> None:
-    """Note at each node of a graph of ops what it gives, as `compile_graph` needs it; `inputs` are fake, of
-    this mode."""
-    given = iter(inputs)
+    """Note the value of each node in its metadata, as `compile_graph` needs it; `inputs` are fake, of `mode`."""
+    remaining = iter(inputs)
     values: dict[torch.fx.Node, Any] = {}
     with mode, torch.no_grad():
         for node in module.graph.nodes:
             if node.op == "placeholder":
-                values[node] = next(given)
+                values[node] = next(remaining)
             elif node.op == "call_function":
                 args = torch.fx.node.map_arg(node.args, values.__getitem__)
                 kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)

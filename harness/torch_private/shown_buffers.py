@@ -17,16 +17,16 @@ from .presence import private
 from .probing import ProbeOp
 
 VERSION = 1
-"""Of what is shown, and by which numbers: code in a cache that other versions made is none to be used."""
+"""The version of the shown buffers and their numbers: cached code of another version must not be used."""
 
 
 @contextmanager
 def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> Iterator[None]:
-    """Within the context Inductor's code shows each buffer that it writes, by the probe op with the number of its node.
+    """Show each buffer that Inductor's code writes within the context, by the probe op with the number of its node.
 
-    A line is added behind the call of the kernel that writes the buffer: what is fused, and every kernel, is the same
-    as without. In what is generated for the CPU one call may write a buffer and something else over it, so this is for
-    accelerators. In Inductor's cache of graphs such code has keys of its own. Raises NotAvailable.
+    A line is added after the call of the kernel that writes the buffer: fusion and kernels are the same as without.
+    In code for the CPU one call may write a buffer and then something else over it, so this is for accelerators. Such
+    code has keys of its own in Inductor's cache of graphs. Raises NotAvailable.
     """
     lowering = private("torch._inductor.graph", "GraphLowering")
     scheduler = private("torch._inductor.scheduler", "Scheduler")
@@ -44,9 +44,9 @@ def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> I
     def lowered(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def run_node(self: Any, node: torch.fx.Node) -> Any:
-            known, count = graphs.setdefault(id(self), ShownGraph()), len(self.operations)
+            shown, count = graphs.setdefault(id(self), ShownGraph()), len(self.operations)
             box = original(self, node)
-            known.lowered(node.name, box, name_of(box), self.operations[count:])
+            shown.lowered(node.name, box, name_of(box), self.operations[count:])
             return box
 
         return run_node
@@ -63,8 +63,8 @@ def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> I
         @functools.wraps(original)
         def free_buffers(self: Any) -> Any:
             wrapper = virtual.graph.wrapper_code
-            there = set(wrapper.allocated) - set(virtual.graph.removed_buffers) - set(wrapper.freed)
-            for node, name in graphs.setdefault(id(virtual.graph), ShownGraph()).written(there, name_of):
+            live = set(wrapper.allocated) - set(virtual.graph.removed_buffers) - set(wrapper.freed)
+            for node, name in graphs.setdefault(id(virtual.graph), ShownGraph()).written(live, name_of):
                 if (number := number_of(node)) is not None:
                     wrapper.writeline(f"torch.ops.numdrift.probe({name}, {number})")
             return original(self)
@@ -75,7 +75,7 @@ def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> I
         @functools.wraps(original)
         def init(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            self.numdrift_shows_buffers = VERSION  # all of its attributes make up the key
+            self.numdrift_shows_buffers = VERSION  # all attributes of the details make up the key
 
         return init
 
@@ -93,22 +93,23 @@ def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> I
 
 
 class ShownGraph:
-    """What is known of one graph while Inductor lowers it and generates its code.
+    """The state of one graph while Inductor lowers it and generates its code.
 
     A node's value may be a buffer that other operations write to after it was made: zeros, and then the sums of an
-    `index_put_`. It is there once those are generated that the node's own lowering has made, and lost once another is.
+    `index_put_`. The value is available once the operations of the node's own lowering are generated, and lost once
+    another write is.
     """
 
     def __init__(self) -> None:
         self.generated: set[str] = set()
-        """Operations whose code is generated."""
+        """The operations whose code is generated."""
 
         self._boxes: dict[str, Any] = {}
         self._needed: dict[str, frozenset[str]] = {}
         self._writers: dict[str, set[str]] = {}
 
     def lowered(self, node: str, box: Any, name: str | None, operations: Sequence[Any]) -> None:
-        """Note what a node has become, and which operations were made for it."""
+        """Record the lowering of a node, and the operations that were made for it."""
         for operation in operations:
             with suppress(NotImplementedError, AttributeError):
                 for written in operation.get_mutation_names():
@@ -116,11 +117,11 @@ class ShownGraph:
         self._boxes[node] = box
         self._needed[node] = frozenset(self._writers.get(name, ())) if name is not None else frozenset()
 
-    def written(self, there: Collection[str], name_of: Callable[[Any], str | None]) -> Iterator[tuple[str, str]]:
-        """Give the nodes whose values lie in buffers that are there now, each once, with the buffer's name."""
+    def written(self, live: Collection[str], name_of: Callable[[Any], str | None]) -> Iterator[tuple[str, str]]:
+        """Return the nodes whose values are in the `live` buffers now, each once, with the buffer's name."""
         for node, box in list(self._boxes.items()):
             name = name_of(box)
-            if name is None or name not in there or not self._needed[node] <= self.generated:
+            if name is None or name not in live or not self._needed[node] <= self.generated:
                 continue
             del self._boxes[node]
             if self._writers.get(name, set()) & self.generated == self._needed[node]:

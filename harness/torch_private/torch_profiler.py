@@ -1,5 +1,8 @@
-"""What the profiler takes of torch besides `torch.profiler`: the lazy core's executions, Inductor's kernels
-by name, the script's lines, and whether the script has a profiler of its own. Verified on torch 2.13.0."""
+"""The profiler's use of torch besides `torch.profiler`.
+
+It covers the lazy core's executions, Inductor's kernels by name, the script's lines, and a profiler of the script's
+own. Verified on torch 2.13.0.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,16 @@ from .presence import private, require
 
 LAZY_CUTS = ("_mark_step", "_sync_multi")
 XLA_CUTS = ("_xla_step_marker", "_xla_sync_multi")
-"""What executes the pending graph: at a mark_step, and where tensors are asked for."""
+"""The functions that execute the pending graph: at a mark_step, and when tensors are asked for."""
 
 LOG_LEVEL = "KINETO_LOG_LEVEL"
 TAKEN = "_numdrift_taken"
 WITHIN = "_numdrift_kernel"
-"""The attribute by which a kernel that shows itself holds the kernel."""
+"""The attribute under which a wrapper of a kernel keeps the kernel."""
 
 
 def around_cuts(base: str, around: Callable[[], AbstractContextManager[object]]) -> Undo:
-    """Have every call that cuts and executes the pending graph of lazy tensors happen within a context of
-    `around`."""
+    """Run every call that cuts and executes the pending graph of lazy tensors within a context of `around`."""
     module, names = ("_XLAC", XLA_CUTS) if base == "xla" else ("torch._C._lazy", LAZY_CUTS)
     holder = importlib.import_module(module)
 
@@ -52,11 +54,11 @@ def around_cuts(base: str, around: Callable[[], AbstractContextManager[object]])
 
 
 def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
-    """Have each call of a generated C++ kernel happen within what `named(kernel)` begins: it gives the
-    function that begins a range and gives its handle.
+    """Run each call of a generated C++ kernel within a range: `named(kernel)` returns the function that begins it.
 
-    The generated code stays as it is, and so does what the caches have of it: `cpp.enable_kernel_profile`
-    would compile every kernel anew. Triton kernels show themselves."""
+    That function returns the handle of the range. The generated code stays the same, and so do its caches:
+    `cpp.enable_kernel_profile` would compile every kernel again. Triton kernels show themselves.
+    """
     cache = private("torch._inductor.codecache", "PyCodeCache")
     require(cache, "load_by_key_path")
 
@@ -77,7 +79,7 @@ def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
         def load(*args: Any, **kwargs: Any) -> Any:
             module = original(*args, **kwargs)
             for name, kernel in list(vars(module).items()):
-                # The module is kept by torch and given again: a kernel is led through a range once.
+                # torch keeps the module and returns it again: a kernel is wrapped once.
                 if name.startswith("cpp_") and callable(kernel) and not hasattr(kernel, WITHIN):
                     setattr(module, name, shown(kernel, named(name)))
             return module
@@ -88,7 +90,7 @@ def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
 
 
 def compilations(base: str) -> int | None:
-    """How many graphs were compiled in this process so far; None where that is not counted."""
+    """The number of graphs compiled in this process so far; None if they are not counted."""
     if base == "compile":
         return compiled_regions()
     if base == "lazy":
@@ -97,12 +99,12 @@ def compilations(base: str) -> int | None:
 
 
 def profiler_runs() -> bool:
-    """Whether a torch profiler is under way on this thread."""
+    """Return whether a torch profiler is active on this thread."""
     return bool(private("torch.autograd", "_profiler_enabled")())
 
 
 def watch_profilers(begins: Callable[[Any], None]) -> Undo:
-    """Have `begins` called before a `torch.autograd.profiler.profile` begins, which two at a time cannot."""
+    """Call `begins` before a `torch.autograd.profiler.profile` begins, of which two cannot run at a time."""
     holder = private("torch.autograd.profiler", "profile")
     require(holder, "_prepare_trace")
 
@@ -118,7 +120,7 @@ def watch_profilers(begins: Callable[[Any], None]) -> Undo:
 
 
 class OpenRange:
-    """A range of the trace, from its making on."""
+    """A range of the trace, which begins when it is made."""
 
     def __init__(self, name: str) -> None:
         self._record = torch.ops.profiler._record_function_enter_new(name, None)
@@ -129,10 +131,10 @@ class OpenRange:
 
 
 def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> Undo:
-    """Have every `record_function` of the script's and of torch's Python told to `enter` and `leave`, by its
-    name, in place of beginning a range of its own where `enter` is true.
+    """Pass the name of every `record_function` of the script and of torch's Python to `enter` and `leave`.
 
-    A range that begins in one trace and ends in the next one writes into memory that torch has freed (2.13).
+    If `enter` returns true, no range of its own begins. A range that begins in one trace and ends in the next one
+    writes into memory that torch has freed (2.13).
     """
     holder = private("torch.autograd.profiler", "record_function")
 
@@ -160,40 +162,45 @@ def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> 
 
 
 def open_ranges(trace: bytes) -> bool:
-    """Whether something that a trace has seen begin had not ended when the trace did."""
+    """Return whether an event that began in a trace had not ended when the trace did."""
     unfinished = re.finditer(rb'"finished": false', trace)
     # An instant at which memory was allocated never ends; all other events do.
-    return any(b'"Total Allocated"' not in _arguments(trace, one.start()) for one in unfinished)
+    return any(b'"Total Allocated"' not in _arguments(trace, match.start()) for match in unfinished)
 
 
 def _arguments(trace: bytes, place: int) -> bytes:
-    """The arguments of an event that this place lies in."""
+    """The arguments of the event around this place."""
     return trace[trace.rfind(b"{", 0, place) : trace.find(b"}", place)]
 
 
 def own_module_calls() -> AbstractContextManager[None]:
-    """Have torch's own `Module.__call__` in place: the first trace `with_stack` learns from it what a
-    module's call is, and takes the `self` of whatever function it finds there for a module."""
+    """Restore torch's own `Module.__call__` within the context.
+
+    The first trace `with_stack` learns from it what a module's call is, and takes the `self` of the function that it
+    finds there for a module.
+    """
     return lifted(torch.nn.Module, "__call__")
 
 
 @contextmanager
 def without_profiler_messages() -> Iterator[None]:
-    """Have torch's profiler and Kineto, its library, say nothing of each start and stop on standard error: Kineto asks
-    when it is first used, and torch warns once."""
-    given = os.environ.get(LOG_LEVEL)
+    """Silence the messages of torch's profiler and of Kineto, its library, on standard error.
+
+    Kineto reads its level when it is first used, and torch warns once.
+    """
+    former_level = os.environ.get(LOG_LEVEL)
     os.environ.setdefault(LOG_LEVEL, "99")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             yield
     finally:
-        if given is None:
+        if former_level is None:
             os.environ.pop(LOG_LEVEL, None)
 
 
 def traced_activities(device: str) -> list[Any]:
-    """The CPU's, and those of the device where torch's profiler knows it."""
+    """The activity of the CPU, and that of the device if torch's profiler knows it."""
     of_device = device_activity(device)
     return [torch.profiler.ProfilerActivity.CPU, *([] if of_device is None else [of_device])]
 
@@ -201,12 +208,13 @@ def traced_activities(device: str) -> list[Any]:
 def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[int, str]:
     """The line of the script from which each outermost op was called, as `file:line` by the op's External id.
 
-    `profile` is a `torch.profiler.profile` that has ended and was made `with_stack`. The names of Python's
-    slices in a trace have the line where a function is defined; the line that called it is only here."""
+    `profile` is a `torch.profiler.profile` that has ended and was made `with_stack`. The names of Python's slices in a
+    trace have the line where a function is defined; only this tree has the line that called it.
+    """
     # The tree is walked from its roots; a child begins with the line that was found above it.
     results = profile.profiler.kineto_results
     require(results, "experimental_event_tree")
-    found: dict[int, str] = {}
+    lines: dict[int, str] = {}
     waiting = [(event, "") for event in results.experimental_event_tree()]
     while waiting:
         event, line = waiting.pop()
@@ -217,7 +225,7 @@ def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[in
                 line = f"{caller.file_name}:{caller.line_number}"
         elif tag.name == "TorchOp" and fields.scope.name != "USER_SCOPE":
             if line:
-                found[int(event.correlation_id)] = line
+                lines[int(event.correlation_id)] = line
             continue
         waiting += [(child, line) for child in event.children]
-    return found
+    return lines

@@ -1,4 +1,4 @@
-"""Functions of ours that a script's own compiled function comes to: dynamo leaves them to Python."""
+"""Functions of numdrift that a script's own compiled function may call: dynamo leaves them to Python."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def untraced(function: Function) -> Function:
-    """The function as dynamo never traces it, nor what it calls: a graph breaks there.
+    """Return a function that dynamo never traces, including its calls: a graph breaks there.
 
-    It does not load dynamo, which takes seconds: what has not been loaded traces nothing.
+    It does not load dynamo, which takes seconds: while dynamo is not loaded, nothing is traced.
     """
     hidden: Callable[..., Any] | None = None
 
@@ -38,15 +38,18 @@ def untraced(function: Function) -> Function:
 
 
 def skip_frame(function: Callable[..., Any]) -> None:
-    """Have dynamo trace what the function calls and not the function itself, once dynamo is there."""
+    """Have dynamo trace the calls in the function but not the function itself, once dynamo is loaded."""
     if "torch._dynamo" in sys.modules:
-        with suppress(NotAvailable):  # it then compiles a frame of ours for nothing
+        with suppress(NotAvailable):  # it then compiles a frame of numdrift for nothing
             private("torch._dynamo.decorators", "skip")(function)
 
 
 def forget_known_functions() -> None:
-    """Have dynamo look up anew which functions it knows, and how it takes each of them. Of one that was replaced when
-    it did, it knows what stood for it, and traces the function itself as any other."""
+    """Make dynamo look up again which functions it knows, and how it handles each of them.
+
+    If a function was replaced when dynamo looked, dynamo knows the replacement, and traces the function itself like
+    any other.
+    """
     rules = sys.modules.get("torch._dynamo.trace_rules")
     functions = getattr(sys.modules.get("torch._dynamo.variables.torch"), "TorchInGraphFunctionVariable", None)
     handlers = getattr(functions, "_get_handlers", None)
@@ -55,27 +58,25 @@ def forget_known_functions() -> None:
             clear()
 
 
-# The levels of torch.func's transformations: how many are on, and the tensors beneath their wrappers.
+# The levels of torch.func's transformations: the number of active ones, and the tensors beneath their wrappers.
 
 _FUNCTORCH: Any = getattr(torch._C, "_functorch", None)
 
 
 def transformation_level() -> int:
-    """How many transformations (grad, vmap, jvp) are being executed; 0 outside of all, and where torch cannot
-    tell."""
+    """The number of active transformations (grad, vmap, jvp); 0 outside of all, and if torch does not report it."""
     current = getattr(_FUNCTORCH, "maybe_current_level", None)
     return 0 if current is None else current() or 0
 
 
 def is_wrapped(tensor: torch.Tensor) -> bool:
-    """Whether a transformation has put the tensor into a wrapper of its own."""
-    asked = getattr(_FUNCTORCH, "is_functorch_wrapped_tensor", None)
-    return asked is not None and bool(asked(tensor))
+    """Return whether a transformation has put the tensor into a wrapper of its own."""
+    is_wrapper = getattr(_FUNCTORCH, "is_functorch_wrapped_tensor", None)
+    return is_wrapper is not None and bool(is_wrapper(tensor))
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The script's tensor beneath all wrappers of gradients; None where one of them is vmap's, which holds
-    many."""
+    """The script's tensor beneath all wrappers of gradients; None if one of them is vmap's, which holds many."""
     batched = getattr(_FUNCTORCH, "is_batchedtensor", None)
     inner = getattr(_FUNCTORCH, "get_unwrapped", None)
     while is_wrapped(tensor):

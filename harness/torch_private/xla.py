@@ -1,4 +1,4 @@
-"""What numdrift asks of torch_xla, most of it beyond its public names (written with torch_xla 2.9)."""
+"""numdrift's interface to torch_xla, most of it beyond its public names (written with torch_xla 2.9)."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ FLAGS = "XLA_FLAGS"
 
 
 def note_xla_locations() -> Undo:
-    """Have each new node note the innermost Python frame of its making; gives the undo."""
+    """Make each new node note the innermost Python frame of its making; return the undo."""
     before, note = private(CORE, "_get_ir_debug")(), private(CORE, "_set_ir_debug")
     note(True)
     return lambda: note(before)
 
 
 def start_xla(modules: Path | None = None) -> None:
-    """Import torch_xla and start its runtime, on the CPU unless the environment names another platform. `modules` is a
-    folder for the text of what XLA compiles.
+    """Import torch_xla and start its runtime, on the CPU unless the environment names another platform.
 
-    Raises NotAvailable where torch_xla cannot be imported, UsageError for a platform that is not here.
+    `modules` is a folder for the text of the modules that XLA compiles. Raises NotAvailable if torch_xla cannot be
+    imported, UsageError for a platform that is not available.
     """
     os.environ.setdefault(PLATFORM, "CPU")
     if modules is not None:
@@ -48,42 +48,42 @@ def start_xla(modules: Path | None = None) -> None:
     handlers = list(logging.root.handlers)
     device: Callable[[], Any] = private("torch_xla", "device")
     # Its import sets up Python's logging; the script's own `basicConfig` would then do nothing.
-    for one in set(logging.root.handlers) - set(handlers):
-        logging.root.removeHandler(one)
+    for handler in set(logging.root.handlers) - set(handlers):
+        logging.root.removeHandler(handler)
     try:
         device()
     except (RuntimeError, OSError, ImportError) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0].split(". ")[0]
+        reason = (str(error).splitlines() or [type(error).__name__])[0].split(". ")[0]
         raise UsageError(
-            f"{PLATFORM}={os.environ[PLATFORM]} is no platform that torch_xla finds here ({said}); leave {PLATFORM} "
+            f"{PLATFORM}={os.environ[PLATFORM]} is no platform that torch_xla finds here ({reason}); leave {PLATFORM} "
             f"out, or give the mode env.{PLATFORM}=CPU"
         ) from error
 
 
 def execute_pending() -> None:
-    """Compile and execute everything that is pending, and wait until it has its values.
+    """Compile and execute everything that is pending, and wait until the values are available.
 
-    This is torch_xla's own mark_step without the closures that a script has put off until its next one, and also within
-    a block that the script has named (`xp.Trace`), where torch_xla's own raises.
+    This is torch_xla's own mark_step, except that it leaves out the closures that a script has put off until its next
+    one. It also works within a block that the script has named (`xp.Trace`), where torch_xla's own raises.
     """
     default = private(CORE, "_xla_get_default_device")()
     private(CORE, "_xla_step_marker")(default, [], wait=True, reset_scope=False)
 
 
 def show_xla_blocks() -> Undo:
-    """Have torch's own profiler see the blocks that a script names by `xp.Trace` and `xp.StepTrace`, too.
+    """Show torch's own profiler the blocks that a script names by `xp.Trace` and `xp.StepTrace`, too.
 
-    Gives the undo. Raises NotAvailable.
+    Returns the undo. Raises NotAvailable.
     """
     named: Any = private("torch_xla.debug.profiler", "Trace")
     ranges: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def entering(enter: Callable[..., Any]) -> Callable[..., Any]:
         def entered(block: Any) -> Any:
-            given = enter(block)
+            entered_block = enter(block)
             shown = ranges[block] = torch.autograd.profiler.record_function(block.name)
             shown.__enter__()
-            return given
+            return entered_block
 
         return entered
 
@@ -102,10 +102,10 @@ def show_xla_blocks() -> Undo:
 
 
 def around_step_marker(around: Callable[[Callable[[], None]], None]) -> Undo:
-    """Have each order to execute all that is pending led through `around`, which is given what executes it: that of
-    `mark_step`, of `torch_xla.sync`, of `optimizer_step(barrier=True)`, of `torch_xla.step` and of data loaders.
+    """Route each call that executes all pending work through `around`, which receives the executing function.
 
-    Gives the undo. Raises NotAvailable.
+    The calls are those of `mark_step`, `torch_xla.sync`, `optimizer_step(barrier=True)`, `torch_xla.step` and data
+    loaders. Returns the undo. Raises NotAvailable.
     """
     core: Any = importlib.import_module(CORE)
     private(CORE, "_xla_step_marker")
@@ -122,10 +122,10 @@ def around_step_marker(around: Callable[[Callable[[], None]], None]) -> Undo:
 def sync_xla(tensors: Sequence[torch.Tensor]) -> None:
     """Execute what the given xla tensors need, and with it everything else that is pending.
 
-    For some tensors alone torch_xla would give the memory of a parameter to its new value, and what else is pending and
-    reads the old one fails ("buffer is deleted", 2.9).
+    For some tensors alone torch_xla would give the memory of a parameter to its new value. Other pending work that
+    reads the old value would then fail ("buffer is deleted", 2.9).
     """
-    if any(one.device.type == "xla" for one in tensors):
+    if any(tensor.device.type == "xla" for tensor in tensors):
         default = private(CORE, "_xla_get_default_device")()
         private(CORE, "_xla_sync_live_tensors")(default, [], True)
 
@@ -137,14 +137,14 @@ own_reads: list[Callable[[], AbstractContextManager[None]]] = []
 def read_xla(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The values of tensors on the CPU, for numdrift itself."""
     with ExitStack() as stack:
-        for one in own_reads:
-            stack.enter_context(one())
+        for own_read in own_reads:
+            stack.enter_context(own_read())
         with torch.no_grad():  # detach() would make a graph of its own for each tensor
             return [tensor.cpu() for tensor in tensors]
 
 
 def execute_xla_op_by_op(wanted: bool) -> None:
-    """Have torch_xla compile and execute each op by itself where it is called: its own eager mode."""
+    """Make torch_xla compile and execute each op by itself where it is called: its own eager mode."""
     private(CORE, "_set_use_eager_mode")(wanted)
 
 
@@ -154,7 +154,7 @@ def is_xla_op_by_op() -> bool:
 
 @contextmanager
 def xla_op_by_op(wanted: bool) -> Iterator[None]:
-    """Have torch_xla compile and execute each op by itself in here, or not."""
+    """Make torch_xla compile and execute each op by itself within the context, or not."""
     before = is_xla_op_by_op()
     execute_xla_op_by_op(wanted)
     try:
@@ -165,8 +165,10 @@ def xla_op_by_op(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def xla_generator_kept() -> Iterator[None]:
-    """The device's generator goes on as if nothing was executed in here: each execution seeds it anew, and
-    `torch.manual_seed` leaves it alone."""
+    """Keep the device's generator as if nothing was executed within the context.
+
+    Each execution seeds it anew, and `torch.manual_seed` leaves it alone.
+    """
     device = private(CORE, "_xla_get_default_device")()
     seed = private(CORE, "_xla_get_rng_seed")(device)
     try:
@@ -175,32 +177,32 @@ def xla_generator_kept() -> Iterator[None]:
         private(CORE, "_xla_set_rng_seed")(seed, device)
 
 
-# torch_xla asked what it makes of an op: counters of its fallbacks, and the HLO of pending tensors.
+# torch_xla's treatment of an op: counters of its fallbacks, and the HLO of pending tensors.
 
 XLA_KEY = "XLA"
 
 
 def xla_versions() -> Mapping[str, str]:
-    """The versions of torch_xla and of its compiler's package, where they are installed."""
-    found = {}
+    """The versions of torch_xla and of its compiler's package, if they are installed."""
+    versions = {}
     for name in ("torch_xla", "libtpu"):
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def xla_counter(name: str) -> int:
-    """What torch_xla has counted under a name; `aten::nonzero` are executions of that op on the CPU."""
+    """torch_xla's counter of this name; `aten::nonzero` counts executions of that op on the CPU."""
     value: int | None = private("torch_xla.debug.metrics", "counter_value")(name)
     return value or 0
 
 
 def xla_hlo(tensors: Sequence[torch.Tensor]) -> str:
-    """The HLO of the graph that is pending for these tensors, which is lowered for that and not executed.
+    """The HLO of the graph that is pending for these tensors, which is lowered for this and not executed.
 
-    Raises RuntimeError where an op cannot be lowered.
+    Raises RuntimeError if an op cannot be lowered.
     """
     return str(private(CORE, "_get_xla_tensors_hlo")(list(tensors)))
 
@@ -208,14 +210,16 @@ def xla_hlo(tensors: Sequence[torch.Tensor]) -> str:
 # The copies by which values leave the device and come back.
 
 Copied = Callable[[bool, FrameType | None, Callable[[], Any]], Any]
-"""Given whether a copy goes to the CPU, the Python frame that led to it, and what makes it; gives what that gives."""
+"""Makes a copy and returns its result: takes whether it goes to the CPU, the Python frame that led to it, and the
+copying call."""
 
 
 def around_xla_copies(copied: Copied) -> Undo:
-    """Have each copy between an xla tensor and the CPU made by `copied`: those of a script that reads a value, and
-    those of an op that torch_xla hands to the CPU, whose arguments are copied there and whose results are copied back.
+    """Make `copied` perform each copy between an xla tensor and the CPU.
 
-    No node of a graph changes. Gives the undo. Raises NotAvailable.
+    The copies are those of a script that reads a value, and those of an op that torch_xla hands to the CPU, whose
+    arguments are copied there and whose results are copied back. No node of a graph changes. Returns the undo. Raises
+    NotAvailable.
     """
     overrides = Overrides()
 
@@ -227,14 +231,14 @@ def around_xla_copies(copied: Copied) -> Undo:
             to_cpu = goes(args, kwargs)
             if to_cpu is None:
                 return kernel(*args, **kwargs)
-            # Of a backward, which runs on a thread of its own, it is the frame that waits for it.
+            # A backward runs on a thread of its own: there, it is the frame that waits for it.
             caller = sys._getframe().f_back or sys._current_frames().get(threading.main_thread().ident or 0)
             return copied(to_cpu, caller, lambda: kernel(*args, **kwargs))
 
         overrides.replace(operation, XLA_KEY, copy)
 
     def within(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool | None:
-        """A conversion may stay on the device."""
+        """Return whether a conversion goes to the CPU; None if it stays on the device."""
         wanted = kwargs.get("device")
         to_cpu = wanted is not None and torch.device(wanted).type != "xla"
         return to_cpu if to_cpu or args[0].device.type != "xla" else None

@@ -1,6 +1,6 @@
 """The values of xla tensors, the kernels that make them, and the graphs in which they are pending (torch_xla 2.9).
 
-An op makes a new value, and what is written in place gets one.
+An op makes a new value, and a tensor that is written in place gets a new one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from .xla import CORE, XLA_KEY, read_xla, sync_xla, xla_generator_kept
 
 
 def xla_value_id(tensor: torch.Tensor) -> int:
-    """The number of an xla tensor's value: another one after each write in place, never used again, and the same for a
-    tensor and what was detached from it."""
+    """The number of an xla tensor's value.
+
+    Each write in place gives another number, which is never used again. A tensor and its detached alias have the same
+    number.
+    """
     return int(private(CORE, "_xla_get_tensor_id")(tensor))
 
 
 def is_pending(tensor: torch.Tensor) -> bool:
-    """Whether an xla tensor has its value still to be computed. Nothing is executed for the answer."""
+    """Return whether the value of an xla tensor is still to be computed. Nothing is executed for the answer."""
     return bool(private(CORE, "_check_tensor_need_materialization")([tensor])[0])
 
 
@@ -33,15 +36,15 @@ def xla_value_held(tensor: torch.Tensor) -> torch.Tensor:
     if not torch._is_functional_tensor(tensor):
         return tensor.detach()
     private("torch", "_sync")(tensor)
-    held: torch.Tensor = private("torch", "_from_functional_tensor")(tensor)
-    return held
+    value: torch.Tensor = private("torch", "_from_functional_tensor")(tensor)
+    return value
 
 
-# Kernels, as whoever follows the calls of a training asks for them.
+# Kernels, for the observers of a training's calls.
 
 
 def xla_kernels() -> dict[Any, Callable[..., Any]]:
-    """Each aten overload that torch_xla is given, with what executes it now, whatever replaces it afterwards."""
+    """Each aten overload that reaches torch_xla, with a function that executes it, whatever replaces it afterwards."""
     return {kernel.operation: kernel.call for kernel in device_kernels(XLA_KEY)}
 
 
@@ -49,23 +52,25 @@ XLA_AUTOGRAD_KEY = "AutogradXLA"
 
 
 def xla_composites() -> dict[Any, Callable[..., Any]]:
-    """Each aten overload that torch_xla makes of others above autograd where torch has one kernel with one derivative
-    (`native_layer_norm`), with what executes it now."""
+    """Each aten overload that torch_xla decomposes above autograd although torch has one kernel with one derivative.
+
+    An example is `native_layer_norm`. Each comes with a function that executes it.
+    """
     find = private("torch.library", "get_kernel")
     keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), XLA_AUTOGRAD_KEY))
-    found: dict[Any, Callable[..., Any]] = {}
+    composites: dict[Any, Callable[..., Any]] = {}
     for name in private("torch._C", "_dispatch_get_registrations_for_dispatch_key")(XLA_AUTOGRAD_KEY):
         operation = aten_overload(name)
         kinds = (dispatched_to(name, XLA_AUTOGRAD_KEY), dispatched_to(name, "AutogradCPU"))
         if operation is not None and kinds == (OWN, "[autograd kernel]"):
-            found[operation] = functools.partial(find(operation, XLA_AUTOGRAD_KEY).call_boxed, keys)
-    return found
+            composites[operation] = functools.partial(find(operation, XLA_AUTOGRAD_KEY).call_boxed, keys)
+    return composites
 
 
-# Pending graphs: which values are in them, what they start from, and their HLO executed by itself.
+# Pending graphs: the values in them, the values that they start from, and their HLO executed by itself.
 
 SEED = "seed"
-"""What the state of the device's generator is called among the values that a graph starts from."""
+"""The name of the generator's state among the values that a graph starts from."""
 
 _SEED_ID = -127389
 """The number that torch_xla gives to that value (`seed_info_id` in torch_xla/csrc/xla_graph_executor.h, 2.9)."""
@@ -73,15 +78,18 @@ _SEED_ID = -127389
 
 @dataclass(frozen=True, slots=True)
 class XlaData:
-    """A value that a pending graph starts from: `known_as` is the number of a tensor's value, SEED, or None for what
-    no tensor of the script is, as a number in its code."""
+    """A value that a pending graph starts from.
+
+    `known_as` is the number of a tensor's value, SEED, or None for a value that is no tensor of the script, such as a
+    number in its code.
+    """
 
     known_as: int | str | None
     tensor: torch.Tensor
 
 
 def count_pending() -> int:
-    """How many tensors of the device have their values still to be computed, whoever has them."""
+    """The number of tensors of the device whose values are still to be computed, whoever holds them."""
     device = private(CORE, "_xla_get_default_device")()
     return sum(private(CORE, "_check_device_tensor_need_materialization")(device))
 
@@ -89,25 +97,29 @@ def count_pending() -> int:
 def xla_hlo_proto(tensors: Sequence[torch.Tensor]) -> bytes:
     """The HLO of the graph that is pending for these tensors, as XLA's own HloModuleProto; nothing is executed.
 
-    Raises RuntimeError where an op cannot be lowered.
+    Raises RuntimeError if an op cannot be lowered.
     """
     return bytes(private(CORE, "_get_xla_tensors_hlo_proto")(list(tensors)))
 
 
 def xla_data(tensors: Sequence[torch.Tensor]) -> list[XlaData]:
-    """What the graph that is pending for these tensors starts from, in the order of its HLO's parameters: both are
-    met in the same walk through the graph."""
+    """The values that the graph pending for these tensors starts from, in the order of its HLO's parameters.
+
+    Both are met in the same walk through the graph.
+    """
     numbers, values = private(CORE, "_get_tensors_xla_device_data_node")(list(tensors))
     named = {_SEED_ID: SEED, -1: None}
     return [XlaData(named.get(number, number), value) for number, value in zip(numbers, values, strict=True)]
 
 
 def execute_hlo(proto: bytes, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Have XLA compile and execute an HLO module on these values, its parameters in their order; gives what its root
-    has, on the CPU. What else is pending is executed as well. Raises RuntimeError."""
+    """Have XLA compile and execute an HLO module on these values, its parameters in their order.
+
+    Returns the values of its root, on the CPU. Other pending work is executed as well. Raises RuntimeError.
+    """
     module = private(CORE, "_xla_op_computation_from_module_proto")("numdrift", proto)
     with xla_generator_kept(), torch.no_grad():
-        given = [one.to("xla") for one in inputs]
-        outputs = list(private(CORE, "_xla_user_computation")("xla::numdrift", given, module))
-        sync_xla(outputs)  # all in one: XLA would leave out what a single one does not need
+        xla_inputs = [tensor.to("xla") for tensor in inputs]
+        outputs = list(private(CORE, "_xla_user_computation")("xla::numdrift", xla_inputs, module))
+        sync_xla(outputs)  # all in one: for a single one, XLA would leave out what it does not need
         return read_xla(outputs)

@@ -1,1 +1,1 @@
-"""Which kernels exist, as records: nothing here imports torch."""
+"""The kernels that exist, as records. Nothing here imports torch."""

@@ -1,4 +1,4 @@
-"""Which kernels silu, gelu and their backwards have; see `pointwise` for how to read a formula."""
+"""The kernels of silu, gelu and their backwards; `pointwise` explains how to read a formula."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SILU_BACKWARD = (
 
 _U = "u = b*(x + 0.044715*(x*x*x)), b = sqrt(2/pi)"
 
-# Each kernel has both forms of the op, so its formula says both.
+# Each kernel computes both forms of the op, so its formula shows both.
 GELU = (
     decomposition(
         f"none: (x*0.5)*(1 + erf(x*sqrt(0.5))); tanh: (0.5*x)*(1 + tanh(u)), {_U}", "torch._refs.nn.functional.gelu"

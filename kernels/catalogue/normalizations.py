@@ -1,4 +1,4 @@
-"""Which kernels softmaxes, layer norm, batch norm and their backwards have, and what users read of each."""
+"""The kernels of softmaxes, layer norm, batch norm and their backwards, and the texts that users read about each."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ BATCH_NORM_BACKWARD = (
 
 
 def _softmax_rows(result: str) -> tuple[CatalogueRow, ...]:
-    """The forms of a softmax whose shift is m and whose sum is s; `result` is what is made of these."""
+    """The forms of a softmax whose shift is m and whose sum is s; `result` is the formula that uses them."""
     return (
         CatalogueRow(
             "without_max",
@@ -195,7 +195,7 @@ def _softmax_rows(result: str) -> tuple[CatalogueRow, ...]:
 
 
 def register(registry: KernelRegistry) -> None:
-    """Add them all; the order is that of the list that users see."""
+    """Add all kernels, in the order in which users see them listed."""
 
     def add(
         op: str,
@@ -231,7 +231,7 @@ def register(registry: KernelRegistry) -> None:
     backward, summary = "native_layer_norm_backward", "gradients of layer norm"
     add(backward, summary, "layer_norm", LAYER_NORM_BACKWARD, prefix="backward_")
 
-    # The ops that native_batch_norm is in a compiled graph; their arguments or results are other ones.
+    # The ops that replace native_batch_norm in a compiled graph; their arguments or results differ from its own.
     legit, functional = "_native_batch_norm_legit", "_native_batch_norm_legit_functional"
     no_training = "_native_batch_norm_legit_no_training"
     summary = "batch norm; updates running_mean and running_var, which its schema does not say"
@@ -241,6 +241,6 @@ def register(registry: KernelRegistry) -> None:
     add(backward, summary, "batch_norm", BATCH_NORM_BACKWARD, prefix="backward_")
     add(legit, "batch norm whose schema says what it writes", "batch_norm", rows, prefix="legit_")
     add(functional, "batch norm in training in compiled graphs", "batch_norm", rows, prefix="functional_")
-    # In evaluation no moments are computed: only what rounds differently is another kernel.
+    # In evaluation no moments are computed: only a form that rounds differently is another kernel.
     rows = (*(row for row in MOMENTS if row.name in ("two_pass", "bf16")), AFFINE, IN_FLOAT64)
     add(no_training, "batch norm in evaluation in compiled graphs", "batch_norm", rows, prefix="no_training_")

@@ -1,4 +1,4 @@
-"""Which kernels the ops of Adam have, over lists of tensors and fused, and what users read of each."""
+"""The kernels of Adam's ops, over lists of tensors and fused, and the texts that users read about each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernels activations, their backwards, addcmul, addcdiv and lerp have, and what users read of each.
+"""The kernels of activations, their backwards, addcmul, addcdiv and lerp, and the texts that users read about each.
 
 A formula is evaluated operation by operation, each rounding to the dtype of the inputs (bfloat16 inputs: to
 bfloat16), unless the description says otherwise. fma(a, b, c) is a*b + c with one rounding. `decomposed` is
@@ -93,7 +93,7 @@ TANH_BACKWARD = (
         "hardware that drops the low 16 bits of float32",
     ),
     CatalogueRow(
-        # The example of a user's kernel, shipped as a kernel too: its file says the same of itself.
+        # The example of a user's kernel, shipped as a kernel too; its file holds the same description.
         "triton",
         "one Triton kernel: 1 - y*y with one rounding, times g",
         "g*fma(-y, y, 1)",
@@ -278,11 +278,11 @@ OPS = (
     ("pointwise", "addcdiv", "self + value*tensor1/tensor2", "lerp", "addcdiv_", ADDCDIV),
     ("pointwise", "lerp", "start + weight*(end - start)", "lerp", "", LERP),
 )
-"""Each op with its family, its summary, the module of its kernels, how their functions begin there, and its rows."""
+"""Each op with its family, its summary, the module of its kernels, the prefix of their functions, and its rows."""
 
 
 def register(registry: KernelRegistry) -> None:
-    """Add them all; the order is that of the list that users see."""
+    """Add all kernels, in the order in which users see them listed."""
     for family, op, summary, module, prefix, rows in OPS:
         operation = Operation(
             op,

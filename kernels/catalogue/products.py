@@ -1,4 +1,4 @@
-"""Which kernels sums, matrix products, linear and attention have, and what users read of each."""
+"""The kernels of sums, matrix products, linear and attention, and the texts that users read about each."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ BLOCKWISE = (
         "as decomposed",
     ),
 )
-# fp64 is missing here, and so it is what every op has: the op replayed in float64.
+# fp64 is missing here, so the kernel that every op has applies: the op replayed in float64.
 BLOCKWISE_BACKWARD = (
     CatalogueRow(
         "decomposed",
@@ -168,7 +168,7 @@ BLOCKWISE_BACKWARD = (
 
 
 def _sum_rows(end: str) -> tuple[CatalogueRow, ...]:
-    """The orders of summation; `end` is what a mean does after them."""
+    """The orders of summation; `end` is the step that a mean adds after them."""
     return (
         CatalogueRow(
             "sequential",
@@ -207,7 +207,7 @@ def _sum_rows(end: str) -> tuple[CatalogueRow, ...]:
 
 
 def register(registry: KernelRegistry) -> None:
-    """Add them all; the order is that of the list that users see."""
+    """Add all kernels, in the order in which users see them listed."""
     rows: tuple[CatalogueRow, ...]
     for op, end in (("sum", ""), ("mean", "; divided by n")):
         summary = f"{op} of all elements or over some dimensions"

@@ -1,4 +1,4 @@
-"""What every row of the catalogue says of a kernel, and how the rows of one op become records."""
+"""The rows of the catalogue, and their conversion to records of kernels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ IMPLEMENTATIONS = "numdrift.kernels.implementations"
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
-    """One kernel, and what the user reads about it.
+    """One kernel, and the texts that users read about it.
 
-    `function` is said where it is not the kernel's name; it may name another module than the table's, as
+    `function` is set where it differs from the kernel's name; it may name another module than the table's, as
     `module:function`. `of_torch` is the decomposition that torch ships.
     """
 

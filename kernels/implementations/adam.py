@@ -5,7 +5,7 @@
     p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 
 with g + weight_decay * p for g (Adam), or p * (1 - lr * weight_decay) for p (AdamW). Each torch operation
-rounds in the dtype of its tensors; what depends on the step t alone is computed in float64. Source:
+rounds in the dtype of its tensors; factors that depend on the step t alone are computed in float64. Source:
 torch/optim/adam.py."""
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class FusedAdam:
             lr = lr.to(torch.float64).reshape(())
         lists = (self_, grads, exp_avgs, exp_avg_sqs, *((max_exp_avg_sqs,) if amsgrad else ()))
         for place, step in enumerate(state_steps):
-            stored = [one[place] for one in lists]
-            wide = stored if self.dtype is None else [one.to(self.dtype) for one in stored]
-            parameter, given, first, second, *largest = wide
-            unscaled = given if grad_scale is None else given / grad_scale
+            stored = [tensors[place] for tensors in lists]
+            wide = stored if self.dtype is None else [tensor.to(self.dtype) for tensor in stored]
+            parameter, raw_gradient, first, second, *largest = wide
+            unscaled = raw_gradient if grad_scale is None else raw_gradient / grad_scale
             gradient = -unscaled if maximize else unscaled
             if weight_decay != 0 and self.decoupled:
                 parameter = parameter * (1 - lr * weight_decay)
@@ -75,15 +75,15 @@ class FusedAdam:
             squared = gradient.to(scaled.dtype)
             second = torch.addcmul(scaled, squared, squared, value=1 - beta2)
             if self.moments is not None:
-                first, second = (one.to(self.moments).to(one.dtype) for one in (first, second))
-            largest = [torch.maximum(one, second) for one in largest]
+                first, second = (moment.to(self.moments).to(moment.dtype) for moment in (first, second))
+            largest = [torch.maximum(maximum, second) for maximum in largest]
 
             # tensors, not numbers: a step that is read out of its tensor would stop a trace
             t = step.to(torch.float64).reshape(())
             step_size, root = lr / (1 - beta1**t), (1 - beta2**t).sqrt()
             parameter = self.update(parameter, first, largest[0] if largest else second, step_size, root, eps)
             for target, value in zip(stored, (parameter, unscaled, first, second, *largest), strict=True):
-                # the op leaves gradients as they are unless it has taken a scale out of them
+                # the op leaves gradients as they are unless it has divided them by a scale
                 if target is not stored[1] or grad_scale is not None:
                     target.copy_(value if found_inf is None else torch.where(found_inf == 1, target, value))
 
@@ -93,7 +93,7 @@ def into_new_lists(in_place: Callable[..., None]) -> Callable[..., tuple[list[Te
 
     def functional(*lists: Any, **numbers: Any) -> tuple[list[Tensor], ...]:
         *written, state_steps = lists
-        copies = tuple([one.clone() for one in tensors] for tensors in written)
+        copies = tuple([tensor.clone() for tensor in tensors] for tensors in written)
         in_place(*copies, state_steps, **numbers)
         return copies
 

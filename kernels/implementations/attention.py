@@ -1,4 +1,4 @@
-"""Kernels of `scaled_dot_product_attention`. It is swapped above autograd: they are made of differentiable operations.
+"""Kernels of `scaled_dot_product_attention`, made of differentiable operations: the op is swapped above autograd.
 
 Shapes: query [..., L, E], key [..., S, E], value [..., S, Ev]; the result [..., L, Ev]. Under autocast they
 compute in its dtype. `math_form`, `flash`, `decomposed`, `fp64` and `bf16` at the end take the op's
@@ -36,7 +36,7 @@ class Attention:
 
     def to(self, dtype: torch.dtype) -> Attention:
         mask = None if self.mask is None else self.mask.to(dtype)
-        query, key, value = (one.to(dtype) for one in (self.query, self.key, self.value))
+        query, key, value = (tensor.to(dtype) for tensor in (self.query, self.key, self.value))
         return replace(self, query=query, key=key, value=value, mask=mask)
 
 
@@ -65,85 +65,87 @@ class AttentionKernel:
             return self.compute(Attention(q, k, v, mask, dropout_p, is_causal, scale, enable_gqa))
 
 
-def with_math(given: Attention) -> Tensor:
+def with_math(arguments: Attention) -> Tensor:
     """ATen's own composition of products and a softmax; query and key are each scaled by sqrt(scale)."""
     result: Tensor = aten._scaled_dot_product_attention_math(
-        given.query,
-        given.key,
-        given.value,
-        given.mask,
-        given.dropout,
-        given.is_causal,
+        arguments.query,
+        arguments.key,
+        arguments.value,
+        arguments.mask,
+        arguments.dropout,
+        arguments.is_causal,
         None,
-        scale=given.scale,
-        enable_gqa=given.enable_gqa,
+        scale=arguments.scale,
+        enable_gqa=arguments.enable_gqa,
     )[0]
     return result
 
 
-def with_flash(given: Attention) -> Tensor:
+def with_flash(arguments: Attention) -> Tensor:
     """ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the constraint, where it does not apply.
 
     Source of the constraints: use_flash_attention_cpp in ATen/native/transformers/sdp_utils_cpp.cpp.
     """
-    query, key, mask = given.query, given.key, given.mask
-    tensors = (query, key, given.value)
+    query, key, mask = arguments.query, arguments.key, arguments.mask
+    tensors = (query, key, arguments.value)
     refusals = {
-        "it runs on the CPU only": any(one.device.type != "cpu" for one in tensors),
-        "it takes tensors of 4 dimensions": any(one.dim() != 4 for one in tensors),
-        "it takes no dropout": given.dropout > 0,
-        "it takes one head size for query, key and value": any(one.shape[-1] != query.shape[-1] for one in tensors),
-        "it takes one dtype": any(one.dtype != query.dtype for one in tensors),
-        "it takes no empty tensors": any(one.numel() == 0 for one in tensors),
-        "it takes no mask together with is_causal": mask is not None and given.is_causal,
+        "it runs on the CPU only": any(tensor.device.type != "cpu" for tensor in tensors),
+        "it takes tensors of 4 dimensions": any(tensor.dim() != 4 for tensor in tensors),
+        "it takes no dropout": arguments.dropout > 0,
+        "it takes one head size for query, key and value": any(
+            tensor.shape[-1] != query.shape[-1] for tensor in tensors
+        ),
+        "it takes one dtype": any(tensor.dtype != query.dtype for tensor in tensors),
+        "it takes no empty tensors": any(tensor.numel() == 0 for tensor in tensors),
+        "it takes no mask together with is_causal": mask is not None and arguments.is_causal,
         "it gives no gradient for the mask": mask is not None and mask.requires_grad,
         "it takes a mask of 2 or 4 dimensions": mask is not None and mask.dim() not in (2, 4),
         "key has fewer heads and enable_gqa is off": (
-            query.dim() == key.dim() == 4 and key.shape[1] != query.shape[1] and not given.enable_gqa
+            query.dim() == key.dim() == 4 and key.shape[1] != query.shape[1] and not arguments.enable_gqa
         ),
     }
-    why = next((why for why, refused in refusals.items() if refused), "")
-    if why:
-        raise NotAvailable(f"kernel {OP}=flash", why, "choose math, or name the modules with op@module")
+    reason = next((reason for reason, refused in refusals.items() if refused), "")
+    if reason:
+        raise NotAvailable(f"kernel {OP}=flash", reason, "choose math, or name the modules with op@module")
     # The blockwise kernel reads rows as dense, whatever their stride says.
-    dense = (one if one.stride(-1) == 1 else one.contiguous() for one in tensors)
+    dense = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors)
     result: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(
         *dense,
         0.0,
-        given.is_causal,
+        arguments.is_causal,
         attn_mask=mask,
-        scale=given.scale,
+        scale=arguments.scale,
     )[0]
     return result
 
 
-def op_by_op(given: Attention) -> Tensor:
+def op_by_op(arguments: Attention) -> Tensor:
     """softmax(query @ key^T * scale + mask) @ value; a row that is masked everywhere gives 0, as in ATen."""
-    query, key, value, mask = given.query, given.key, given.value, given.mask
-    if given.enable_gqa:
-        key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
-    factor = 1 / math.sqrt(query.shape[-1]) if given.scale is None else given.scale
+    query, key, value, mask = arguments.query, arguments.key, arguments.value, arguments.mask
+    if arguments.enable_gqa:
+        key, value = (heads.repeat_interleave(query.shape[-3] // heads.shape[-3], -3) for heads in (key, value))
+    factor = 1 / math.sqrt(query.shape[-1]) if arguments.scale is None else arguments.scale
     scores = torch.matmul(query, key.transpose(-2, -1)) * factor
-    if given.is_causal:
+    if arguments.is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
         mask = _as_summand(seen, scores.dtype)
     if mask is not None:
         scores = scores + mask
-    # safe: a row that is masked everywhere gives 0 and not NaN
+    # safe: a row that is masked everywhere becomes 0 and not NaN
     weights: Tensor = aten._safe_softmax(scores, -1)
-    return torch.matmul(torch.dropout(weights, given.dropout, given.dropout > 0), value)
+    return torch.matmul(torch.dropout(weights, arguments.dropout, arguments.dropout > 0), value)
 
 
-def in_float64(given: Attention) -> Tensor:
+def in_float64(arguments: Attention) -> Tensor:
     """ATen's composition in float64, rounded once; so do the gradients. Raises KernelError for dropout."""
-    if given.dropout > 0:
+    if arguments.dropout > 0:
         raise KernelError(f"{OP}=fp64", "cannot replay dropout, which draws random numbers")
-    return with_math(given.to(torch.float64)).to(given.query.dtype)
+    return with_math(arguments.to(torch.float64)).to(arguments.query.dtype)
 
 
-def in_bfloat16(given: Attention) -> Tensor:
+def in_bfloat16(arguments: Attention) -> Tensor:
     """ATen's composition in bfloat16; so do the gradients."""
-    return with_math(given.to(torch.bfloat16)).to(given.query.dtype)
+    return with_math(arguments.to(torch.bfloat16)).to(arguments.query.dtype)
 
 
 def _as_summand(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:

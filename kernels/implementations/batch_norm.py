@@ -50,7 +50,7 @@ class BatchNorm:
         for running, batch in zip((running_mean, running_var), current, strict=True):
             if running is None or batch is None:
                 continue
-            # The bits of `_followed`. Lazy mode can multiply and add in place, and leaves its graph to copy.
+            # Computes the bits of `_followed`. Lazy mode can multiply and add in place, but leaves its graph to copy.
             if running.dtype == batch.dtype:
                 running.mul_(1 - momentum).add_(momentum * batch)
             else:
@@ -68,7 +68,7 @@ class BatchNorm:
         momentum: float,
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Normalize and return the running statistics that follow, new ones."""
+        """Normalize and return the next running statistics as new tensors."""
         result, mean, var = self._normalize(input, weight, bias, running_mean, running_var, training, eps)
         return *result, _followed(running_mean, mean, momentum), _followed(running_var, var, momentum)
 
@@ -85,10 +85,10 @@ class BatchNorm:
         """Normalize by the running statistics."""
         return self._normalize(input, weight, bias, running_mean, running_var, False, eps)[0]
 
-    def legit(self, input: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Normalized:
+    def legit(self, input: Tensor, weight: Tensor | None, bias: Tensor | None, *remaining: Any) -> Normalized:
         """`native`, and without the running statistics the overload `no_stats`."""
-        running = () if len(rest) == 5 else (None, None)
-        return self.native(input, weight, bias, *running, *rest)
+        running = () if len(remaining) == 5 else (None, None)
+        return self.native(input, weight, bias, *running, *remaining)
 
     def _normalize(
         self,
@@ -109,7 +109,7 @@ class BatchNorm:
             if x.numel() == 0:
                 raise ValueError(f"batch norm needs at least one element to train on, got {list(x.shape)}")
             # [channels, elements of a channel] -> [channels, 1] each
-            mean, var = (one.squeeze(1) for one in self.moments(x.transpose(0, 1).reshape(x.shape[1], -1)))
+            mean, var = (moment.squeeze(1) for moment in self.moments(x.transpose(0, 1).reshape(x.shape[1], -1)))
             invstd = 1 / torch.sqrt(var + eps)
             save_mean, save_invstd = mean.to(kept), invstd.to(kept)
             # The op normalizes by the biased variance, and lets the running one follow the unbiased.
@@ -157,7 +157,7 @@ def _followed(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
 
 
 def _saved_in_evaluation(input: Tensor, mean: Tensor, invstd: Tensor, kept: torch.dtype) -> tuple[Tensor, Tensor]:
-    """What the op saves in evaluation: nothing on the CPU, the running statistics on CUDA."""
+    """The tensors that the op saves in evaluation: empty ones on the CPU, the running statistics on CUDA."""
     if saves_in_evaluation(input):
         return mean.to(kept), invstd.to(kept)
     return input.new_empty(0, dtype=kept), input.new_empty(0, dtype=kept)
@@ -201,7 +201,7 @@ class BatchNormBackward:
         if train and save_mean is not None and save_invstd is not None:
             mean, invstd = save_mean.to(dtype), save_invstd.to(dtype)
         elif not train and running_mean is not None and running_var is not None:
-            # The op saves nothing in evaluation on the CPU: what it normalized by is computed again.
+            # The op saves nothing in evaluation on the CPU: mean and invstd are computed again.
             mean, invstd = running_mean.to(dtype), 1 / torch.sqrt(running_var.to(dtype) + eps)
         else:
             raise ValueError("batch norm's backward needs saved statistics in training, running ones in evaluation")

@@ -1,7 +1,7 @@
-"""The statistics that normalizations save for their backward: in which dtype, and whether in evaluation at all.
+"""The statistics that normalizations save for their backward: their dtype, and whether evaluation saves them.
 
-The CPU and CUDA have a rule each, and compilers go by them. Another device may have either, with its own kernels or
-with the CPU's behind it, so it is asked: once for each kind of tensors, by an input of one element.
+The CPU and CUDA have a rule each, and compilers follow them. Another device may follow either, with its own kernels
+or the CPU's, so the op is tried there: once for each kind of tensors, on an input of one element.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EMPTY_IN_EVALUATION = ("cpu", "lazy")
 """Devices whose batch norm saves nothing in evaluation."""
 
 SETTLED = (*EMPTY_IN_EVALUATION, "cuda", "xla", "meta")
-"""Devices that are not asked."""
+"""Devices on which the op is not tried."""
 
 
 def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:
@@ -28,7 +28,7 @@ def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch
     traced, the one in which ATen computes. Source: ATen/native/cpu/mixed_data_type.h.
     """
     kind = x.device.type
-    of_parameters = next((one.dtype for one in parameters if one is not None), None)
+    of_parameters = next((parameter.dtype for parameter in parameters if parameter is not None), None)
     if kind == "cpu":
         return of_parameters or x.dtype
     if kind in SETTLED or is_traced(x):
@@ -42,7 +42,7 @@ def gradient_dtype(x: torch.Tensor, weight: torch.Tensor | None, *others: torch.
 
 
 def saves_in_evaluation(x: torch.Tensor) -> bool:
-    """Whether batch norm in evaluation gives out its statistics."""
+    """Check whether batch norm returns its statistics in evaluation."""
     kind = x.device.type
     if kind in SETTLED or is_traced(x):
         return kind not in EMPTY_IN_EVALUATION
@@ -59,6 +59,6 @@ def _dtype_on(kind: str, dtype: torch.dtype, of_parameters: torch.dtype | None) 
 
 @functools.cache
 def _saves_on(kind: str) -> bool:
-    one = torch.ones(1, device=kind)
-    saved: torch.Tensor = torch.ops.aten.native_batch_norm(one.view(1, 1), one, one, one, one, False, 0.0, 1.0)[1]
+    ones = torch.ones(1, device=kind)
+    saved: torch.Tensor = torch.ops.aten.native_batch_norm(ones.view(1, 1), ones, ones, ones, ones, False, 0.0, 1.0)[1]
     return saved.numel() > 0

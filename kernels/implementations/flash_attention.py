@@ -1,6 +1,6 @@
 """Kernels of `_scaled_dot_product_flash_attention_for_cpu` and of its backward.
 
-They are what attention is in a compiled graph, and what runs below autograd. Shapes: query [B, H, L, E], key
+Attention becomes these ops in a compiled graph and below autograd. Shapes: query [B, H, L, E], key
 and value [B, Hkv, S, E] with H a multiple of Hkv; the result [B, H, L, E] and the logarithms of the
 softmaxes' sums [B, H, L]. bfloat16 and float16 are computed in float32 and rounded once; `bf16` rounds each
 operation to bfloat16."""
@@ -20,7 +20,7 @@ from .precision import above_infinity, blocks, computing, largest_of
 Tensor = torch.Tensor
 
 BLOCK = 64
-"""Keys that the online form looks at together."""
+"""Keys that the online form processes together."""
 
 
 def _whole_rows(
@@ -60,17 +60,17 @@ def online(
     dtype = computing(query.dtype)
     scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
     values = _heads(value.to(dtype), query)
-    # The least finite number, and not -inf: a block that is masked everywhere would give -inf - -inf.
+    # The least finite number, and not -inf: a block that is masked everywhere would compute -inf - -inf.
     least = torch.finfo(dtype).min
     largest = torch.full((*scores.shape[:-1], 1), least, dtype=dtype, device=query.device)
     total = torch.zeros_like(largest)
     result = torch.zeros_like(query, dtype=dtype)
-    for block, some in zip(blocks(scores, BLOCK, -1), blocks(values, BLOCK, -2), strict=True):
+    for block, block_values in zip(blocks(scores, BLOCK, -1), blocks(values, BLOCK, -2), strict=True):
         larger = torch.maximum(largest, largest_of(block, -1))
         weights = torch.exp(block - larger)
         rescaling = torch.exp(largest - larger)
         total = total * rescaling + weights.sum(-1, keepdim=True)
-        result = result * rescaling + torch.matmul(weights, some)
+        result = result * rescaling + torch.matmul(weights, block_values)
         largest = larger
     return _finished(query, result, total, largest)
 
@@ -111,11 +111,11 @@ def _gradients(
     scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
     weights = torch.exp(scores - above_infinity(logsumexp.to(dtype)).unsqueeze(-1))
     g, q = grad_out.to(dtype), query.to(dtype)
-    keys, values = (_heads(one.to(dtype), query) for one in (key, value))
+    keys, values = (_heads(tensor.to(dtype), query) for tensor in (key, value))
     row = (g * out.to(dtype)).sum(-1, keepdim=True)
     of_scores = weights * (product(g, values.transpose(-2, -1)) - row) * _factor(query, scale)
     of_query = product(of_scores, keys)
-    # A head of keys that several heads of queries share gets the sum of their gradients.
+    # A head of keys that several heads of queries share receives the sum of their gradients.
     of_key = _summed_heads(product(of_scores.transpose(-2, -1), q), key)
     of_value = _summed_heads(product(weights.transpose(-2, -1), g), value)
     return of_query.to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
@@ -153,7 +153,7 @@ def _factor(query: Tensor, scale: float | None) -> float:
 
 
 def _heads(x: Tensor, query: Tensor) -> Tensor:
-    """Each head of keys or values as often as it has heads of queries."""
+    """Repeat each head of keys or values for the heads of queries that share it."""
     return x.repeat_interleave(query.shape[1] // x.shape[1], 1) if x.shape[1] != query.shape[1] else x
 
 

@@ -22,20 +22,20 @@ WITH_VALUE = ("addcmul", "addcdiv")
 def per_tensor(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
     """Call the op's form for one tensor on each place of the lists."""
     name = _name(op)
-    return [_single(name, given, kwargs) for given in _places(name, args)]
+    return [_single(name, arguments, kwargs) for arguments in _places(name, args)]
 
 
 def decomposed(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
     """Compute each place by separate multiplications, divisions and additions, each rounded."""
     name = _name(op)
-    return [_FORMULAS[name](*given, **kwargs) for given in _places(name, args)]
+    return [_FORMULAS[name](*arguments, **kwargs) for arguments in _places(name, args)]
 
 
 def reciprocal(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
     """Divide as self * (1 / other): two roundings."""
     results = []
     for self, other in _places(_name(op), args):
-        # a tensor of no dimensions is a number to torch: it has the other's dtype before it is divided by
+        # torch treats a tensor without dimensions as a number: it has the dividend's dtype before the division
         divisor = other.to(self.dtype) if isinstance(other, Tensor) and not other.dim() else other
         results.append(self * (1 / divisor))
     return results
@@ -45,12 +45,13 @@ def bf16(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
     """Round the tensors of each place to bfloat16, call the op's form for one tensor, cast back."""
     name = _name(op)
     results = []
-    for given in _places(name, args):
-        tensors = [one for one in given if isinstance(one, Tensor)]
-        # The result's dtype is decided by the tensors with dimensions, where the first one has some.
-        deciding = [one.dtype for one in tensors if one.dim() or not tensors[0].dim()]
+    for arguments in _places(name, args):
+        tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
+        # Only tensors with dimensions decide the result's dtype, where the first tensor has dimensions.
+        deciding = [tensor.dtype for tensor in tensors if tensor.dim() or not tensors[0].dim()]
         narrow = tuple(
-            one.to(torch.bfloat16) if isinstance(one, Tensor) and one.is_floating_point() else one for one in given
+            argument.to(torch.bfloat16) if isinstance(argument, Tensor) and argument.is_floating_point() else argument
+            for argument in arguments
         )
         results.append(_single(name, narrow, kwargs).to(functools.reduce(torch.promote_types, deciding)))
     return results
@@ -61,29 +62,29 @@ def _name(op: str) -> str:
 
 
 def _places(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """What the lists hold at each place; what is no list is there at every place."""
+    """Yield the arguments of each place: the lists' elements, and those that are no lists as they are."""
     for place in range(len(args[0])):
-        picked = [one[place] if isinstance(one, (list, tuple)) else one for one in args]
+        picked = [argument[place] if isinstance(argument, (list, tuple)) else argument for argument in args]
         if name in WITH_VALUE and len(args) > 3 and isinstance(args[3], Tensor):
             picked[3] = args[3][place]
         yield tuple(picked)
 
 
-def _single(name: str, given: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    if name not in WITH_VALUE or len(given) < 4:
-        result: Tensor = getattr(aten, name)(*given, **kwargs)
-    elif isinstance(given[3], Tensor):
-        # The form for one tensor wants a number, and reading it out of a tensor would stop a trace.
-        lists = ([one] for one in given[:3])
-        (result,) = getattr(aten, f"_foreach_{name}")(*lists, given[3].reshape(1))
+def _single(name: str, arguments: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    if name not in WITH_VALUE or len(arguments) < 4:
+        result: Tensor = getattr(aten, name)(*arguments, **kwargs)
+    elif isinstance(arguments[3], Tensor):
+        # The form for one tensor needs a number, and reading it out of a tensor would stop a trace.
+        lists = ([tensor] for tensor in arguments[:3])
+        (result,) = getattr(aten, f"_foreach_{name}")(*lists, arguments[3].reshape(1))
     else:
-        result = getattr(aten, name)(*given[:3], value=given[3])
+        result = getattr(aten, name)(*arguments[:3], value=arguments[3])
     return result
 
 
 def _scaled_sum(self: Tensor, other: Any, factor: Any) -> Tensor:
-    one = isinstance(factor, (int, float)) and factor == 1
-    return torch.add(self, other if one else factor * other)
+    is_one = isinstance(factor, (int, float)) and factor == 1
+    return torch.add(self, other if is_one else factor * other)
 
 
 _FORMULAS: dict[str, Callable[..., Tensor]] = {

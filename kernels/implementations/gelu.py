@@ -3,7 +3,7 @@ x*(1 + tanh(u))/2 with u = sqrt(2/pi)*(x + 0.044715*x^3) for approximate="tanh".
 
 Phi is the distribution function of the standard normal distribution, phi its density; the backward is
 g*(Phi(x) + x*phi(x)), or the derivative of the tanh form. `tanh_form`, `exp_form` and `quick` are approximations of
-one formula, whichever form is asked for. Each torch operation rounds to the dtype of its inputs. Source of the tanh
+one formula, whichever form is requested. Each torch operation rounds to the dtype of its inputs. Source of the tanh
 form: D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415.
 """
 
@@ -90,7 +90,7 @@ def backward_bf16(grad: torch.Tensor, x: torch.Tensor, *, approximate: str = "no
 
 
 def _is_tanh(approximate: str) -> bool:
-    """Whether the tanh form is asked for; raises KernelError for a form that gelu does not have."""
+    """Check whether the tanh form is requested; raise KernelError for a form that gelu does not have."""
     if approximate not in ("none", "tanh"):
         raise KernelError("gelu", f"has approximate='none' and 'tanh', not {approximate!r}")
     return approximate == "tanh"

@@ -31,7 +31,7 @@ def _layer_norm(
     bias: Tensor | None,
     eps: float,
 ) -> Normalized:
-    """Shapes: input [*outer, *normalized_shape]; the statistics [*outer, 1, ...], in the dtype that ATen gives them.
+    """Shapes: input [*outer, *normalized_shape]; the statistics [*outer, 1, ...], in the dtype that ATen uses for them.
 
     Each operation rounds to `dtype`; None is the one in which ATen computes."""
     dtype = dtype or computing(input.dtype)
@@ -82,9 +82,9 @@ class LayerNormBackward:
         bias: Tensor | None,
         output_mask: Sequence[bool],
     ) -> Gradients:
-        """The three gradients, None where `output_mask` says so or the parameter is not there."""
+        """Return the three gradients, None where `output_mask` excludes one or the parameter is missing."""
         dtype = self.dtype or computing(input.dtype)
-        g, x, m, r = (one.to(dtype) for one in (grad_out, input, mean, rstd))
+        g, x, m, r = (tensor.to(dtype) for tensor in (grad_out, input, mean, rstd))
         axis = x.dim() - len(normalized_shape)
         inner, outer = list(range(axis, x.dim())), list(range(axis))
         kept = gradient_dtype(input, weight, bias)

@@ -26,7 +26,7 @@ LONGEST_SEQUENCE = 4096
 """Rank-one updates after which the sequential form stops to be usable: each is a pass over the result."""
 
 _HUGE, _DOWN = 2.0**100, 2.0**-24
-"""Where multiplying by 2^13 + 1 could overflow, and the power of two that brings such numbers down."""
+"""The bound above which multiplying by 2^13 + 1 could overflow, and the power of two that scales such numbers down."""
 
 
 def split_k(a: Tensor, b: Tensor) -> Tensor:
@@ -72,12 +72,12 @@ def decomposed(a: Tensor, b: Tensor) -> Tensor:
 
 def with_bf16_inputs(a: Tensor, b: Tensor) -> Tensor:
     """Round the inputs to bfloat16, accumulate in float32."""
-    return _plain(*(one.to(torch.bfloat16).to(torch.float32) for one in (a, b)))
+    return _plain(*(factor.to(torch.bfloat16).to(torch.float32) for factor in (a, b)))
 
 
 def with_tf32_inputs(a: Tensor, b: Tensor) -> Tensor:
     """Round the inputs to 11 significant bits (those of TF32), accumulate in float32."""
-    return _plain(*(rounded_to_tf32(one.to(torch.float32)) for one in (a, b)))
+    return _plain(*(rounded_to_tf32(factor.to(torch.float32)) for factor in (a, b)))
 
 
 def rounded_to_tf32(x: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def rounded_to_tf32(x: Tensor) -> Tensor:
     c = (2^13 + 1) * x; the result is c - (c - x). Infinities and NaN stay what they are, subnormals keep all
     bits that the splitting leaves them. Source: T. Dekker, A Floating-Point Technique for Extending the
     Available Precision, Numerische Mathematik 18, 1971."""
-    # A power of two moves the exponent alone: what is brought down and up again has the same digits.
+    # A power of two changes the exponent alone: a number scaled down and up again has the same digits.
     scaled = torch.where(x.abs() > _HUGE, x * _DOWN, x)
     c = scaled * (2.0**13 + 1)
     near = c - (c - scaled)
@@ -104,11 +104,11 @@ def _product(order: Product, self: Tensor, mat2: Tensor) -> Tensor:
 
 
 def _addmm(order: Product, self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta * self + alpha * product; factors of 1 are left out, and with beta = 0 `self` is not looked at."""
+    """beta * self + alpha * product; factors of 1 are left out, and with beta = 0 `self` is ignored."""
     result = order(wide(mat1), wide(mat2))
     if alpha != 1:
         result = result * alpha
-    if beta == 0:  # as in BLAS: what `self` holds, NaN too, does not count
+    if beta == 0:  # as in BLAS: the values of `self` are ignored, NaN too
         return result.to(mat1.dtype)
     added = wide(self) if beta == 1 else wide(self) * beta
     return (added + result).to(mat1.dtype)
@@ -198,5 +198,5 @@ def _cast(input: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, T
 
 
 def _rows(x: Tensor) -> int:
-    """How many vectors a batch holds."""
+    """The number of vectors in a batch."""
     return x.shape[:-1].numel()

@@ -28,7 +28,7 @@ def reversed_order(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def one_pass(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """variance = E[x^2] - E[x]^2; cancels when the mean is large against the deviation, and can be negative."""
+    """variance = E[x^2] - E[x]^2; cancels when the mean is large relative to the deviation, and can be negative."""
     n = x.shape[1]
     mean = x.sum(1, keepdim=True) / n
     return mean, (x * x).sum(1, keepdim=True) / n - mean * mean

@@ -1,4 +1,4 @@
-"""The dtypes in which kernels compute, and the ones in which ATen gives out statistics."""
+"""The dtypes in which kernels compute, and those in which ATen returns statistics."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 HALVES = (torch.bfloat16, torch.float16)
 
 Normalized = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""What a normalization returns: the result, and the two statistics that its backward needs."""
+"""The results of a normalization: the output, and the two statistics that its backward needs."""
 
 Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
-"""Of a normalization's input, weight and bias."""
+"""The gradients of a normalization's input, weight and bias."""
 
 Sum = Callable[[torch.Tensor, list[int], bool], torch.Tensor]
-"""Sums over some dimensions, which stay where the last argument says so."""
+"""Sums over some dimensions, which are kept if the last argument is true."""
 
 
 def computing(dtype: torch.dtype) -> torch.dtype:
@@ -30,14 +30,16 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def autocast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    """The tensors as autocast, where it is on, hands them to a product: all floating ones but float64 are cast."""
-    device = next(one.device.type for one in tensors if one is not None)
+    """Cast tensors as autocast, where it is on, does for a product: all floating ones but float64 are cast."""
+    device = next(tensor.device.type for tensor in tensors if tensor is not None)
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return list(tensors)
     dtype = torch.get_autocast_dtype(device)
     return [
-        one if one is None or not one.is_floating_point() or one.dtype == torch.float64 else one.to(dtype)
-        for one in tensors
+        tensor
+        if tensor is None or not tensor.is_floating_point() or tensor.dtype == torch.float64
+        else tensor.to(dtype)
+        for tensor in tensors
     ]
 
 
@@ -64,7 +66,7 @@ def largest_of(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def above_infinity(x: torch.Tensor) -> torch.Tensor:
-    """The least finite number for -inf: as a shift that would give -inf - -inf."""
+    """Replace -inf by the least finite number: as a shift, -inf would lead to -inf - -inf."""
     return x.clamp(min=torch.finfo(x.dtype).min)
 
 
@@ -94,11 +96,11 @@ def in_bfloat16(formula: Callable[..., torch.Tensor], *operands: torch.Tensor | 
 
     Each torch operation of the formula rounds its result to bfloat16; numbers are used as they are.
     """
-    tensors = [one for one in operands if isinstance(one, torch.Tensor)]
+    tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
     dtype = tensors[0].dtype
-    for one in tensors[1:]:
-        dtype = torch.promote_types(dtype, one.dtype)
-    narrow = [one.to(torch.bfloat16) if isinstance(one, torch.Tensor) else one for one in operands]
+    for tensor in tensors[1:]:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    narrow = [operand.to(torch.bfloat16) if isinstance(operand, torch.Tensor) else operand for operand in operands]
     return formula(*narrow).to(dtype)
 
 

@@ -1,6 +1,6 @@
 """Kernels of `_softmax`, `_log_softmax`, `_safe_softmax` and of the backwards of the first two.
 
-A form gives a shift m and a sum s of exp(x - m); then softmax is exp(x - m) / s and log_softmax (x - m) - log(s).
+A form returns a shift m and a sum s of exp(x - m); softmax is exp(x - m) / s and log_softmax (x - m) - log(s).
 bfloat16 and float16 inputs are computed in float32 and rounded once, as in ATen; the `bf16` kernels round each
 operation to bfloat16 instead."""
 
@@ -16,7 +16,7 @@ from .precision import Sum, above_infinity, blocks, computing, largest_of, plain
 Tensor = torch.Tensor
 
 BLOCK = 64
-"""Elements that the online form looks at together."""
+"""Elements that the online form processes together."""
 
 Form = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
@@ -36,7 +36,7 @@ def with_max(x: Tensor, dim: int, total: Sum = plain_sum) -> tuple[Tensor, Tenso
 def online(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """One pass over blocks of `BLOCK`: m is the maximum so far, and s is rescaled whenever it grows."""
     first, *rest = blocks(x, BLOCK, dim)
-    # A first block of -inf alone would give -inf - -inf, which is NaN.
+    # A first block of -inf alone would compute -inf - -inf, which is NaN.
     largest = above_infinity(largest_of(first, dim))
     total = torch.exp(first - largest).sum(dim, keepdim=True)
     for block in rest:
@@ -50,12 +50,12 @@ def _softmax(
     form: Form, dtype: torch.dtype | None, self: Tensor, dim: int, half_to_float: bool = False, *, logarithm: bool
 ) -> Tensor:
     """Softmax or its logarithm by one form; each operation rounds to `dtype` (None: the one ATen computes in)."""
-    given = torch.float32 if half_to_float else self.dtype
+    result_dtype = torch.float32 if half_to_float else self.dtype
     if self.numel() == 0:  # has no maximum
-        return torch.empty_like(self, dtype=given)
+        return torch.empty_like(self, dtype=result_dtype)
     x = self.to(dtype or computing(self.dtype))
     shift, total = form(x, dim)
-    return ((x - shift) - torch.log(total) if logarithm else torch.exp(x - shift) / total).to(given)
+    return ((x - shift) - torch.log(total) if logarithm else torch.exp(x - shift) / total).to(result_dtype)
 
 
 def _safe_softmax(
@@ -64,18 +64,18 @@ def _safe_softmax(
     x = self.to(dtype or self.dtype)
     if x.numel() == 0:
         return torch.empty_like(x)
-    # What makes it safe: a row of -inf alone gives 0, where softmax gives NaN.
+    # This makes it safe: a row of -inf alone becomes 0, where softmax returns NaN.
     nothing = (x == -torch.inf).all(dim, keepdim=True)
     return torch.where(nothing, 0.0, _softmax(form, rounded, x, dim, logarithm=False))
 
 
 def log_softmax_of_softmax(self: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    given = torch.float32 if half_to_float else self.dtype
+    result_dtype = torch.float32 if half_to_float else self.dtype
     if self.numel() == 0:
-        return torch.empty_like(self, dtype=given)
+        return torch.empty_like(self, dtype=result_dtype)
     x = self.to(computing(self.dtype))
     shift, total = with_max(x, dim)
-    return torch.log(torch.exp(x - shift) / total).to(given)
+    return torch.log(torch.exp(x - shift) / total).to(result_dtype)
 
 
 _reversed_order = partial(with_max, total=reversed_sum)
@@ -128,7 +128,7 @@ def _backward(
     dim: int,
     input_dtype: torch.dtype,
 ) -> Tensor:
-    g, y = (one.to(dtype or computing(one.dtype)) for one in (grad_output, output))
+    g, y = (tensor.to(dtype or computing(tensor.dtype)) for tensor in (grad_output, output))
     return gradient(g, y, dim).to(input_dtype)
 
 

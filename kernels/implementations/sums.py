@@ -23,7 +23,7 @@ RowSum = Callable[[Tensor], Tensor]
 Dims = Sequence[int] | int | None
 
 LONGEST_SEQUENCE = 4096
-"""Elements to a sum above which the orders that go one by one need their C code."""
+"""Elements of a sum above which the orders that add one by one need their C code."""
 
 
 def sequential_rows(matrix: Tensor) -> Tensor:
@@ -112,35 +112,35 @@ class Summation:
         if not (dtype or x.dtype).is_floating_point:  # integers have no rounding that an order could change
             result: Tensor = aten.sum(x, dim, keepdim, dtype=dtype)
             return result
-        given, dims = dtype or x.dtype, reduced_dims(x, dim)
-        sums = self.rows(rows_of(x.to(self.dtype or computing(given)), dims))
-        return sums.reshape(reduced_shape(x, dims, keepdim)).to(given)
+        result_dtype, dims = dtype or x.dtype, reduced_dims(x, dim)
+        sums = self.rows(rows_of(x.to(self.dtype or computing(result_dtype)), dims))
+        return sums.reshape(reduced_shape(x, dims, keepdim)).to(result_dtype)
 
     def mean(self, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-        given, dims = dtype or x.dtype, reduced_dims(x, dim)
-        rows = rows_of(x.to(self.dtype or computing(given)), dims)
-        return (self.rows(rows) / rows.shape[1]).reshape(reduced_shape(x, dims, keepdim)).to(given)
+        result_dtype, dims = dtype or x.dtype, reduced_dims(x, dim)
+        rows = rows_of(x.to(self.dtype or computing(result_dtype)), dims)
+        return (self.rows(rows) / rows.shape[1]).reshape(reduced_shape(x, dims, keepdim)).to(result_dtype)
 
 
 def reduced_dims(x: Tensor, dim: Dims) -> list[int]:
     """The dimensions that are reduced, in ascending order; all for None and for an empty list."""
     if isinstance(dim, int):
         dim = [dim]
-    return sorted(one % x.dim() for one in dim) if dim and x.dim() else list(range(x.dim()))
+    return sorted(axis % x.dim() for axis in dim) if dim and x.dim() else list(range(x.dim()))
 
 
 def rows_of(x: Tensor, dims: Sequence[int]) -> Tensor:
     """[rows, n]: the elements of each sum in a row, rows in the order of the kept dimensions."""
-    kept = [one for one in range(x.dim()) if one not in dims]
-    rows = math.prod(x.shape[one] for one in kept)
-    return x.permute((*kept, *dims)).reshape(rows, math.prod(x.shape[one] for one in dims))
+    kept = [axis for axis in range(x.dim()) if axis not in dims]
+    rows = math.prod(x.shape[axis] for axis in kept)
+    return x.permute((*kept, *dims)).reshape(rows, math.prod(x.shape[axis] for axis in dims))
 
 
 def reduced_shape(x: Tensor, dims: Sequence[int], keepdim: bool) -> list[int]:
     """The shape of the result."""
     if keepdim:
-        return [1 if one in dims else size for one, size in enumerate(x.shape)]
-    return [size for one, size in enumerate(x.shape) if one not in dims]
+        return [1 if axis in dims else size for axis, size in enumerate(x.shape)]
+    return [size for axis, size in enumerate(x.shape) if axis not in dims]
 
 
 _SEQUENTIAL, _PAIRWISE, _KAHAN = Summation(sequential_rows), Summation(pairwise_rows), Summation(kahan_rows)

@@ -26,9 +26,9 @@ _NUMERATOR = (
 )
 _DENOMINATOR = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 _ONE_FROM = 7.90531110763549805
-"""Where the rational function reaches 1 in float32."""
+"""The argument at which the rational function reaches 1 in float32."""
 _STRAIGHT_BELOW = 0.0004
-"""Where tanh(x) is x in float32."""
+"""The bound below which tanh(x) is x in float32."""
 
 
 def exp_form(x: torch.Tensor) -> torch.Tensor:
@@ -51,9 +51,9 @@ def rational(x: torch.Tensor) -> torch.Tensor:
     inside = wide.clamp(-_ONE_FROM, _ONE_FROM)
     square = inside * inside
     polynomials = []
-    for first, second, *rest in (_NUMERATOR, _DENOMINATOR):
+    for first, second, *others in (_NUMERATOR, _DENOMINATOR):
         total = square * first + second
-        for coefficient in rest:  # Horner's scheme: the product and the sum round separately
+        for coefficient in others:  # Horner's scheme: the product and the sum round separately
             total = total * square + coefficient
         polynomials.append(total)
     quotient = inside * polynomials[0] / polynomials[1]
@@ -64,7 +64,7 @@ def bf16(x: torch.Tensor) -> torch.Tensor:
     return in_bfloat16(torch.tanh, x)
 
 
-# The backward; grad and y broadcast. Where C code serves them, it has the bits of the torch formula beside it.
+# The backward; grad and y broadcast. Where C code is available, it computes the same bits as the torch formula.
 
 
 def backward_decomposed(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

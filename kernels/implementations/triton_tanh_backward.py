@@ -48,7 +48,7 @@ def tanh_backward(grad_output: torch.Tensor, output: torch.Tensor) -> torch.Tens
         raise NotAvailable("kernel tanh_backward=triton", "triton is not installed", "pip install triton")
     if grad_output.device.type != "cuda" and not INTERPRETED:
         raise NotAvailable("kernel tanh_backward=triton", f"it needs a GPU, not {grad_output.device}")
-    g, y = (one.contiguous() for one in torch.broadcast_tensors(grad_output, output))
+    g, y = (tensor.contiguous() for tensor in torch.broadcast_tensors(grad_output, output))
     result = torch.empty_like(g)
     # Triton launches on the current GPU, which need not be the one that the tensors are on.
     current = torch.cuda.device(g.device) if g.is_cuda else nullcontext()

@@ -1,4 +1,4 @@
-"""Arguments for any op from any input set: from the tables, or from what the op's schema says."""
+"""Arguments for any op from any input set: from the tables, or from the op's schema."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def generated(
 ) -> list[Case]:
     """The cases of an op, set by set; equal arguments give equal bits.
 
-    samples: how many elements an op that works element by element gets; others get about as many. The tensors are the
-    CPU's, and what a forward leaves for its backward is as on the device.
+    samples: the number of elements for an op that works element by element; others get about as many. The tensors are
+    on the CPU; those that a forward saves for its backward are as on the device.
     Raises KernelNotFound for an unknown op, UsageError for one whose arguments cannot be guessed.
     """
     overloads(op)
     variants = tuple(ELEMENTWISE[op].variants) if op in ELEMENTWISE else VARIANTS.get(op, ("",))
-    # of an op whose overloads are listed one by one (`lerp`), all of them
+    # an op whose overloads are listed one by one (`lerp`) uses all of them
     listed = [name for name in ELEMENTWISE if name == op or ("." not in op and name.startswith(f"{op}."))]
     cases = []
     for name in inputs:
@@ -49,7 +49,9 @@ def generated(
             if op in RECIPES:
                 made = tuple(RECIPES[op](drawn, variant))
             elif listed:
-                made = tuple(call for one in listed for call in ELEMENTWISE[one].calls(drawn, variant))
+                made = tuple(
+                    call for overload_name in listed for call in ELEMENTWISE[overload_name].calls(drawn, variant)
+                )
             else:
                 made = tuple(_guessed(op, drawn))
             cases.append(Case(name, variant, made))
@@ -62,7 +64,7 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
     """Calls from the schema: tensors of one shape, and plain numbers where it has no default."""
 
     def placeholder(argument: Any) -> Any:
-        """`torch.Tensor` for a tensor, a value for a number or dimension, None for what cannot be guessed."""
+        """Return `torch.Tensor` for a tensor, a value for a number or dimension, None if it cannot be guessed."""
         kind = str(argument.type)
         if kind == "Tensor":
             return torch.Tensor
@@ -71,17 +73,17 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
         return 0.5 if kind in ("number", "float") else None
 
     for overload in overloads(op):
-        required = [one for one in schema_of(overload).arguments if not one.has_default_value()]
-        if not required or any(one.kwarg_only or placeholder(one) is None for one in required):
+        required = [argument for argument in schema_of(overload).arguments if not argument.has_default_value()]
+        if not required or any(argument.kwarg_only or placeholder(argument) is None for argument in required):
             continue
         part = DOMAINS.get(op.partition(".")[0], InputPart.REAL)
         for shape in ((source.samples | 1,), (5, 9)):
             args = [
-                source.elements(*shape, part=part) if stand is torch.Tensor else stand
-                for stand in map(placeholder, required)
+                source.elements(*shape, part=part) if kind is torch.Tensor else kind
+                for kind in map(placeholder, required)
             ]
             call = LabCall(tuple(args), {})
-            # some take vectors only; whether the op takes these at all is found out by the caller
+            # some ops take vectors only; the caller checks whether the op takes these at all
             if len(shape) == 1 or not refusal(op, call):
                 yield call
         return
@@ -89,16 +91,16 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
 
 
 def overloads(op: str) -> list[Any]:
-    """The overloads of an op that return what they compute, or the one that is named. Raises KernelNotFound."""
+    """The overloads of an op that return their results, or the one that is named. Raises KernelNotFound."""
     name, _, wanted = op.partition(".")
     if wanted:
         return [find_overload(op)]
     packet = find_packet(name)
-    return [getattr(packet, one) for one in packet.overloads() if not one.endswith("out")]
+    return [getattr(packet, overload_name) for overload_name in packet.overloads() if not overload_name.endswith("out")]
 
 
 def refusal(op: str, call: LabCall) -> str:
-    """Why the op does not take a call, empty when it does."""
+    """The reason why the op does not take a call, empty when it does."""
     try:
         overload = find_overload(op, call.args, call.kwargs)
         with torch.random.fork_rng(devices=[]):
@@ -120,7 +122,7 @@ def how_to_record(op: str) -> str:
     return f"record some with numdrift run SCRIPT --mode cpu --trace-kernel {op}, then give --captured RUN"
 
 
-# Which arguments the ops that work element by element take, as a table.
+# The arguments of the ops that work element by element, as a table.
 
 REAL, POSITIVE, TANH = InputPart.REAL, InputPart.POSITIVE, InputPart.TANH
 SIGMOID, UNIT = InputPart.SIGMOID, InputPart.UNIT
@@ -131,7 +133,7 @@ Extras = tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """The parts of the tensors, which come first; then what follows them.
+    """The parts of the tensors, which come first; then the arguments after them.
 
     `each` are pairs of further positional arguments and keywords, all of which are measured together.
     `variants` are keywords that are measured on their own. `listed` ops take lists of tensors."""
@@ -142,7 +144,7 @@ class Elementwise:
     listed: bool = False
 
     def calls(self, source: Source, variant: str) -> list[LabCall]:
-        """One large call of odd size, one on a transposed and one on a tiny tensor; the size counts elements."""
+        """Make one large call of odd size, one on a transposed and one on a tiny tensor; the size counts elements."""
         made = []
         for positional, keywords in self.each:
             shapes: list[tuple[int, ...]] = [(source.samples // len(self.each) | 1,), (9, 5), (3,)]
@@ -200,4 +202,4 @@ DOMAINS: dict[str, InputPart] = dict.fromkeys(
     "logit": SIGMOID,
     "acosh": InputPart.ABOVE_ONE,
 }
-"""Where functions of one number are defined; those that are not listed are taken to be defined everywhere."""
+"""The domains of functions of one number; those that are not listed count as defined everywhere."""

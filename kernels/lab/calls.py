@@ -1,4 +1,4 @@
-"""One call of an op: its arguments, and everything it leaves behind as a list of named outputs."""
+"""One call of an op: its arguments, and all its results as a list of named outputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LabCall:
         )
 
     def copy(self) -> LabCall:
-        """The same call on tensors of its own, with the strides they had where those do not overlap."""
+        """The same call on copies of its tensors, with the same strides where those do not overlap."""
         return self.map(lambda tensor: tensor.detach().clone())
 
     def on(self, device: str) -> LabCall:
@@ -52,7 +52,7 @@ class LabCall:
 
     def dtype(self) -> torch.dtype:
         """The dtype of the first floating tensor; float32 when there is none."""
-        return next((one.dtype for one in self.tensors() if one.is_floating_point()), torch.float32)
+        return next((tensor.dtype for tensor in self.tensors() if tensor.is_floating_point()), torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class Output:
 
 
 def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
-    """What a call left behind: what it returned, then the arguments that it wrote to.
+    """Return the outputs of a call: its returned values, then the arguments that it wrote to.
 
     Returned arguments are counted once, as written ones. Outputs that are None are left out.
     """
     schema = schema_of(overload)
     values = result if isinstance(result, tuple) and len(schema.returns) != 1 else (result,)
-    # A returned argument has the name that it is written under: it comes with the written ones, and once.
+    # A returned argument has the name of the written one: it is counted once, with the written arguments.
     named: list[tuple[str, Any]] = []
     for position, value in enumerate(values if schema.returns else ()):
         returned = schema.returns[position] if position < len(schema.returns) else None
@@ -79,8 +79,8 @@ def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
     written = written_names(overload)
     named += [(name, value) for name, value in _arguments(schema, call) if name in written]
     kept = [Output(name, tuple(tensors_in(value))) for name, value in named]
-    kept = [one for one in kept if one.tensors]
-    # The only output of an op needs no name, also where the op calls it `out`.
+    kept = [output for output in kept if output.tensors]
+    # The only output of an op needs no name, even where the op calls it `out`.
     return [Output("", kept[0].tensors)] if len(named) == 1 and kept else kept
 
 
@@ -90,11 +90,11 @@ def unwritten(overload: Any, call: LabCall) -> Iterator[tuple[str, Any]]:
     return ((name, value) for name, value in _arguments(schema_of(overload), call) if name not in written)
 
 
-def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Where two tensors of one dtype are equal: NaN equals NaN, and -0.0 differs from 0.0."""
-    equal = one == other
-    if one.is_floating_point():
-        return (equal & (torch.signbit(one) == torch.signbit(other))) | (one.isnan() & other.isnan())
+def same(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return a mask of equal elements of two tensors of one dtype: NaN equals NaN, and -0.0 differs from 0.0."""
+    equal = left == right
+    if left.is_floating_point():
+        return (equal & (torch.signbit(left) == torch.signbit(right))) | (left.isnan() & right.isnan())
     return equal
 
 

@@ -25,7 +25,7 @@ from .input_sets import CAPTURED
 FOLDER = "kernels"
 
 MOST = 64
-"""Calls that are read from one folder: the first, the last and evenly spaced ones between."""
+"""Most calls that are read from one folder: the first, the last and evenly spaced ones between."""
 
 
 def captured(op: str, path: Path) -> Case:
@@ -47,9 +47,9 @@ def captured(op: str, path: Path) -> Case:
     else:
         raise UsageError(f"there is no run or file {path}; give a run's folder or a file that torch.save wrote")
     if not files:
-        others = sorted(one.name for one in recorded.iterdir() if one.is_dir()) if recorded.is_dir() else []
-        there = f"it has calls of {', '.join(others)}" if others else f"no {FOLDER}/{op}/*.pt is in it"
-        raise UsageError(f"{path} has no captured call of {op}: {there}; {how_to_record(op)} (a lazy run keeps none)")
+        others = sorted(folder.name for folder in recorded.iterdir() if folder.is_dir()) if recorded.is_dir() else []
+        hint = f"it has calls of {', '.join(others)}" if others else f"no {FOLDER}/{op}/*.pt is in it"
+        raise UsageError(f"{path} has no captured call of {op}: {hint}; {how_to_record(op)} (a lazy run keeps none)")
     chosen = files if len(files) <= MOST else [files[round(k * (len(files) - 1) / (MOST - 1))] for k in range(MOST)]
     variant = "" if len(chosen) == len(files) else f"{len(chosen)} of {len(files)} calls"
     return Case(CAPTURED, variant, tuple(read_call(op, file) for file in chosen))
@@ -87,12 +87,12 @@ def _check_values(file: Path, values: list[Any]) -> None:
             raise UsageError(f"{file} holds a {type(value).__name__}: a call takes tensors, lists, numbers, texts")
 
 
-# What a user's kernel prints, kept out of the lab's own output.
+# The output of a user's kernel is kept out of the lab's own.
 
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send what is printed in this process, by C code too, to standard error instead of standard output."""
+    """Send this process's output, that of C code too, to standard error instead of standard output."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -100,11 +100,11 @@ def stdout_to_stderr() -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        flush_c()  # what C holds back would come out on the descriptor that is put back
+        flush_c()  # otherwise C's buffered output would appear on the restored descriptor
         os.dup2(kept, 1)
         os.close(kept)
 
 
 def flush_c() -> None:
-    """Write out what C code has printed and its library still holds."""
+    """Write out the output of C code that its library still buffers."""
     ctypes.CDLL(None).fflush(None)

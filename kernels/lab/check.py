@@ -1,4 +1,4 @@
-"""Every kernel of an op held against one reference, on each set of inputs, and the summary of what was found."""
+"""Compare every kernel of an op with one reference, on each set of inputs, and summarize the errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Run = Callable[[Sequence[LabCall]], list[list[Output]]]
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """One kernel on one case. `status` is measured, failed or not available; `why` says why it is not measured."""
+    """One kernel on one case. `status` is measured, failed or not available; `why` is the reason if not measured."""
 
     kernel: str
     inputs: str
@@ -50,15 +50,18 @@ class CheckRow:
     @property
     def worst(self) -> Measures:
         """The output with the largest error, then with the most elements that are not finite as they should be."""
-        return max(self.measures, key=lambda one: (one.error(1.0), sum(one.mismatches.values())))
+        return max(
+            self.measures,
+            key=lambda output_measures: (output_measures.error(1.0), sum(output_measures.mismatches.values())),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """What is to be measured: kernels of the registry by record, users' kernels by file.
+    """The kernels to measure: those of the registry by record, users' kernels by file.
 
-    A file's kernel has its stem as name, which no other has. `seconds` are for loading it, and for each case; `opener`
-    is what makes a device ready in its process (see `IsolatedKernel`).
+    A file's kernel is named by the file's stem, which is unique. `seconds` limit loading it, and each case; `opener`
+    makes a device ready in its process (see `IsolatedKernel`).
     """
 
     kernels: Sequence[Kernel]
@@ -79,7 +82,7 @@ def check(
     device: str = "cpu",
     progress: Progress = lambda done, total, what: None,
 ) -> list[CheckRow]:
-    """Measure each subject on each case: the rows of one kernel after those of another, cases in their order.
+    """Measure each subject on each case. Rows are grouped by kernel, cases in their order.
 
     A kernel that fails is a row. Raises UsageError when the op cannot be replayed in float64, or a file is no
     kernel or cannot be loaded. Files run in processes of their own.
@@ -89,13 +92,13 @@ def check(
     done, total = 0, len(cases) * (len(subjects) + 1)
     plain = Kernel(operation.name, "aten", "", "", "numdrift.kernels.generic:aten", of_any_op=True)
     with ExitStack() as stack:
-        runs: dict[str, Run] = {one.name: partial(attempt, one, device=device) for one in subjects.kernels}
+        runs: dict[str, Run] = {kernel.name: partial(attempt, kernel, device=device) for kernel in subjects.kernels}
         for path in subjects.files:
             isolated = IsolatedKernel(
                 operation.name, path, device=device, seconds=subjects.seconds, opener=subjects.opener
             )
             stack.enter_context(isolated)
-            with suppress(NotAvailable):  # the rows say it
+            with suppress(NotAvailable):  # the rows report it
                 isolated.load()
             runs[path.stem] = isolated.run
         for case in cases:
@@ -123,8 +126,8 @@ def _row(name: str, case: Case, run: Run, wanted: Sequence[Expected], aten: list
         return replace(row, status=FAILED, why=str(error).removeprefix(f"kernel {error.kernel} "))
     originals = _by_name(aten or ())
     measures = []
-    for one in wanted:
-        got, original = results[one.name], originals.get(one.name)
+    for reference_output in wanted:
+        got, original = results[reference_output.name], originals.get(reference_output.name)
         dtype = got[0].dtype
         form = INTEGERS
         if dtype.is_floating_point or dtype.is_complex:
@@ -134,7 +137,7 @@ def _row(name: str, case: Case, run: Run, wanted: Sequence[Expected], aten: list
             equal = np.concatenate([same(*pair).reshape(-1).numpy() for pair in zip(got, original, strict=True)])
             differs = float(1 - equal.mean()) if equal.size else 0.0
         # the reference may have been evaluated at some of the elements only: mpmath is slow
-        measures.append(measure(flat(got)[one.positions], form, one, differs))
+        measures.append(measure(flat(got)[reference_output.positions], form, reference_output, differs))
     return replace(row, measures=tuple(measures))
 
 
@@ -147,22 +150,22 @@ def _by_name(results: Iterable[Iterable[Output]]) -> dict[str, list[torch.Tensor
     return parts
 
 
-# What a check found: as one line a kernel, and as data for machines.
+# The results of a check: one line for each kernel, and data for machines.
 
 SCHEMA = 1
 
 TOO_ALIKE = ("subnormal", "zero", "special", "ties")
-"""Sets whose elements share their rounding errors, so that a common sign of these proves no bias."""
+"""Sets whose elements share their rounding errors, so that a common sign of the errors proves no bias."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorSummary:
-    """The worst of several rows of one kernel, each measure for itself.
+    """The worst values of several rows of one kernel, each measure by itself.
 
     `where` names the case, and for ops of several outputs the output, with the largest error; empty when
-    nothing is measured. Of `special`, where extremes overflow inside a kernel, only `remarks` tells as long
-    as there are other rows; the bias leaves out `TOO_ALIKE`. `remarks` says where the kernel is not finite as
-    it should be, and why it is not measured."""
+    nothing is measured. Extremes of `special` overflow inside a kernel, so that set only appears in `remarks` if
+    there are other rows; the bias leaves out `TOO_ALIKE`. `remarks` names the cases where the kernel is not finite
+    as it should be, and the reasons for missing measurements."""
 
     kernel: str
     status: str
@@ -179,10 +182,10 @@ class ErrorSummary:
 def summary(rows: Sequence[CheckRow]) -> ErrorSummary:
     """Summarize rows of one kernel."""
     statuses = {row.status for row in rows}
-    status = next(one for one in (FAILED, MEASURED, ABSENT) if one in statuses)
+    status = next(candidate for candidate in (FAILED, MEASURED, ABSENT) if candidate in statuses)
     measured = [row for row in rows if row.measures]
 
-    # Each reason for a missing measurement once, with the cases that it holds for unless these are all.
+    # Each reason for a missing measurement once, with its cases unless these are all.
     cases: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.status != MEASURED:
@@ -193,25 +196,33 @@ def summary(rows: Sequence[CheckRow]) -> ErrorSummary:
     ]
     if measured:
         counts: Counter[str] = Counter()
-        for one in (one for row in measured for one in row.measures):
-            counts.update(one.mismatches)
+        for output_measures in (output_measures for row in measured for output_measures in row.measures):
+            counts.update(output_measures.mismatches)
         remarks.append(", ".join(f"{kind}: {count:,}" for kind, count in counts.items()) or "agrees")
 
     telling = [row for row in measured if row.inputs != "special"] or measured
     fair = [row for row in telling if row.inputs not in TOO_ALIKE] or telling
-    every = [one for row in telling for one in row.measures]
+    every = [output_measures for row in telling for output_measures in row.measures]
     worst = max(telling, key=lambda row: row.worst.error(1.0), default=None)
     output = "" if worst is None else worst.worst.output
     return ErrorSummary(
         kernel=rows[0].kernel,
         status=status,
         where="" if worst is None else f"{worst.label}, {output}" if output else worst.label,
-        max_ulp=max((one.error(1.0) for one in every if one.errors), default=None),
-        p99_ulp=max((one.error(0.99) for one in every if one.errors), default=None),
-        median_ulp=max((one.error(0.5) for one in every if one.errors), default=None),
-        rho=max((one.rho for one in every if one.rho is not None), default=None),
-        bias=max((one.bias for row in fair for one in row.measures), key=lambda bias: abs(bias.z), default=None),
-        differs=max((one.differs for one in every if one.differs is not None), default=None),
+        max_ulp=max((output_measures.error(1.0) for output_measures in every if output_measures.errors), default=None),
+        p99_ulp=max((output_measures.error(0.99) for output_measures in every if output_measures.errors), default=None),
+        median_ulp=max(
+            (output_measures.error(0.5) for output_measures in every if output_measures.errors), default=None
+        ),
+        rho=max((output_measures.rho for output_measures in every if output_measures.rho is not None), default=None),
+        bias=max(
+            (output_measures.bias for row in fair for output_measures in row.measures),
+            key=lambda bias: abs(bias.z),
+            default=None,
+        ),
+        differs=max(
+            (output_measures.differs for output_measures in every if output_measures.differs is not None), default=None
+        ),
         remarks="; ".join(remarks),
     )
 
@@ -232,25 +243,25 @@ def as_data(row: CheckRow) -> dict[str, Any]:
         "variant": row.variant,
         "status": row.status,
         "why": row.why,
-        "outputs": [_output(one) for one in row.measures],
+        "outputs": [_output(output_measures) for output_measures in row.measures],
     }
 
 
-def _output(one: Measures) -> dict[str, Any]:
-    got, exact = one.worst or (None, None)
+def _output(measures: Measures) -> dict[str, Any]:
+    got, exact = measures.worst or (None, None)
     return {
-        "output": one.output,
-        "elements": one.elements,
-        "finite": one.finite,
-        "max_ulp": _plain(one.error(1.0)) if one.errors else None,
-        "p99_ulp": _plain(one.error(0.99)) if one.errors else None,
-        "median_ulp": _plain(one.error(0.5)) if one.errors else None,
-        "quantiles": [[share, _plain(error)] for share, error in zip(QUANTILES, one.errors, strict=False)],
-        "rho": _plain(one.rho),
-        "bias_up": {"ulp": _plain(one.up.ulp), "z": one.up.z},
-        "bias_from_zero": {"ulp": _plain(one.away.ulp), "z": one.away.z},
-        "differs_from_aten": one.differs,
-        "non_finite": one.mismatches,
+        "output": measures.output,
+        "elements": measures.elements,
+        "finite": measures.finite,
+        "max_ulp": _plain(measures.error(1.0)) if measures.errors else None,
+        "p99_ulp": _plain(measures.error(0.99)) if measures.errors else None,
+        "median_ulp": _plain(measures.error(0.5)) if measures.errors else None,
+        "quantiles": [[share, _plain(error)] for share, error in zip(QUANTILES, measures.errors, strict=False)],
+        "rho": _plain(measures.rho),
+        "bias_up": {"ulp": _plain(measures.up.ulp), "z": measures.up.z},
+        "bias_from_zero": {"ulp": _plain(measures.away.ulp), "z": measures.away.z},
+        "differs_from_aten": measures.differs,
+        "non_finite": measures.mismatches,
         "worst": {"got": _plain(got), "expected": _plain(exact)},
     }
 

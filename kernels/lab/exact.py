@@ -1,6 +1,6 @@
 """Results of ops that work element by element, computed by mpmath with 50 decimal digits or more and rounded once.
 
-First how an op is evaluated at the places of a call, then the ops themselves, as functions of mpmath's numbers."""
+The module first evaluates an op at the places of a call, then defines the ops as functions of mpmath's numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .calls import LabCall
 from .formats import Float64s
 
 DIGITS = 50
-"""Decimal digits where the arguments are about as large as 1 and each other; others get more."""
+"""Decimal digits for arguments about as large as 1 and as each other; others get more."""
 
 MOST = 2500
 """Elements of one case that are computed this way: mpmath needs 10 to 200 microseconds for each."""
@@ -44,7 +44,7 @@ def rounded(number: Any) -> float:
 
 
 def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
-    """Which of the elements of several tensors to look at: all of small ones, of large ones evenly spaced ones.
+    """The positions of elements to evaluate in several tensors: all of a small one, evenly spaced ones of a large one.
 
     Positions count through all tensors; the first, the last and 16 elements before it are always among them.
     """
@@ -67,38 +67,40 @@ def elementwise(
 ) -> tuple[Float64s, Float64s]:
     """Evaluate `function` at the given positions of the calls' results, one after the other -> value, remainder.
 
-    The value is the result rounded to float64, the remainder what that rounding took away, rounded to float64.
+    The value is the result rounded to float64, the remainder the part that this rounding dropped, rounded to float64.
     Where an argument is not finite or mpmath has no real result, the value is that of `fallback`.
     """
     values, remainders = fallback[positions].copy(), np.zeros(len(positions))
     start = 0
-    known: dict[tuple[tuple[float, ...], str], tuple[float, float] | None] = {}
+    results: dict[tuple[tuple[float, ...], str], tuple[float, float] | None] = {}
     for call in itertools.chain.from_iterable(map(_unlisted, calls)):
-        # The tensors' elements in the order of the result, and the arguments that are none.
-        tensors = torch.broadcast_tensors(*(one for one in call.args if isinstance(one, torch.Tensor)))
-        rest = LabCall(tuple(one for one in call.args if not isinstance(one, torch.Tensor)), call.kwargs)
-        columns = [one.detach().double().reshape(-1).tolist() for one in tensors]
+        # The tensors' elements in the order of the result, and the arguments that are no tensors.
+        tensors = torch.broadcast_tensors(*(argument for argument in call.args if isinstance(argument, torch.Tensor)))
+        remaining = LabCall(
+            tuple(argument for argument in call.args if not isinstance(argument, torch.Tensor)), call.kwargs
+        )
+        columns = [tensor.detach().double().reshape(-1).tolist() for tensor in tensors]
         size = tensors[0].numel() if tensors else 0
         for place in np.flatnonzero((positions >= start) & (positions < start + size)):
             numbers = tuple(column[positions[place] - start] for column in columns)
             if not all(map(math.isfinite, numbers)):
                 continue
-            # zeros, ties and special numbers come again and again
-            key = (numbers, repr(rest))
-            if key not in known:
+            # zeros, ties and special numbers repeat many times
+            key = (numbers, repr(remaining))
+            if key not in results:
                 # Digits enough for a sum of products of the arguments in which the large ones cancel and the small
                 # ones stay: a bit is 0.3 decimal digits, and a product of two numbers spans twice as many as they do.
-                exponents = [0, *(math.frexp(one)[1] for one in numbers if one)]
+                exponents = [0, *(math.frexp(number)[1] for number in numbers if number)]
                 with mpmath.workdps(DIGITS + int(0.6 * (max(exponents) - min(exponents)))):
-                    known[key] = None
+                    results[key] = None
                     with suppress(ValueError, ZeroDivisionError, OverflowError):
-                        exact = function(*map(mpf, numbers), *rest.args, **rest.kwargs)
+                        exact = function(*map(mpf, numbers), *remaining.args, **remaining.kwargs)
                         if not isinstance(exact, mpmath.mpc) and not mpmath.isnan(exact):
                             value = rounded(mpf(exact))
-                            lost = rounded(exact - mpf(value)) if math.isfinite(value) else 0.0
-                            known[key] = value, lost
-            if (found := known[key]) is not None:
-                values[place], remainders[place] = found
+                            remainder = rounded(exact - mpf(value)) if math.isfinite(value) else 0.0
+                            results[key] = value, remainder
+            if (result := results[key]) is not None:
+                values[place], remainders[place] = result
         start += size
     return values, remainders
 
@@ -107,13 +109,17 @@ def _unlisted(call: LabCall) -> Iterator[LabCall]:
     """A call on lists of tensors as one call for each place in the lists."""
 
     def listed(value: Any) -> bool:
-        return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(one, torch.Tensor) for one in value)
+        return (
+            isinstance(value, (list, tuple))
+            and bool(value)
+            and all(isinstance(element, torch.Tensor) for element in value)
+        )
 
-    lists = [one for one in call.args if listed(one)]
+    lists = [argument for argument in call.args if listed(argument)]
     if not lists:
         yield call
     for place in range(len(lists[0]) if lists else 0):
-        yield LabCall(tuple(one[place] if listed(one) else one for one in call.args), call.kwargs)
+        yield LabCall(tuple(argument[place] if listed(argument) else argument for argument in call.args), call.kwargs)
 
 
 # Activations and their backwards on mpmath numbers, from their definitions.
@@ -159,7 +165,7 @@ def gelu_backward(grad: mpf, x: mpf, *, approximate: str = "none") -> mpf:
 
 def _normal(x: mpf) -> mpf:
     """The distribution function of the standard normal distribution."""
-    if abs(x) > 10**6:  # where mpmath cannot tell
+    if abs(x) > 10**6:  # beyond mpmath's range
         return mpf(x > 0)
     return mp.erfc(-x / mp.sqrt(2)) / 2
 
@@ -168,7 +174,7 @@ def _inner(x: mpf) -> mpf:
     return mp.sqrt(2 / mp.pi) * (x + mpf("0.044715") * x**3)
 
 
-# addcmul, addcdiv and lerp on mpmath numbers. Numbers that are not tensors count as they are given.
+# addcmul, addcdiv and lerp on mpmath numbers. Numbers that are not tensors count as they are passed.
 
 
 def addcmul(base: mpf, first: mpf, second: mpf, *, value: float = 1) -> mpf:

@@ -67,10 +67,10 @@ def format_of(dtype: torch.dtype) -> Format:
 
 
 INTEGERS = Format("integers", 0, 1, math.inf)
-"""Stands for results that are no floating-point numbers: they are counted in ones."""
+"""Represents results that are no floating-point numbers: their errors are counted in ones."""
 
 
-# The numbers that each input set is made of, one function a set.
+# The numbers of the input sets, one function for each set.
 #
 # Each takes how many numbers to draw, the format they are for and a random generator of its own, and returns them
 # in float64; the caller rounds them to the format.
@@ -84,7 +84,7 @@ OFFSET_MEAN, OFFSET_DEVIATION = 100.0, 0.1
 """Mean and deviation on which a one-pass variance loses all its digits in float32."""
 
 RANGE = 30
-"""Powers of ten on either side of 1 that the dynamic range covers, where the format has them."""
+"""Powers of ten on either side of 1 that the dynamic range covers, as far as the format has them."""
 
 
 def normal(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
@@ -103,7 +103,7 @@ def offset(count: int, form: Format, generator: torch.Generator) -> torch.Tensor
 
 
 def dynamic_range(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """Either sign, magnitudes log-uniform from 1e-30 to 1e30, or to what the format holds."""
+    """Either sign, magnitudes log-uniform from 1e-30 to 1e30, within the range of the format."""
     return _log_uniform(count, form, generator, RANGE)
 
 
@@ -126,7 +126,7 @@ def zero(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
 def special(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
     """NaN, infinities, zeros, ones and the extremes of the format."""
     positive = [0.0, 1.0, math.inf, form.largest, form.tiny, form.smallest, 2.0, 0.5]
-    pool = torch.tensor([math.nan, *positive, *(-one for one in positive)], dtype=torch.float64)
+    pool = torch.tensor([math.nan, *positive, *(-number for number in positive)], dtype=torch.float64)
     return pool[torch.randint(len(pool), (count,), generator=generator)]
 
 
@@ -144,7 +144,7 @@ def ties(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
 
 
 def near_one(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """Either sign, 1 - k ULP below 1 for k log-uniform from 1 to 4096, or to what leaves it above 1/2."""
+    """Either sign, 1 - k ULP below 1 for k log-uniform from 1 to 4096, or less so that it stays above 1/2."""
     steps = torch.floor(torch.exp2(_uniform(count, generator) * min(12, form.precision - 2)))
     return _signs(count, generator) * (1 - steps * form.unit_roundoff)
 

@@ -17,14 +17,14 @@ INPUT_SETS = {
 """Name and description of each set."""
 
 CAPTURED = "captured"
-"""The set that a recorded run gives instead."""
+"""The set that a recorded run provides instead."""
 
 
 def parse_inputs(text: str) -> tuple[str, ...]:
     """Read a list of set names, as in `random,saturated`. Raises UsageError, naming the nearest."""
-    names = tuple(dict.fromkeys(one.strip() for one in text.split(",")))
-    known = [*INPUT_SETS, CAPTURED]
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    all_sets = [*INPUT_SETS, CAPTURED]
     for name in names:
-        if name not in known:
-            raise UsageError(f"there is no input set {name!r}; {nearest(name, known)}")
+        if name not in all_sets:
+            raise UsageError(f"there is no input set {name!r}; {nearest(name, all_sets)}")
     return names

@@ -1,4 +1,4 @@
-"""Tensors drawn from the input sets, for the part that an argument plays in its op."""
+"""Tensors drawn from the input sets, for the role of an argument in its op."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ DRAWS: dict[str, stress.Draw] = {
 """The numbers of each of the `INPUT_SETS`."""
 
 MIXED = ("subnormal", "zero", "special")
-"""Sets of which every second element is drawn from N(0, 1), so that each kind meets plain numbers, too."""
+"""Sets of which every second element is drawn from N(0, 1), so that each kind is combined with plain numbers too."""
 
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
 
 class InputPart(Enum):
-    """What an argument is in its op, which bounds its values."""
+    """The role of an argument in its op, which bounds its values."""
 
     REAL = "any number"
     POSITIVE = "a positive number"
@@ -54,7 +54,7 @@ class Source:
     device: str = "cpu"
 
     def elements(self, *shape: int, part: InputPart = InputPart.REAL) -> torch.Tensor:
-        """Arguments of an op that works element by element: every kind of number meets every other."""
+        """Arguments of an op that works element by element: every kind of number is combined with every other."""
         count = _size(shape)
         numbers = DRAWS[self.inputs](count, self.format, self.generator)
         if self.inputs in MIXED:
@@ -72,10 +72,10 @@ class Source:
         return self._shaped(numbers, shape)
 
     def saved(self, forward: Callable[..., Sequence[torch.Tensor]], args: Sequence[Any]) -> list[torch.Tensor]:
-        """What a forward leaves for its backward, as the device's own leaves it: of bfloat16 a GPU saves statistics in
-        float32, the CPU in bfloat16, and their backwards take no others."""
-        given = [value.to(self.device, copy=True) if isinstance(value, torch.Tensor) else value for value in args]
-        return [tensor.to("cpu") for tensor in forward(*given)]
+        """Return the tensors that the device's forward saves for its backward. For bfloat16 a GPU saves statistics in
+        float32, the CPU in bfloat16, and their backwards take no other dtype."""
+        device_args = [value.to(self.device, copy=True) if isinstance(value, torch.Tensor) else value for value in args]
+        return [tensor.to("cpu") for tensor in forward(*device_args)]
 
     def rows(self, *shape: int) -> torch.Tensor:
         """Arguments of an op that works on rows: at most one special number a row, and squares that fit."""
@@ -96,7 +96,7 @@ class Source:
         return self._shaped(torch.where(where, drawn, numbers), shape)
 
     def others(self, *shape: int) -> torch.Tensor:
-        """The second operand of such an op: plain where the set is about single numbers."""
+        """The second operand of such an op: plain numbers if the set is about single numbers."""
         return self.parameters(*shape) if self.inputs in MIXED else self.rows(*shape)
 
     def parameters(self, *shape: int) -> torch.Tensor:
@@ -108,14 +108,14 @@ class Source:
         return format_of(self.dtype)
 
     def _activations(self, numbers: torch.Tensor, function: Activation, scale: float) -> torch.Tensor:
-        """What an activation gives for the numbers, where they are about as large as its inputs."""
+        """The outputs of an activation for the numbers, where these are about as large as its inputs."""
         if self.inputs == "offset":
             numbers = 1 + (numbers - stress.OFFSET_MEAN)
         if self.inputs not in ("random", "saturated", "offset"):
             return numbers
         if self.inputs == "random":
             return function(numbers)
-        # drawn for `offset` too, which has no use for them: its numbers stay those of other versions
+        # drawn for `offset` too, which does not use them: its numbers stay those of other versions
         limits = stress.near_one(numbers.numel(), self.format, self.generator).reshape(numbers.shape)
         close = torch.rand(numbers.shape, generator=self.generator) < 1 / 8
         outputs = function(numbers * scale)

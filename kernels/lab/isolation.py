@@ -1,8 +1,8 @@
-"""A user's kernel in a process of its own, so that a crash of it is an answer and not the end of the lab.
+"""A user's kernel in a process of its own, so that its crash is an answer and not the end of the lab.
 
 Both ends are here. `python -m numdrift.kernels.lab.isolation OP FILE DEVICE OPENER` is the process: it reads
-paths of saved calls from its standard input and answers each with one line of JSON. What the kernel prints goes to
-standard error, and it has nothing to read."""
+paths of saved calls from its standard input and answers each with one line of JSON. The kernel's output goes to
+standard error, and its standard input is empty."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .captured import flush_c
 from .trial import attempt
 
 SECONDS = 120.0
-"""How long a kernel may take to be loaded, the start of its process included, and for the calls of one case."""
+"""Time limit for loading a kernel, the start of its process included, and for the calls of one case."""
 
 MORE_TIME = "--timeout SECONDS gives it more"
 
@@ -58,9 +58,9 @@ class IsolatedKernel:
         self._folder.cleanup()
 
     def load(self) -> None:
-        """Load the file, and no more.
+        """Load the file without calling its kernel.
 
-        Raises UsageError when the file is no kernel, or crashes or takes longer than it may when it is loaded,
+        Raises UsageError when the file is no kernel, or crashes or exceeds the time limit when it is loaded,
         NotAvailable when it cannot run here.
         """
         try:
@@ -76,7 +76,7 @@ class IsolatedKernel:
         """The outputs of each call.
 
         Raises UsageError when the file is no kernel, NotAvailable when it cannot run here, KernelError when it
-        fails, crashes or takes longer than it may; one that did the last is not called again.
+        fails, crashes or exceeds the time limit; a kernel that did the last is not called again.
         """
         request = Path(self._folder.name) / "calls.pt"
         torch.save([[list(call.args), dict(call.kwargs)] for call in calls], request)
@@ -84,7 +84,7 @@ class IsolatedKernel:
         return [[Output(name, tuple(tensors)) for name, tensors in outputs] for outputs in saved]
 
     def _answer(self, request: str) -> str:
-        """Send one line and wait for one; raises what it says, or how the process has ended in place of it."""
+        """Send one line and wait for the answer; raise the error that it reports, or that the process has ended."""
         late = KernelError(self.kernel, f"had not returned after {self._seconds:g} s; {MORE_TIME}")
         if self._late:
             raise late
@@ -102,7 +102,7 @@ class IsolatedKernel:
             process.stdin.flush()
         except BrokenPipeError:
             raise self._ended(process) from None
-        # The pipe can be selected: at most one answer is under way, so none waits in Python's own buffer.
+        # `select` works on the pipe: at most one answer is in transit, so none is left in Python's own buffer.
         if not select.select([process.stdout], [], [], self._seconds)[0]:
             self._end()
             self._late = True
@@ -138,7 +138,7 @@ class IsolatedKernel:
         process.kill()
         process.wait()
         for stream in (process.stdin, process.stdout):
-            with suppress(BrokenPipeError):  # what was not sent is sent when the stream is closed
+            with suppress(BrokenPipeError):  # closing the stream sends what is still buffered
                 if stream is not None:
                     stream.close()
 
@@ -147,7 +147,7 @@ class IsolatedKernel:
 
 
 def main(op: str, path: str, device: str, opener: str) -> None:
-    """Serve until standard input ends; an empty line asks only whether the file can be loaded."""
+    """Serve until standard input ends; an empty line only checks that the file can be loaded."""
     # The pipes are moved away from 0 and 1 before the kernel's file is loaded: C code prints there, too.
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -165,7 +165,7 @@ def main(op: str, path: str, device: str, opener: str) -> None:
                 calls = [LabCall(tuple(args), kwargs) for args, kwargs in torch.load(request, weights_only=True)]
                 results = attempt(kernel, calls, device)
                 text = str(request.with_name("outputs.pt"))
-                torch.save([[(one.name, list(one.tensors)) for one in outputs] for outputs in results], text)
+                torch.save([[(output.name, list(output.tensors)) for output in outputs] for outputs in results], text)
             kind = "done"
         except UsageError as error:
             kind, text = "usage", str(error)

@@ -1,4 +1,4 @@
-"""How far a kernel's results are from what they should be.
+"""The distance of a kernel's results from the exact ones.
 
 With o a result, r the exact one and ulp the spacing of the output's format at r (see `formats`):
 
@@ -6,14 +6,13 @@ With o a result, r the exact one and ulp the spacing of the output's format at r
     rho     = ||o - r|| / (rms_m ||f(x(1 + u s_m)) - f(x)|| + u ||r||)
     bias    = mean((o - r) / ulp(r)),   z = mean(sign(o - r)) sqrt(n)
 
-rho holds the error against what rounding the inputs would have done (u: unit roundoff of the format, s_m:
-random signs; u |r| is at least half the smallest number): about 1 is as good as the inputs are, above 16 is a
-fault.
+rho compares the error with the effect of rounding the inputs (u: unit roundoff of the format, s_m: random signs;
+u |r| is at least half the smallest number). About 1 is as good as the inputs are, above 16 is a fault.
 
-|z| above 6 is a bias that rounding to nearest does not have. It is taken along two axes, up (o - r) and away from
-zero (the same with the sign of r), because a kernel that truncates has none upwards. Its n counts the errors above
-1/20 ULP, and equal errors of equal results once: inputs that repeat, or that are all so small that nothing else can
-come out, are no evidence.
+|z| above 6 is a bias that rounding to nearest does not have. It is measured along two axes, up (o - r) and away from
+zero (the same with the sign of r), because a kernel that truncates has no bias upwards. Its n counts the errors above
+1/20 ULP, and equal errors of equal results once: inputs that repeat, or that are all so small that only one result
+is possible, are no evidence.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ GRAIN = 1 / 64  # ULP; closer errors of one result are equal
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """Mean error in ULP along one axis, and how many standard deviations its sign is from chance.
+    """Mean error in ULP along one axis, and the distance of its sign from chance in standard deviations.
 
-    `towards` names where the sign of z points: up or down, away from zero or to zero.
+    `towards` names the direction of z's sign: up or down, away from zero or to zero.
     """
 
     ulp: float
@@ -54,8 +53,8 @@ class Measures:
 
     errors: ULP at `QUANTILES`, of the `finite` elements where result and reference are finite; empty when
     none is. differs: share of all elements that differ in bits from aten's; None when aten has no result.
-    mismatches: how many elements are not finite where they should be or the other way round, by kind. worst:
-    got and expected value where the error is largest."""
+    mismatches: counts of elements that are not finite where they should be or the other way round, by kind. worst:
+    the measured and the expected value where the error is largest."""
 
     output: str
     elements: int
@@ -74,28 +73,28 @@ class Measures:
 
     @property
     def bias(self) -> Bias:
-        """The stronger of the two."""
+        """The stronger of the two biases."""
         return self.up if abs(self.up.z) > abs(self.away.z) else self.away
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def measure(got: Float64s, form: Format, expected: Expected, differs: float | None) -> Measures:
-    """Measure one output, in float64 at the positions of `expected`, that the kernel gave in format `form`."""
-    # Errors are measured where both are finite, and where the right infinity came in place of a finite number.
+    """Measure one output that the kernel returned in format `form`, in float64 at the positions of `expected`."""
+    # Errors are measured where both are finite, and where the right infinity replaces a finite number.
     both = np.isfinite(expected.values) & ~np.isnan(got)
     both &= np.isfinite(got) | (np.sign(got) == np.sign(expected.values))
-    o, r, rest = got[both], expected.values[both], expected.remainders[both]
+    o, r, remainder = got[both], expected.values[both], expected.remainders[both]
     if form is INTEGERS:
         signed = o - r
     else:
-        # What overflows the format counts as 2**(emax + 1), so that two such numbers are equal.
-        near_o, near_r = (np.clip(one, -form.beyond, form.beyond) for one in (o, r))
-        difference = (near_o - near_r) - np.where(np.abs(r) <= form.beyond, rest, 0.0)
+        # Numbers that overflow the format count as 2**(emax + 1), so that two such numbers are equal.
+        near_o, near_r = (np.clip(values, -form.beyond, form.beyond) for values in (o, r))
+        difference = (near_o - near_r) - np.where(np.abs(r) <= form.beyond, remainder, 0.0)
         signed = np.where(difference == 0, 0.0, difference / form.ulp(near_r))
     errors = np.abs(signed)
     worst = int(errors.argmax()) if errors.size else None
 
-    # Everywhere else it counts what is there and what should be: nan, an infinity or a finite number.
+    # Elsewhere it counts pairs of actual and expected kind: nan, an infinity or a finite number.
     counts = {}
     should = _kinds(rounded_to(expected.values, form))
     for is_name, is_kind in _kinds(got).items():
@@ -107,7 +106,9 @@ def measure(got: Float64s, form: Format, expected: Expected, differs: float | No
         output=expected.name,
         elements=len(got),
         finite=int(errors.size),
-        errors=tuple(float(one) for one in np.quantile(errors, QUANTILES, method="higher")) if errors.size else (),
+        errors=tuple(float(quantile) for quantile in np.quantile(errors, QUANTILES, method="higher"))
+        if errors.size
+        else (),
         rho=_rho(got, expected, form),
         up=_bias(signed, o, ("up", "down")),
         away=_bias((signed * np.sign(r))[r != 0], o[r != 0], ("from 0", "to 0")),
@@ -152,7 +153,7 @@ def _rho(got: Float64s, expected: Expected, form: Format) -> float | None:
 
 
 def _bias(signed: Float64s, got: Float64s, ends: tuple[str, str]) -> Bias:
-    """Mean and z of errors along one axis with these ends; `got` are the results that they belong to."""
+    """Mean and z of errors along one axis with these ends; `got` are the results with these errors."""
     finite = np.isfinite(signed)
     if not finite.any():
         return Bias(0.0, 0.0, ends[0])

@@ -1,4 +1,4 @@
-"""What the results of calls should be, and how far rounding the inputs alone would move them."""
+"""The exact results of calls, and the distance by which rounding the inputs alone would move them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .calls import LabCall, Output, outputs
 from .formats import Float64s, format_of
 
 PERTURBATIONS = 3
-"""Random roundings of the inputs that the condition is estimated from."""
+"""Number of random roundings of the inputs from which the condition is estimated."""
 
 Evaluate = Callable[[LabCall], list[Output]]
 
@@ -28,8 +28,8 @@ Evaluate = Callable[[LabCall], list[Output]]
 class Expected:
     """One output of all calls of a case, flat.
 
-    positions: which elements of the output were evaluated, all of them unless the reference is mpmath's.
-    values, remainders: their exact results as float64 and what is missing there; float64 each.
+    positions: the elements of the output that were evaluated, all of them unless the reference is mpmath's.
+    values, remainders: their exact results rounded to float64, and the rest that rounding dropped; float64 each.
     sensitivity: root mean square of the change that `PERTURBATIONS` roundings of the inputs cause; NaN where a
     result is not finite. None for float64 inputs, which float64 cannot judge.
     """
@@ -42,7 +42,7 @@ class Expected:
 
 
 def describe(operation: Operation, dtype: torch.dtype) -> str:
-    """Say in a phrase what the results of kernels for this dtype are held against."""
+    """Name the reference with which the results of kernels for this dtype are compared."""
     if operation.exact:
         return f"exact, in mpmath with {exact.DIGITS} or more digits"
     what = "accurate formula in float64" if operation.reference else "op replayed in float64"
@@ -72,7 +72,7 @@ def expected(operation: Operation, case: Case, seed: int) -> list[Expected]:
         positions, remainders = np.arange(len(values)), np.zeros(len(values))
         sensitivity = None if too_wide else np.where(np.isfinite(values), np.sqrt(squares[name]), np.nan)
         if operation.exact and len(results) == 1:
-            positions = exact.picked([one.numel() for result in replayed for one in result[0].tensors])
+            positions = exact.picked([tensor.numel() for result in replayed for tensor in result[0].tensors])
             function = load_target(operation.exact)
             values, remainders = exact.elementwise(function, list(case.calls), values, positions)
         made.append(
@@ -82,7 +82,7 @@ def expected(operation: Operation, case: Case, seed: int) -> list[Expected]:
 
 
 def in_float64(operation: Operation) -> Evaluate:
-    """What evaluates a call on float64 tensors: the operation's reference, or the op itself."""
+    """Return a function that evaluates a call on float64 tensors: the operation's reference, or the op itself."""
     reference = load_target(operation.reference) if operation.reference else None
 
     def evaluate(call: LabCall) -> list[Output]:
@@ -101,21 +101,23 @@ def in_float64(operation: Operation) -> Evaluate:
 
 
 def draws(op: str, call: LabCall) -> bool:
-    """Whether two calls of the op differ."""
+    """Check whether two calls of the op differ."""
     overload = find_overload(op, call.args, call.kwargs)
     if not is_random(overload):
         return False
-    # It is called, because attention is tagged as random and is not, without dropout.
+    # The op is called because attention is tagged as random, but without dropout is not.
     with torch.random.fork_rng(devices=[]):
         copies = [call.copy(), call.copy()]
-        one, other = (pooled([outputs(overload, own, overload(*own.args, **own.kwargs))]) for own in copies)
-    return not all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
+        first_results, next_results = (
+            pooled([outputs(overload, own, overload(*own.args, **own.kwargs))]) for own in copies
+        )
+    return not all(np.array_equal(first_results[name], next_results[name], equal_nan=True) for name in first_results)
 
 
 def flat(tensors: Iterable[torch.Tensor]) -> Float64s:
     """All elements of tensors as float64, complex numbers as pairs."""
-    real = [torch.view_as_real(one.resolve_conj()) if one.is_complex() else one for one in tensors]
-    parts = [one.detach().to("cpu", torch.float64).reshape(-1).numpy() for one in real]
+    real = [torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]
+    parts = [tensor.detach().to("cpu", torch.float64).reshape(-1).numpy() for tensor in real]
     return np.concatenate(parts) if parts else np.zeros(0)
 
 

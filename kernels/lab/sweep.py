@@ -1,8 +1,8 @@
-"""Measure one kernel on every input, on all cores, from where it stopped.
+"""Measure one kernel on every input, on all cores, resuming an interrupted sweep.
 
 Threads take one block after the other. A block's bins are computed by one thread in the order of the inputs,
 and no bin belongs to two blocks: neither the number of threads, nor their order, nor an interruption changes
-a bit of the result. Torch's ops and the reduction in C release the interpreter's lock, so threads do as well
+a bit of the result. Torch's ops and the reduction in C release the interpreter's lock, so threads are as fast
 as processes here, and kernels need not be sent anywhere."""
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SAVE_SECONDS = 3.0
 _TELL_SECONDS = 0.1
 
 _PLAIN_EVERY = 16
-"""In one of this many blocks torch's own op is timed on the same inputs."""
+"""Torch's own op is timed on the inputs of one block in this many."""
 
 Told = Callable[[int], None]
-"""Is told how many inputs are measured."""
+"""Receives the number of inputs that are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,19 @@ class Sweep:
     def identity(self) -> Identity:
         return Identity.of(self.candidate, self.domain)
 
-    def run(self, progress: SweepProgress, folder: Path | None = None, told: Told = lambda measured: None) -> None:
-        """Measure what `progress` lacks; keep it in `folder` every few seconds and at the end.
+    def run(self, progress: SweepProgress, folder: Path | None = None, report: Told = lambda measured: None) -> None:
+        """Measure the blocks that `progress` lacks; save it in `folder` every few seconds and at the end.
 
-        Raises what the kernel raises, and KeyboardInterrupt; what is measured until then is kept.
+        Raises the kernel's errors and KeyboardInterrupt; the measurements up to then are kept.
         """
         blocks = [number for number in self.order or self.domain.blocks() if not progress.done[number]]
         work = _Work(self, progress, iter(blocks), folder)
-        # a thread of ours for each core: torch's own would share them
+        # the sweep runs a thread for each core: torch's own threads would share them
         intra_op = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
             with ThreadPoolExecutor(self.jobs) as pool:
-                work.watch([pool.submit(work.take_blocks) for _ in range(self.jobs)], told)
+                work.watch([pool.submit(work.take_blocks) for _ in range(self.jobs)], report)
         finally:
             torch.set_num_threads(intra_op)
             work.keep()
@@ -65,7 +65,7 @@ class Sweep:
 
 @dataclass(slots=True)
 class _Work:
-    """What the threads of a sweep share."""
+    """The state that the threads of a sweep share."""
 
     sweep: Sweep
     progress: SweepProgress
@@ -77,7 +77,7 @@ class _Work:
     saved: float = field(default_factory=time.perf_counter)
 
     def take_blocks(self) -> None:
-        """What each thread does: blocks, until there is none or it is told to stop."""
+        """Measure blocks in one thread, until there is none left or the sweep stops."""
         candidate, encoding = self.sweep.candidate, self.sweep.domain.encoding
         while True:
             with self.lock:
@@ -108,8 +108,8 @@ class _Work:
                     self.progress.plain_seconds += plain
                     self.progress.plain_inputs += len(pieces) * encoding.piece
 
-    def watch(self, threads: Sequence[Future[None]], told: Told) -> None:
-        """Save and tell until the threads are done; what one of them raises stops all, and is raised."""
+    def watch(self, threads: Sequence[Future[None]], report: Told) -> None:
+        """Save and report until the threads are done; an error in one of them stops all, and is raised."""
         try:
             pending = set(threads)
             while pending:
@@ -118,7 +118,7 @@ class _Work:
                     thread.result()
                 if time.perf_counter() - self.saved > SAVE_SECONDS:
                     self.keep()
-                told(self.progress.inputs())
+                report(self.progress.inputs())
         finally:
             self.stop.set()
 

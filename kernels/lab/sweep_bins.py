@@ -1,4 +1,4 @@
-"""What a sweep keeps of its inputs: a record for each bin, and the worst inputs of all.
+"""The data that a sweep keeps of its inputs: a record for each bin, and the worst inputs of all.
 
 The error of a result o against the exact result r is (o - r) / ulp(r), where ulp(r) is the distance of the
 format's numbers around r: 2 ** (max(floor(log2 |r|), least) - precision + 1). It is measured where o is finite
@@ -68,7 +68,7 @@ def merged_worst(*lists: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class RunErrors:
-    """Errors of consecutive inputs. `signed` is in ULP, 0 where not `finite`; `agree` counts where not finite."""
+    """Errors of consecutive inputs. `signed` is in ULP, 0 where not `finite`; `agree` matters where not finite."""
 
     signed: NDArray[np.float64]
     finite: NDArray[np.bool_]
@@ -77,11 +77,11 @@ class RunErrors:
 
 
 def errors_of(encoding: Encoding, got: NDArray[np.float32], want: NDArray[np.float64]) -> RunErrors:
-    """Hold results (exact in float32) against those of the reference, element by element."""
+    """Compare results (exact in float32) with those of the reference, element by element."""
     # 1 / ulp(r) from the exponent bits of r: with powers of two neither product below rounds.
     exponent = (want.view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF)
-    held = np.maximum(exponent, np.uint64(1023 + encoding.least))
-    scale = ((np.uint64(2045 + encoding.precision) - held) << np.uint64(52)).view(np.float64)
+    bounded = np.maximum(exponent, np.uint64(1023 + encoding.least))
+    scale = ((np.uint64(2045 + encoding.precision) - bounded) << np.uint64(52)).view(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         wide = got.astype(np.float64)
         finite = (np.abs(wide) <= encoding.largest) & (np.abs(want) < encoding.overflow)
@@ -125,14 +125,14 @@ def reduce_run(
         record["max_ulp"], record["max_at"] = ulp[place], first + place
     if record["disagree_at"][0] < 0 and counted[-1].any():
         record["disagree_at"] = first + int(counted[-1].argmax())
-    # Only what may be among the worst is sorted.
+    # Only inputs that may be among the worst are sorted.
     places = np.flatnonzero(ulp)
     if len(places) > WORST:
         least = np.partition(ulp[places], -WORST)[-WORST]
         places = places[ulp[places] >= least]
-    found = np.zeros(len(places), WORST_INPUT)
-    found["ulp"], found["at"] = ulp[places], first + places
-    return merged_worst(found)
+    worst = np.zeros(len(places), WORST_INPUT)
+    worst["ulp"], worst["at"] = ulp[places], first + places
+    return merged_worst(worst)
 
 
 def lane_sums(lanes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -209,13 +209,13 @@ class NativeReduction:
             record.ctypes.data,
             kept.ctypes.data,
         )
-        found = np.zeros(int(np.count_nonzero(kept["ulp"])), WORST_INPUT)
-        found["ulp"], found["at"] = kept["ulp"][0, : len(found)], kept["at"][0, : len(found)]
-        return found
+        worst = np.zeros(int(np.count_nonzero(kept["ulp"])), WORST_INPUT)
+        worst["ulp"], worst["at"] = kept["ulp"][0, : len(worst)], kept["at"][0, : len(worst)]
+        return worst
 
 
 def native_reduction(encoding: Encoding) -> NativeReduction:
-    """Compile and load it. Raises NotAvailable or CompileError."""
+    """Compile and load the reduction. Raises NotAvailable or CompileError."""
     path = str(compile_library(SOURCE).path)
     try:
         function = ctypes.CDLL(path).numdrift_sweep_run
@@ -229,7 +229,7 @@ def native_reduction(encoding: Encoding) -> NativeReduction:
 
 
 def fastest_reduction(encoding: Encoding) -> tuple[Reduction, str]:
-    """The reduction in C and "", or the one in numpy and why."""
+    """The reduction in C and "", or the one in numpy and the reason."""
     try:
         return native_reduction(encoding), ""
     except (NotAvailable, CompileError) as error:

@@ -1,4 +1,4 @@
-"""The kernels that a sweep measures, and the reference that it holds them against."""
+"""The kernels that a sweep measures, and the reference with which it compares them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KERNELS = Path(__file__).parent.parent
 class Candidate:
     """One kernel of the subject, with the reference in float64.
 
-    `source` is the SHA-256 of the files that the results come from.
+    `source` is the SHA-256 of the files that determine the results.
     """
 
     subject: Subject
@@ -44,7 +44,7 @@ class Candidate:
         return f"{self.subject.op}={self.kernel}"
 
     def results(self, inputs: torch.Tensor) -> NDArray[np.float32]:
-        """What the kernel returns for inputs [n], exact in float32 -> [n].
+        """Return the kernel's results for inputs [n], exact in float32 -> [n].
 
         Raises KernelError when the kernel raises, or returns another shape or dtype than an elementwise op.
         """
@@ -61,7 +61,7 @@ class Candidate:
         return exact
 
     def exact_results(self, inputs: torch.Tensor) -> NDArray[np.float64]:
-        """What the reference returns for inputs [n], in float64 -> [n]."""
+        """Return the reference's results for inputs [n], in float64 -> [n]."""
         wanted = self.subject.call(self.reference, inputs.to(torch.float64))
         exact: NDArray[np.float64] = wanted.contiguous().numpy()
         return exact
@@ -77,21 +77,25 @@ def candidates(
 ) -> tuple[list[Candidate], list[str]]:
     """The kernels to sweep, and notes about those that are left out.
 
-    names: the kernels asked for, a .c or .py file of the user's among them; when there are none, `every`
-    chooses between all available ones and only `aten`. seconds: what a file may take to be loaded, and to be
-    tried. Raises KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or
-    KernelError for a kernel that was asked for and does not work here."""
-    known = list(dict.fromkeys(_named(registry, subject, name, seconds) for name in names))
+    names: the requested kernels, also .c or .py files of the user; when there are none, `every` chooses between
+    all available ones and only `aten`. seconds: the time limit for loading a file, and for trying it. Raises
+    KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or KernelError for
+    a requested kernel that does not work here."""
+    selected = list(dict.fromkeys(_named(registry, subject, name, seconds) for name in names))
     first: dict[str, Kernel] = {}
-    for kernel in known:
-        other = first.setdefault(kernel.name, kernel)
-        if other is not kernel:  # two files of one name in two folders
-            raise UsageError(f"{other.path} is named {kernel.name!r} too; give {kernel.path} another name")
-    if not known:
-        known = [one for one in registry.kernels(subject.op) if (every and not one.on_request) or one.name == "aten"]
+    for kernel in selected:
+        namesake = first.setdefault(kernel.name, kernel)
+        if namesake is not kernel:  # two files of one name in two folders
+            raise UsageError(f"{namesake.path} is named {kernel.name!r} too; give {kernel.path} another name")
+    if not selected:
+        selected = [
+            available
+            for available in registry.kernels(subject.op)
+            if (every and not available.on_request) or available.name == "aten"
+        ]
     dtype, reference = subject.encoding.name, registry.operation(subject.op).reference
     chosen, notes = [], []
-    for kernel in known:
+    for kernel in selected:
         try:
             if not kernel.supports(dtype, "cpu"):
                 where = ", ".join(kernel.dtypes if dtype not in kernel.dtypes else kernel.devices)
@@ -113,7 +117,7 @@ def candidates(
 
 
 def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float) -> Kernel:
-    """A kernel by its name, or from a file, which is first called in a process of its own: it may crash."""
+    """Return a kernel by its name, or from a file. A file is first called in a process of its own: it may crash."""
     op, _, name = text.rpartition("=")
     op = op_name(op)
     if op and op != subject.op:
@@ -133,19 +137,19 @@ def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float
 
 def probe(encoding: Encoding) -> torch.Tensor:
     """A few numbers around 1, to try a kernel on."""
-    one = encoding.infinity // 2 & ~((1 << encoding.stored) - 1)
-    return encoding.tensor(one, 16)
+    one_pattern = encoding.infinity // 2 & ~((1 << encoding.stored) - 1)
+    return encoding.tensor(one_pattern, 16)
 
 
 def _source(kernel: Kernel, reference: str) -> str:
-    """SHA-256 of the files that the kernel and the reference may come from; for our own, of their folders."""
-    # A kernel of ours may call any other in its folder, and what that one calls is not followed.
+    """SHA-256 of the files of the kernel and the reference; for numdrift's own, of all files in their folders."""
+    # A kernel of numdrift may call any other in its folder; these calls are not followed.
     paths: list[Path] = []
     for target in (kernel.target, reference):
         file = getattr(importlib.import_module(target.partition(":")[0]), "__file__", None) if target else None
         if file is not None:
-            ours = KERNELS in Path(file).parents
-            paths += sorted(Path(file).parent.glob("*.py")) if ours else [Path(file)]
+            is_shipped = KERNELS in Path(file).parents
+            paths += sorted(Path(file).parent.glob("*.py")) if is_shipped else [Path(file)]
     if kernel.native and not kernel.path:
         paths += [path for path in sorted((KERNELS / "native").glob("*")) if path.suffix in (".c", ".h", ".py")]
     digest = hashlib.sha256(repr((kernel.target, kernel.op, reference)).encode())

@@ -1,8 +1,8 @@
-"""Which inputs a sweep goes over, and in which portions.
+"""The inputs of a sweep, and their division into portions.
 
 The bit patterns of a format are divided into blocks, a block into pieces that a kernel is called on, and a
-piece into runs: consecutive patterns of one bin that are asked for. A kernel always gets whole pieces, so that
-the bits it returns for an input do not depend on the range that was asked for.
+piece into runs: consecutive requested patterns of one bin. A kernel always receives whole pieces, so that the
+bits it returns for an input do not depend on the requested range.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Domain:
 
     @property
     def count(self) -> int:
-        """How many inputs there are."""
+        """The number of inputs."""
         return sum(last - first + 1 for first, last in self.intervals)
 
     def described(self) -> str:
@@ -113,13 +113,13 @@ class Domain:
                 yield piece, runs
 
     def inputs_of(self, block: int) -> int:
-        """How many inputs a block holds."""
+        """The number of inputs in a block."""
         start = block * self.encoding.block
         end = start + self.encoding.block - 1
         return sum(max(0, min(end, last) - max(start, first) + 1) for first, last in self.intervals)
 
 
-# The floating-point formats that a sweep goes over, and how their bit patterns are divided.
+# The floating-point formats of sweeps, and the division of their bit patterns.
 
 BIN_MANTISSA_BITS = 3
 """A bin holds the inputs of one sign, one exponent and one value of this many leading mantissa bits."""
@@ -196,7 +196,7 @@ class Encoding:
         """The numbers with the bit patterns from `first` on, as a tensor [count] of this format."""
         if self.width == 32:
             return torch.from_numpy((np.arange(count, dtype=np.uint32) + np.uint32(first)).view(np.float32))
-        # numpy has no bfloat16, and torch no uint16 that it could be seen as: int16 has the same bits
+        # numpy has no bfloat16, and torch cannot view uint16 as bfloat16: int16 has the same bits
         bits = np.arange(count, dtype=np.uint16) + np.uint16(first)
         return torch.from_numpy(bits.view(np.int16)).view(self.torch_dtype)
 

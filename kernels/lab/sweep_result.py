@@ -1,4 +1,4 @@
-"""What a sweep found: totals over all bins, the envelope for the plot, the JSON, and a close look at the worst."""
+"""The results of a sweep: totals over all bins, the envelope for the plot, the JSON, and a close look at the worst."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class KernelErrors:
     @property
     def disagree_at(self) -> int | None:
         places = self.progress.bins["disagree_at"]
-        found = places[places >= 0]
-        return int(found.min()) if found.size else None
+        patterns = places[places >= 0]
+        return int(patterns.min()) if patterns.size else None
 
     @property
     def mean_ulp(self) -> float:
@@ -123,12 +123,12 @@ def as_json(errors: KernelErrors) -> dict[str, Any]:
     encoding, progress = errors.encoding, errors.progress
     bins = BinErrors.of(errors)
     columns: dict[str, list[Any]] = {
-        "first": [encoding.hexadecimal(int(one)) for one in bins.first],
-        "low": [json_number(one) for one in bins.low],
-        "high": [json_number(one) for one in bins.high],
+        "first": [encoding.hexadecimal(int(pattern)) for pattern in bins.first],
+        "low": [json_number(bound) for bound in bins.low],
+        "high": [json_number(bound) for bound in bins.high],
         **{name: bins.records[name].tolist() for name in COUNTS},
         "max_ulp": bins.records["max_ulp"].tolist(),
-        "max_at": [None if one < 0 else encoding.hexadecimal(int(one)) for one in bins.records["max_at"]],
+        "max_at": [None if pattern < 0 else encoding.hexadecimal(int(pattern)) for pattern in bins.records["max_at"]],
         "mean_ulp": bins.mean.tolist(),
         "bias_ulp": bins.bias.tolist(),
     }
@@ -141,7 +141,10 @@ def as_json(errors: KernelErrors) -> dict[str, Any]:
         "bias_ulp": errors.bias_ulp,
         **{name: errors.total(name) for name in COUNTS[2:]},
         "first_disagreement": None if errors.disagree_at is None else place(encoding, errors.disagree_at),
-        "worst": [{"ulp": float(one["ulp"]), **place(encoding, int(one["at"]))} for one in progress.worst],
+        "worst": [
+            {"ulp": float(worst_input["ulp"]), **place(encoding, int(worst_input["at"]))}
+            for worst_input in progress.worst
+        ],
         "seconds": progress.wall,
         "slowdown": errors.slowdown,
         "bins": columns,
@@ -158,10 +161,10 @@ def json_number(value: float) -> float | str:
     return float(value) if math.isfinite(value) else str(float(value))
 
 
-# The errors of all kernels at the inputs around one.
+# The errors of all kernels at the inputs around one input.
 
 RADIUS = {16: 48, 32: 160}
-"""How many inputs to each side, by the width of the format."""
+"""The number of inputs to each side, by the width of the format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,33 +198,37 @@ class Zoom:
             "kernel": self.kernel,
             "center": place(self.encoding, self.center),
             "first": self.encoding.hexadecimal(self.first),
-            "signed_ulp": {name: [None if np.isnan(one) else one for one in errors.tolist()]
+            "signed_ulp": {name: [None if np.isnan(error) else error for error in errors.tolist()]
                            for name, errors in self.errors.items()},
         }  # fmt: skip
 
 
-def zoom_on_worst(found: Sequence[KernelErrors]) -> Zoom | None:
+def zoom_on_worst(all_errors: Sequence[KernelErrors]) -> Zoom | None:
     """The neighbourhood of the worst input: aten's, where aten is above half an ULP, else that of all kernels.
 
-    None where every kernel is exact. Coarse kernels are bad in many places; where torch is, matters more.
+    None where every kernel is exact. Coarse kernels are bad in many places; the places where torch is matter more.
     """
-    aten = [one for one in found if one.kernel == "aten" and one.max_ulp > 0.5]
-    worst = max(aten or found, key=lambda one: one.max_ulp)
+    aten = [
+        kernel_errors for kernel_errors in all_errors if kernel_errors.kernel == "aten" and kernel_errors.max_ulp > 0.5
+    ]
+    worst = max(aten or all_errors, key=lambda kernel_errors: kernel_errors.max_ulp)
     if worst.max_at is None:
         return None
     encoding, center = worst.encoding, worst.max_at
     radius, sign = RADIUS[encoding.width], center & encoding.sign
     first = max(center - radius, sign)
     last = min(center + radius, sign + encoding.infinity - 1)
-    # From the same whole pieces that the sweep measures: what a kernel gives may depend on what it is called on.
+    # From the same whole pieces that the sweep measures: a kernel's results may depend on the tensor it is called on.
     size = encoding.piece
     errors = {}
-    for one in found:
+    for kernel_errors in all_errors:
         parts = []
         for start in range(first // size * size, last + 1, size):
             inputs = encoding.tensor(start, size)
-            of_piece = errors_of(encoding, one.candidate.results(inputs), one.candidate.exact_results(inputs))
+            of_piece = errors_of(
+                encoding, kernel_errors.candidate.results(inputs), kernel_errors.candidate.exact_results(inputs)
+            )
             signed = np.where(of_piece.finite, of_piece.signed, np.nan)
             parts.append(signed[max(first - start, 0) : last + 1 - start])
-        errors[one.kernel] = np.concatenate(parts)
+        errors[kernel_errors.kernel] = np.concatenate(parts)
     return Zoom(encoding, worst.kernel, center, first, errors)

@@ -1,8 +1,8 @@
-"""How far the sweep of one kernel is, and where that is kept between commands.
+"""The progress of one kernel's sweep, and its storage between commands.
 
-In the kernel's folder, `sweep.json` says whose state it is and names the file of the arrays, `bins-<n>.npz`.
-The arrays are written first, under a new name, and `sweep.json` is replaced in one step after that: whatever
-ends the process, the folder holds a state that is whole."""
+In the kernel's folder, `sweep.json` holds the state's identity and names the file of the arrays, `bins-<n>.npz`.
+The arrays are written first, under a new name, and `sweep.json` is replaced in one step after that. However the
+process ends, the folder holds a complete state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FILE = "sweep.json"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a result depends on: a state is used only where all of it is the same."""
+    """Everything that a result depends on: a state is used only where all of it is the same."""
 
     op: str
     kernel: str
@@ -57,17 +57,17 @@ class Identity:
         )
 
     def folder(self, out: Path, *, plain: bool) -> Path:
-        """Where the state is kept; restricted or otherwise special sweeps have a digest of what is special."""
+        """The folder of the state; its name ends in a digest of the settings if the sweep is restricted or special."""
         kernel = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.kernel)
         name = f"sweep_{self.op}_{self.dtype}_{kernel}"
         if not plain:
-            # sweeps that differ in these must not take each other's state for their own
+            # sweeps that differ in these must not use each other's state
             special = repr((self.varied, self.held, self.range, self.kernel))
             name += f"_{hashlib.sha256(special.encode()).hexdigest()[:8]}"
         return out / "kernels" / name
 
     def changes(self, before: Mapping[str, Any]) -> list[str]:
-        """What differs from another identity, as `torch 2.12.0 -> 2.13.0`."""
+        """The differences from another identity, as `torch 2.12.0 -> 2.13.0`."""
         return [
             f"{name} differs" if name == "source" else f"{name} {before.get(name)} -> {value}"
             for name, value in asdict(self).items()
@@ -77,7 +77,7 @@ class Identity:
 
 @dataclass(slots=True)
 class SweepProgress:
-    """What is measured so far. `done` marks blocks by their number.
+    """The measurements so far. `done` marks blocks by their number.
 
     `wall` are the seconds it took, `thread_seconds` those of all threads together; `plain_seconds` those that
     torch's own op alone took, on one thread, for `plain_inputs` inputs.
@@ -100,7 +100,7 @@ class SweepProgress:
         return bool(self.done[domain.blocks()].all())
 
     def inputs(self) -> int:
-        """How many inputs are measured."""
+        """The number of inputs that are measured."""
         return int(self.bins["count"].sum())
 
     def add(self, block: int, first_bin: int, bins: NDArray[Any], worst: NDArray[Any]) -> None:
@@ -111,7 +111,7 @@ class SweepProgress:
 
 
 def load(folder: Path, identity: Identity, domain: Domain) -> tuple[SweepProgress | None, str]:
-    """The kept state and "", or None and why there is none to use ("" when there simply is none)."""
+    """Return the kept state and "", or None and the reason why it cannot be used ("" when there is none)."""
     path = folder / _FILE
     if not path.exists():
         return None, ""
@@ -156,7 +156,7 @@ def save(folder: Path, identity: Identity, progress: SweepProgress) -> None:
         "plain_seconds": progress.plain_seconds,
         "plain_inputs": progress.plain_inputs,
     }
-    # The arrays are there under a new name: from here on either state is whole.
+    # The arrays exist under a new name: from here on both states are complete.
     scratch = folder / f"{_FILE}.new"
     scratch.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     scratch.replace(folder / _FILE)

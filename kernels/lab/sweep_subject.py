@@ -1,4 +1,4 @@
-"""The op that a sweep measures: which of its arguments varies, and what the others are held at."""
+"""The op that a sweep measures: the argument that varies, and the values at which the others are held."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .recipes import RECIPES
 from .sweep_domain import Encoding
 
 HELD_AT = 1.0
-"""What tensor arguments are that do not vary and that nothing is said about."""
+"""The default value of tensor arguments that do not vary."""
 
 _PROBE = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One overload of an op, made a function of one tensor.
+    """One overload of an op, as a function of one tensor.
 
     `varied` is the argument that takes all inputs; `held` are the others that are passed, in the order of the
     schema: numbers for tensors, anything for other arguments.
@@ -62,7 +62,7 @@ class Subject:
         return args, kwargs
 
     def described(self) -> str:
-        """`output, with grad_output = 1`: what varies and what does not."""
+        """`output, with grad_output = 1`: the argument that varies and those that do not."""
         others = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
                            for name, value in self.held)  # fmt: skip
         return f"{self.varied}, with {others}" if others else self.varied
@@ -72,12 +72,12 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
     """Choose the overload and its arguments, and try them.
 
     vary: the argument that varies; by default the last tensor argument. hold: NAME=VALUE for others, rounded
-    to the format for tensors. Tensors are held at `HELD_AT` by default, the rest at what the op has as
-    default. Raises KernelNotFound for an unknown op, UsageError for an op or arguments that cannot be swept.
+    to the format for tensors. Tensors are held at `HELD_AT` by default, other arguments at the op's default.
+    Raises KernelNotFound for an unknown op, UsageError for an op or arguments that cannot be swept.
     """
     overload = _overload(op)
-    arguments = {one.name: one for one in schema_of(overload).arguments}
-    tensors = [name for name, one in arguments.items() if _is_tensor(one)]
+    arguments = {argument.name: argument for argument in schema_of(overload).arguments}
+    tensors = [name for name, argument in arguments.items() if _is_tensor(argument)]
     if not tensors:
         raise UsageError(f"op {op} takes no tensor: there is nothing to sweep ({schema_of(overload)})")
     if is_random(overload):
@@ -88,31 +88,31 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
     varied = vary or tensors[-1]
     if varied not in tensors:
         raise UsageError(f"--vary {varied}: op {op} has no such tensor argument; {nearest(varied, tensors)}")
-    given = _parsed(op, hold, arguments, varied)
-    for name in given.keys() & tensors:
-        given[name] = torch.tensor(given[name]).to(encoding.torch_dtype).item()
-    # Whether the op may work element by element is found out before its user is asked for what it needs.
+    held_values = _parsed(op, hold, arguments, varied)
+    for name in held_values.keys() & tensors:
+        held_values[name] = torch.tensor(held_values[name]).to(encoding.torch_dtype).item()
+    # Check first whether the op may work element by element, and only then ask the user for missing arguments.
     guesses: dict[str, Any] = {}
-    for name, one in arguments.items():
-        kind = str(one.type)
-        if name != varied and not one.has_default_value() and kind != "Tensor" and not kind.startswith("Optional"):
+    for name, argument in arguments.items():
+        kind = str(argument.type)
+        if name != varied and not argument.has_default_value() and kind != "Tensor" and not kind.startswith("Optional"):
             # the last dimension, or something small of its type
             guesses[name] = (-1 if "dim" in name else 1) if kind == "int" else _GUESSES.get(kind)
-    guessed = _held(op, arguments, varied, {**guesses, **given})
+    guessed = _held(op, arguments, varied, {**guesses, **held_values})
     if why := _mixing(Subject(op, overload, encoding, varied, tuple(guessed)).call, overload):
         raise not_elementwise(op, why)
     if op.partition(".")[0] in RECIPES:
         raise not_elementwise(op, "mixes its inputs")
-    subject = Subject(op, overload, encoding, varied, tuple(_held(op, arguments, varied, given)))
+    subject = Subject(op, overload, encoding, varied, tuple(_held(op, arguments, varied, held_values)))
     _try(subject)
     return subject
 
 
 def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
-    """Which of the tensors in `hold` the format changes more than float32 does, as `output=0.999 is 1 in bfloat16`."""
+    """List the tensors in `hold` that the format rounds more than float32, as `output=0.999 is 1 in bfloat16`."""
     notes = []
     held = dict(subject.held)
-    tensors = {one.name for one in schema_of(subject.overload).arguments if _is_tensor(one)}
+    tensors = {argument.name for argument in schema_of(subject.overload).arguments if _is_tensor(argument)}
     for name, equals, value in (text.partition("=") for text in hold):
         if name in tensors and not math.isnan(float(value)):
             nearly = torch.tensor(float(value)).item()
@@ -122,23 +122,23 @@ def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
 
 
 def _overload(op: str) -> Any:
-    """The overload that is named, or else the first one that takes a tensor and writes to nothing."""
+    """The named overload, or else the first one that takes a tensor and writes to no argument."""
     name, _, wanted = op.partition(".")
     packet = find_packet(name)
     if wanted:
         return find_overload(op)
     names = packet.overloads()
-    usual = [one for one in ("default", "Tensor") if one in names]
-    found = [getattr(packet, one) for one in (*usual, *names)]
-    for one in found:
-        if any(map(_is_tensor, schema_of(one).arguments)) and not _writes(one):
-            return one
-    return found[0]
+    usual = [overload_name for overload_name in ("default", "Tensor") if overload_name in names]
+    overloads = [getattr(packet, overload_name) for overload_name in (*usual, *names)]
+    for overload in overloads:
+        if any(map(_is_tensor, schema_of(overload).arguments)) and not _writes(overload):
+            return overload
+    return overloads[0]
 
 
 def _parsed(op: str, hold: Sequence[str], arguments: Mapping[str, Any], varied: str) -> dict[str, Any]:
-    """NAME=VALUE as values by name: numbers for tensors, else what Python takes the text for, or the text."""
-    given: dict[str, Any] = {}
+    """Read NAME=VALUE texts as values by name: numbers for tensors, else Python literals, else the text itself."""
+    values: dict[str, Any] = {}
     for text in hold:
         name, equals, value = text.partition("=")
         if not equals:
@@ -146,36 +146,36 @@ def _parsed(op: str, hold: Sequence[str], arguments: Mapping[str, Any], varied: 
         if name == varied:
             raise UsageError(f"--hold {text}: {name} is the argument that varies; --vary names another")
         if name not in arguments:
-            others = [one for one in arguments if one != varied]
-            known = nearest(name, others) if others else f"it has only {varied}"
-            raise UsageError(f"--hold {text}: op {op} has no argument {name!r}; {known}")
+            others = [argument_name for argument_name in arguments if argument_name != varied]
+            hint = nearest(name, others) if others else f"it has only {varied}"
+            raise UsageError(f"--hold {text}: op {op} has no argument {name!r}; {hint}")
         if _is_tensor(arguments[name]):
             try:
-                given[name] = float(value)
+                values[name] = float(value)
             except ValueError:
                 raise UsageError(f"--hold {text}: a tensor is held at a number, not at {value!r}") from None
         elif value.lower() in ("true", "false"):
-            given[name] = value.lower() == "true"
+            values[name] = value.lower() == "true"
         else:
             try:
-                given[name] = ast.literal_eval(value)
+                values[name] = ast.literal_eval(value)
             except (ValueError, SyntaxError):
-                given[name] = value
-    return given
+                values[name] = value
+    return values
 
 
-def _held(op: str, arguments: Mapping[str, Any], varied: str, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The arguments to pass: those without a default, those given, and the positional ones before these."""
-    positional = [name for name, one in arguments.items() if not one.kwarg_only]
-    needed = [name for name in positional if name in given or not arguments[name].has_default_value()]
+def _held(op: str, arguments: Mapping[str, Any], varied: str, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The arguments to pass: those without a default, those in `values`, and the positional ones before these."""
+    positional = [name for name, argument in arguments.items() if not argument.kwarg_only]
+    needed = [name for name in positional if name in values or not arguments[name].has_default_value()]
     last = max((positional.index(name) for name in needed), default=-1)
     held: list[tuple[str, Any]] = []
     for name, argument in arguments.items():
-        passed = name in given or not argument.has_default_value()
+        passed = name in values or not argument.has_default_value()
         if name == varied or not (passed or name in positional[: last + 1]):
             continue
-        if name in given:
-            held.append((name, given[name]))
+        if name in values:
+            held.append((name, values[name]))
         elif argument.has_default_value():
             held.append((name, argument.default_value))
         elif _is_tensor(argument):
@@ -208,7 +208,7 @@ def _try(subject: Subject) -> None:
     probe = torch.tensor(_PROBE, dtype=torch.float64)
     try:
         together = subject.call(overload, probe)
-        apart = [subject.call(overload, one) for one in probe.split(1)]
+        apart = [subject.call(overload, single) for single in probe.split(1)]
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         why = str(error).splitlines()[0]
         raise UsageError(f"op {op} cannot be called on {subject.described()}: {why}") from None
@@ -223,35 +223,35 @@ def _try(subject: Subject) -> None:
         raise not_elementwise(op, "mixes its inputs")
 
 
-# Whether an op may work element by element: values for what it needs, and a trial on two shapes.
+# Check that an op may work element by element: values for the arguments it needs, and a trial on two shapes.
 
 _GUESSES = {"bool": False, "number": 0.5, "float": 0.5, "int": 1, "str": "none"}
 _SHAPES = ((7,), (3, 3))
 
 
 def _mixing(call: Callable[[Any, torch.Tensor], Any], overload: Any) -> str:
-    """Why an op cannot work element by element; empty where it may.
+    """The reason why an op cannot work element by element; empty where it may.
 
     call: the op as a function of the overload and one float64 tensor, tried on 7 numbers and on 3 x 3, of
-    which one is then changed; inputs that the op does not take tell nothing."""
+    which one is then changed; inputs that the op does not take prove nothing."""
     schema = schema_of(overload)
-    # told from the schema where it can be: batch norm without its statistics crashes the process (torch 2.13)
-    if [str(one.type) for one in schema.returns] != ["Tensor"]:
+    # read from the schema where possible: batch norm without its statistics crashes the process (torch 2.13)
+    if [str(result.type) for result in schema.returns] != ["Tensor"]:
         return "returns no single tensor"
     for begin, what in (("List", "lists"), ("Optional[Tensor]", "tensors that may be missing")):
-        if any(str(one.type).startswith(begin) and not one.has_default_value() for one in schema.arguments):
+        if any(str(result.type).startswith(begin) and not result.has_default_value() for result in schema.arguments):
             return f"takes {what}"
     for shape in _SHAPES:
         probe = torch.linspace(0.25, 1, torch.Size(shape).numel(), dtype=torch.float64).reshape(shape)
         changed = probe.clone()
         changed.view(-1)[0] = 0.75
         try:
-            one, other = call(overload, probe), call(overload, changed)
+            result, changed_result = call(overload, probe), call(overload, changed)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             continue
-        if one.shape != probe.shape:
-            return f"returns shape {list(one.shape)} for inputs of shape {list(probe.shape)}"
-        rest, others = one.reshape(-1)[1:], other.reshape(-1)[1:]
-        if not bool(((rest == others) | (rest.isnan() & others.isnan())).all()):
+        if result.shape != probe.shape:
+            return f"returns shape {list(result.shape)} for inputs of shape {list(probe.shape)}"
+        others_before, others_after = result.reshape(-1)[1:], changed_result.reshape(-1)[1:]
+        if not bool(((others_before == others_after) | (others_before.isnan() & others_after.isnan())).all()):
             return "mixes its inputs"
     return ""

@@ -1,7 +1,7 @@
-"""A user's kernel tried on a small input, in a process of its own, since it may crash.
+"""Try a user's kernel on a small input, in a process of its own, since it may crash.
 
-python -m numdrift.kernels.lab.trial FILE OP RESULT OPENER writes to RESULT, as JSON, what came out; without an op
-(an empty text) only what the file exports.
+python -m numdrift.kernels.lab.trial FILE OP RESULT OPENER writes the outcome to RESULT, as JSON; without an op (an
+empty text) only the functions that the file exports.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from .calls import LabCall, Output, outputs, same, unwritten
 from .reference import draws
 
 SAMPLES = 16
-"""About how many elements ops are tried on that do not work element by element."""
+"""The approximate number of elements on which ops are tried that do not work element by element."""
 
 NEAR = 1 / 16
-"""Relative error within which a result is near another: every kernel of an op has most of its results there."""
+"""Relative error within which two results are near: every kernel of an op has most of its results there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a file exports, for each dtype what became of the small input, in words, and what to be wary of.
+    """The dtypes that a file exports, the outcome of the small input for each dtype, in words, and warnings.
 
-    With an `error` there is nothing else; `exit_code` is then the error's.
+    With an `error` the other fields are empty; `exit_code` is then the error's.
     """
 
     dtypes: tuple[str, ...] = ()
@@ -55,11 +55,11 @@ def tried(path: Path, op: str, opener: str = "") -> Trial:
     """Load the file and, for an op, call its kernel for each dtype; for `opener` see `IsolatedKernel`."""
     try:
         if not op:
-            found = tuple(exported(path, compile_library(user_source(path))))
-            if not found:
+            dtypes = tuple(exported(path, compile_library(user_source(path))))
+            if not dtypes:
                 how = "--op OP says how each is declared"
                 raise UsageError(f"{path} defines no kernel_float32 nor kernel_float64; {how}")
-            return Trial(dtypes=found)
+            return Trial(dtypes=dtypes)
         kernel, signature = user_kernel(op, path), signature_of(op)
         expects = signature.in_c(kernel.dtypes[0]) if kernel.native else signature.in_python()
         outcomes, warnings = [], []
@@ -73,7 +73,7 @@ def tried(path: Path, op: str, opener: str = "") -> Trial:
 
 
 def _outcome(kernel: Kernel, signature: KernelSignature, name: str, opener: str) -> tuple[str, str]:
-    """Call the kernel and the op on the same input: what came out, and a warning or nothing.
+    """Call the kernel and the op on the same input; return the outcome, and a warning or nothing.
 
     Raises UsageError for a kernel that fails.
     """
@@ -112,9 +112,12 @@ def _outcome(kernel: Kernel, signature: KernelSignature, name: str, opener: str)
         for outputs in zip(*results, strict=True)
         for pair in zip(outputs[0].tensors, outputs[1].tensors, strict=True)
     ]
-    total = sum(one.numel() for one, _ in pairs)
-    equal = sum(int(same(one, other).sum()) for one, other in pairs)
-    near = sum(int(torch.isclose(one, other, rtol=NEAR, atol=0, equal_nan=True).sum()) for one, other in pairs)
+    total = sum(value.numel() for value, _ in pairs)
+    equal = sum(int(same(value, wanted_value).sum()) for value, wanted_value in pairs)
+    near = sum(
+        int(torch.isclose(value, wanted_value, rtol=NEAR, atol=0, equal_nan=True).sum())
+        for value, wanted_value in pairs
+    )
     warning = f"{kernel.path}: is this the op's kernel? none of {total} elements is near what aten gives"
     return f"{equal} of {total} elements equal aten's", warning if total and not near else ""
 
@@ -128,17 +131,17 @@ def main(path: str, op: str, result: str, opener: str = "") -> None:
     Path(result).write_text(json.dumps(asdict(tried(Path(path), op, opener))), encoding="utf-8")
 
 
-# Calling a kernel as the op would be called, and refusing what the op would never do.
+# Call a kernel as the op would be called, and refuse results that the op would never return.
 
 NO_KERNEL = "Could not run 'aten::"
-"""How torch begins to say that it has no kernel of an op on a device."""
+"""The beginning of torch's error for an op without a kernel on a device."""
 
 
 def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[Output]]:
-    """The outputs of each call, on the CPU; the calls themselves stay as they are.
+    """Return the outputs of each call, on the CPU; the calls themselves stay as they are.
 
     Raises KernelError when the kernel raises, returns other shapes or dtypes than the op, or writes to
-    arguments that the op leaves alone; NotAvailable when it does not compute such a dtype, or says so itself.
+    arguments that the op leaves alone; NotAvailable when it does not compute such a dtype, or raises it itself.
     """
     name = f"{kernel.op}={kernel.name}"
     for call in calls:
@@ -148,9 +151,9 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
     function, expectations = kernel.load(), Expectations()
     results = []
     for call in calls:
-        given = call.on(device)
-        overload = find_overload(kernel.op, given.args, given.kwargs)
-        own = given.copy()
+        device_call = call.on(device)
+        overload = find_overload(kernel.op, device_call.args, device_call.kwargs)
+        own = device_call.copy()
         try:
             result = function(*own.args, **own.kwargs)
         except NotAvailable:
@@ -159,11 +162,11 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
             if isinstance(error, NotImplementedError) and str(error).startswith(NO_KERNEL):
                 raise NotAvailable(f"kernel {name}", str(error).partition(". ")[0]) from error
             lines = str(error).strip().splitlines()
-            said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-            raise KernelError(name, f"raised {said}") from error
+            description = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+            raise KernelError(name, f"raised {description}") from error
 
         try:
-            expected = expectations.of(overload, given.args, given.kwargs)
+            expected = expectations.of(overload, device_call.args, device_call.kwargs)
         except NotImplementedError:
             raise NotAvailable(f"kernel {name}", f"torch has no {kernel.op} on {device} to hold it against") from None
         except RuntimeError as error:
@@ -179,13 +182,20 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
                 raise KernelError(name, f"returned {shapes}")
             if tensor.dtype != wanted.dtype:
                 raise KernelError(name, f"returned {_name(tensor.dtype)}{which}, the op returns {_name(wanted.dtype)}")
-        before = dict(unwritten(overload, given))
+        before = dict(unwritten(overload, device_call))
         for argument, value in unwritten(overload, own):
             pairs = zip(tensors_in(before[argument]), tensors_in(value), strict=True)
-            if not all(one.shape == other.shape and bool(same(one, other).all()) for one, other in pairs):
+            if not all(
+                original.shape == current.shape and bool(same(original, current).all()) for original, current in pairs
+            ):
                 raise KernelError(name, f"wrote to its argument {argument!r}, which the op leaves as it is")
-        left = outputs(overload, own, result)
-        results.append([Output(one.name, tuple(each.detach().to("cpu") for each in one.tensors)) for one in left])
+        results_of_call = outputs(overload, own, result)
+        results.append(
+            [
+                Output(output.name, tuple(tensor.detach().to("cpu") for tensor in output.tensors))
+                for output in results_of_call
+            ]
+        )
     return results
 
 
@@ -193,17 +203,17 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# Whether a kernel can run on this machine.
+# Check that a kernel can run on this machine.
 
 
 def why_not(kernel: Kernel) -> str:
-    """Why a kernel cannot run here; empty when it can. Raises KernelNotFound for an op that torch does not have."""
-    known = overloads(kernel.op)
-    here = kernel.devices == ANY_DEVICE or "cpu" in kernel.devices
-    for device in () if here else kernel.devices:
+    """The reason why a kernel cannot run here; empty when it can. Raises KernelNotFound for an op unknown to torch."""
+    op_overloads = overloads(kernel.op)
+    runs_here = kernel.devices == ANY_DEVICE or "cpu" in kernel.devices
+    for device in () if runs_here else kernel.devices:
         with suppress(RuntimeError, AttributeError):  # torch was built without it
-            here = here or bool(torch.get_device_module(device).is_available())
-    if not here:
+            runs_here = runs_here or bool(torch.get_device_module(device).is_available())
+    if not runs_here:
         return f"needs a {' or '.join(kernel.devices)} device"
     if kernel.needs_compiler:
         try:
@@ -211,13 +221,13 @@ def why_not(kernel: Kernel) -> str:
         except NotAvailable as error:
             return error.why
     generic = kernel.of_any_op and kernel.name == "decomposed"
-    if generic and not any(decomposition_of(overload) for overload in known):
+    if generic and not any(decomposition_of(overload) for overload in op_overloads):
         return "torch ships no decomposition"
     return ""
 
 
 def native_status() -> str:
-    """Whether C code or torch formulas serve the native kernels."""
+    """Say whether C code or torch formulas compute the native kernels."""
     return library.status()
 
 

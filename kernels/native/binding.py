@@ -1,4 +1,4 @@
-"""How an op calls a kernel that a user brings, made from the op's schema in aten, and a kernel in C called so.
+"""The signature with which an op calls a user's kernel, from the op's schema in aten; kernels in C are called so.
 
 In C: void kernel_float32(int64_t n, <numbers and texts>, <tensors>, float *result). Every tensor is a pointer
 to n contiguous elements, every number or flag a double, every text a `const char *`, each group in the order
@@ -23,7 +23,7 @@ from .library import has_memory
 from .source import user_source
 
 C_TYPES = {"float32": "float", "float64": "double", "bfloat16": "uint16_t", "float16": "uint16_t"}
-"""How C declares an element; the 16-bit dtypes as their bit patterns."""
+"""The C type of an element; the 16-bit dtypes as their bit patterns."""
 
 _KINDS = {"Tensor": "tensor", "float": "number", "number": "number", "bool": "number", "str": "text"}
 _EXAMPLE_SHAPE = (2, 3)
@@ -31,7 +31,7 @@ _EXAMPLE_SHAPE = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of an op; `kind` is tensor, number, text, or other for what C cannot be given."""
+    """One argument of an op; `kind` is tensor, number, text, or other for a value that C cannot take."""
 
     name: str
     kind: str
@@ -50,18 +50,21 @@ class KernelSignature:
 
     def named(self, kind: str) -> list[str]:
         """The names of the arguments of one kind."""
-        return [one.name for one in self.arguments if one.kind == kind]
+        return [argument.name for argument in self.arguments if argument.kind == kind]
 
     def scalars(self) -> list[Argument]:
-        """The arguments that C gets before the tensors."""
-        return [one for one in self.arguments if one.kind in ("number", "text")]
+        """The arguments that C takes before the tensors."""
+        return [argument for argument in self.arguments if argument.kind in ("number", "text")]
 
     def in_c(self, dtype: str) -> str:
         """The declaration of the C function for a key of C_TYPES."""
         element = C_TYPES[dtype]
         parts = [
             "int64_t n",
-            *(f"{'double ' if one.kind == 'number' else 'const char *'}{one.name}" for one in self.scalars()),
+            *(
+                f"{'double ' if argument.kind == 'number' else 'const char *'}{argument.name}"
+                for argument in self.scalars()
+            ),
             *(f"const {element} *{name}" for name in self.named("tensor")),
             f"{element} *result",
         ]
@@ -70,45 +73,45 @@ class KernelSignature:
     def in_python(self) -> str:
         """The head of the Python function."""
         parts: list[str] = []
-        for one in self.arguments:
-            if one.keyword and "*" not in parts:
+        for argument in self.arguments:
+            if argument.keyword and "*" not in parts:
                 parts.append("*")
-            parts.append(f"{one.name}={one.default!r}" if one.optional else one.name)
+            parts.append(f"{argument.name}={argument.default!r}" if argument.optional else argument.name)
         return f"def {self.op.partition('.')[0]}({', '.join(parts)}):"
 
     def values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call by name, defaults included. Raises TypeError for another op's call."""
-        given = dict(zip((one.name for one in self.arguments), args, strict=False)) | dict(kwargs)
-        known = {one.name for one in self.arguments}
-        wrong = sorted(given.keys() - known) + [
-            one.name for one in self.arguments if one.name not in given and not one.optional
+        passed = dict(zip((argument.name for argument in self.arguments), args, strict=False)) | dict(kwargs)
+        names = {argument.name for argument in self.arguments}
+        wrong = sorted(passed.keys() - names) + [
+            argument.name for argument in self.arguments if argument.name not in passed and not argument.optional
         ]
-        if wrong or len(args) > len(known):
+        if wrong or len(args) > len(names):
             raise TypeError(f"{len(args)} arguments and {sorted(kwargs)} are no call of {self.overload}")
-        return {one.name: given.get(one.name, one.default) for one in self.arguments}
+        return {argument.name: passed.get(argument.name, argument.default) for argument in self.arguments}
 
     def example(self, dtype: torch.dtype, device: str = "cpu") -> tuple[list[Any], dict[str, Any]]:
         """Arguments to try the op with: [2, 3] tensors of distinct values between 0 and 1, defaults, halves."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        for place, one in enumerate(self.arguments, 1):
-            value = one.default
-            if one.kind == "tensor" and not one.optional:
+        for place, argument in enumerate(self.arguments, 1):
+            value = argument.default
+            if argument.kind == "tensor" and not argument.optional:
                 count = math.prod(_EXAMPLE_SHAPE)
                 steps = torch.arange(1, count + 1, dtype=torch.float64, device="cpu").reshape(_EXAMPLE_SHAPE)
                 value = (steps * place / ((count + 1) * (len(self.arguments) + 1))).to(device, dtype)
-            elif one.kind == "number" and value is None:
+            elif argument.kind == "number" and value is None:
                 value = 0.5
-            if not one.keyword:
+            if not argument.keyword:
                 args.append(value)
-            elif not one.optional:
-                kwargs[one.name] = value
+            elif not argument.optional:
+                kwargs[argument.name] = value
         return args, kwargs
 
     def is_elementwise(self) -> bool:
-        """Whether the op gives one tensor, element by element, from arguments that C can be given."""
-        # Told by what the op itself returns for a small input: torch does not tag all of them as pointwise.
-        wanting = any(one.kind == "other" and not one.optional for one in self.arguments)
+        """Check whether the op returns one tensor, element by element, from arguments that C can take."""
+        # Found by calling the op itself on a small input: torch does not tag all of them as pointwise.
+        wanting = any(argument.kind == "other" and not argument.optional for argument in self.arguments)
         if wanting or is_random(self.overload):
             return False
         args, kwargs = self.example(torch.float32)
@@ -120,7 +123,7 @@ class KernelSignature:
 
 
 def signature_of(op: str) -> KernelSignature:
-    """The signature of the overload that `op` names, or else of the one that writes to nothing and takes most tensors.
+    """The signature of the overload that `op` names, or else of the one that writes no argument and takes most tensors.
 
     Raises KernelNotFound, naming the nearest, for an op that torch does not have.
     """
@@ -129,27 +132,27 @@ def signature_of(op: str) -> KernelSignature:
         return _signature(op, find_overload(op))
     packet = find_packet(name)
 
-    def fitness(one: KernelSignature) -> tuple[bool, int]:
-        writes = any(argument.writes for argument in arguments_of(one.overload))
-        return not writes, sum(argument.kind == "tensor" and not argument.optional for argument in one.arguments)
+    def fitness(signature: KernelSignature) -> tuple[bool, int]:
+        writes = any(argument.writes for argument in arguments_of(signature.overload))
+        return not writes, sum(argument.kind == "tensor" and not argument.optional for argument in signature.arguments)
 
-    return max((_signature(op, getattr(packet, one)) for one in packet.overloads()), key=fitness)
+    return max((_signature(op, getattr(packet, overload_name)) for overload_name in packet.overloads()), key=fitness)
 
 
 def _signature(op: str, overload: Any) -> KernelSignature:
     pointwise = torch.Tag.pointwise in overload.tags
     arguments = []
-    for one in schema_of(overload).arguments:
-        of = str(one.type).removeprefix("Optional[").removesuffix("]")
-        optional = one.has_default_value()
+    for argument in schema_of(overload).arguments:
+        of = str(argument.type).removeprefix("Optional[").removesuffix("]")
+        optional = argument.has_default_value()
         arguments.append(
             Argument(
-                name=one.name,
+                name=argument.name,
                 # an int of a pointwise op is a number like others, elsewhere it is a dimension or a size
                 kind="number" if of == "int" and pointwise else _KINDS.get(of, "other"),
-                keyword=one.kwarg_only,
+                keyword=argument.kwarg_only,
                 optional=optional,
-                default=one.default_value if optional else None,
+                default=argument.default_value if optional else None,
             )
         )
     return KernelSignature(op, overload, tuple(arguments))
@@ -173,42 +176,42 @@ class CKernel:
         except TypeError as error:
             raise KernelError(self.name, f"cannot be called: {error}") from None
         tensors = {name: values[name] for name in self.signature.named("tensor") if values[name] is not None}
-        given = [one for one in tensors.values() if isinstance(one, torch.Tensor)]
+        inputs = [tensor for tensor in tensors.values() if isinstance(tensor, torch.Tensor)]
 
         # The dtype is that of the tensors which have dimensions: the others count as numbers.
-        dtypes = {one.dtype for one in given if one.dim()} or {one.dtype for one in given}
+        dtypes = {tensor.dtype for tensor in inputs if tensor.dim()} or {tensor.dtype for tensor in inputs}
         if len(dtypes) != 1 or not dtypes <= self.functions.keys():
-            asked = " and ".join(sorted(str(one).removeprefix("torch.") for one in dtypes))
-            known = ", ".join(str(one).removeprefix("torch.") for one in self.functions)
-            raise KernelError(self.name, f"computes {known}, and was called with {asked}")
+            called = " and ".join(sorted(str(input_dtype).removeprefix("torch.") for input_dtype in dtypes))
+            supported = ", ".join(str(own_dtype).removeprefix("torch.") for own_dtype in self.functions)
+            raise KernelError(self.name, f"computes {supported}, and was called with {called}")
         dtype = dtypes.pop()
 
         untraceable = KernelError(self.name, "is C and cannot be traced: its tensors have no values here")
-        if any(one.is_meta for one in given):
+        if any(tensor.is_meta for tensor in inputs):
             raise untraceable
         on_cpu = [
-            one.to("cpu", dtype).resolve_neg()
-            if isinstance(one, torch.Tensor)
-            else torch.tensor(one, dtype=dtype, device="cpu")
-            for one in tensors.values()
+            operand.to("cpu", dtype).resolve_neg()
+            if isinstance(operand, torch.Tensor)
+            else torch.tensor(operand, dtype=dtype, device="cpu")
+            for operand in tensors.values()
         ]
-        operands = [one.contiguous() for one in torch.broadcast_tensors(*on_cpu)]
+        operands = [operand.contiguous() for operand in torch.broadcast_tensors(*on_cpu)]
         result = torch.empty(operands[0].shape, dtype=dtype, device="cpu")
         if not all(map(has_memory, (*operands, result))):
             raise untraceable
 
-        # First numbers and texts, then tensors, each in the order of the schema; what is missing is NAN or NULL.
+        # First numbers and texts, then tensors, each in the order of the schema; a missing argument is NAN or NULL.
         scalars: list[Any] = []
-        for one in self.signature.scalars():
-            value = values[one.name]
-            if one.kind == "number":
+        for argument in self.signature.scalars():
+            value = values[argument.name]
+            if argument.kind == "number":
                 scalars.append(math.nan if value is None else float(value))
             else:
                 scalars.append(None if value is None else value.encode())
-        pointers = dict(zip(tensors, (one.data_ptr() for one in operands), strict=True))
+        pointers = dict(zip(tensors, (operand.data_ptr() for operand in operands), strict=True))
         in_order = (pointers.get(name) for name in self.signature.named("tensor"))
         self.functions[dtype](result.numel(), *scalars, *in_order, result.data_ptr())
-        return result.to(given[0].device)
+        return result.to(inputs[0].device)
 
 
 def exported(path: Path, library: Library) -> dict[str, Callable[..., None]]:
@@ -223,8 +226,8 @@ def exported(path: Path, library: Library) -> dict[str, Callable[..., None]]:
 def bind(path: Path, signature: KernelSignature) -> CKernel:
     """Compile a user's C file for an op.
 
-    Raises UsageError for an op that is not elementwise and for a file without the function that the op needs;
-    what `compile_library` raises.
+    Raises UsageError for an op that is not elementwise and for a file without the function that the op needs,
+    and the errors of `compile_library`.
     """
     if not signature.is_elementwise():
         raise UsageError(
@@ -234,7 +237,7 @@ def bind(path: Path, signature: KernelSignature) -> CKernel:
     functions = exported(path, compile_library(user_source(path)))
     if not functions:
         raise UsageError(f"{path} defines no `{signature.in_c('float32')}` (nor kernel_float64)")
-    scalars = [ctypes.c_double if one.kind == "number" else ctypes.c_char_p for one in signature.scalars()]
+    scalars = [ctypes.c_double if argument.kind == "number" else ctypes.c_char_p for argument in signature.scalars()]
     pointers = [ctypes.c_void_p] * (len(signature.named("tensor")) + 1)
     bound: dict[torch.dtype, Callable[..., None]] = {}
     for dtype, function in functions.items():

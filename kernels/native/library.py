@@ -1,6 +1,6 @@
 """The kernels in C that numdrift ships, as functions of tensors.
 
-Each gives None where it cannot serve: no compiler, tensors of another device or dtype than its own, tensors
+Each returns None where it does not apply: no compiler, tensors of another device or dtype than its own, tensors
 without memory (lazy, meta, fake, functional). The caller then computes the same bits with torch's operations.
 """
 
@@ -31,7 +31,7 @@ ELEMENTWISE = {
     "lerp_fma": (3, 0),
     "fma": (3, 0),
 }
-"""How many tensors and how many scalars a kernel of elementwise.c takes; the file has their formulas."""
+"""The numbers of tensors and of scalars that a kernel of elementwise.c takes; the file has their formulas."""
 
 ROWS = ("sum_sequential", "sum_pairwise", "sum_kahan")
 """The kernels of rows.c; the file has their orders of summation."""
@@ -46,7 +46,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 @dataclass(frozen=True, slots=True)
 class NativeKernels:
-    """The functions by name and dtype; none, and the reason, where they cannot be had."""
+    """The functions by name and dtype; none, and the reason, where they are not available."""
 
     functions: Functions
     hardware_fma: bool = False
@@ -57,23 +57,23 @@ def elementwise(name: str, tensors: Sequence[torch.Tensor], scalars: Sequence[fl
     """Call a C kernel element by element, on broadcast operands in the order of the op's arguments.
 
     tensors: float32 or float64, all of one dtype, any shapes that broadcast, any strides.
-    Returns a contiguous tensor of the common shape and dtype, or None where the kernel cannot serve. Raises
-    ValueError for a kernel that is not there or other numbers of operands than it has.
+    Returns a contiguous tensor of the common shape and dtype, or None where the kernel does not apply. Raises
+    ValueError for an unknown kernel or a wrong number of operands.
     """
     if ELEMENTWISE.get(name) != (len(tensors), len(scalars)):
         raise ValueError(f"no kernel {name!r} of {len(tensors)} tensors and {len(scalars)} scalars in {ELEMENTWISE}")
     function = _kernel_for(name, tensors)
     if function is None:
         return None
-    # Contiguous and of the common shape; tensors that are so already are read where they are.
+    # Contiguous and of the common shape; tensors that are so already are not copied.
     operands, shape = tensors, tensors[0].shape
-    if not all(one.shape == shape and one.is_contiguous() and not one.is_neg() for one in tensors):
-        spread = torch.broadcast_tensors(*(one.resolve_neg() for one in tensors))
-        operands = [one.contiguous() for one in spread]
+    if not all(tensor.shape == shape and tensor.is_contiguous() and not tensor.is_neg() for tensor in tensors):
+        spread = torch.broadcast_tensors(*(tensor.resolve_neg() for tensor in tensors))
+        operands = [tensor.contiguous() for tensor in spread]
     result = torch.empty(operands[0].shape, dtype=operands[0].dtype, device="cpu")
     if not all(map(has_memory, (*operands, result))):
         return None
-    function(result.numel(), *(one.data_ptr() for one in operands), *scalars, result.data_ptr())
+    function(result.numel(), *(operand.data_ptr() for operand in operands), *scalars, result.data_ptr())
     return result
 
 
@@ -81,8 +81,8 @@ def rows(name: str, matrix: torch.Tensor) -> torch.Tensor | None:
     """Call a C kernel that reduces each row of a [rows, columns] matrix to one number.
 
     matrix: float32 or float64, any strides.
-    Returns [rows] of its dtype, or None where the kernel cannot serve. Raises ValueError for a kernel that is
-    not there and for another number of dimensions.
+    Returns [rows] of its dtype, or None where the kernel does not apply. Raises ValueError for an unknown kernel
+    and for another number of dimensions.
     """
     if name not in ROWS or matrix.dim() != 2:
         raise ValueError(f"no kernel {name!r} of {matrix.dim()} dimensions; {ROWS} take [rows, columns]")
@@ -98,7 +98,7 @@ def rows(name: str, matrix: torch.Tensor) -> torch.Tensor | None:
 
 
 def status() -> str:
-    """What computes: `native (...)`, or `torch formulas (...)` with the reason."""
+    """Describe what computes: `native (...)`, or `torch formulas (...)` with the reason."""
     native = _native()
     if native.reason:
         return f"torch formulas ({native.reason})"
@@ -106,14 +106,14 @@ def status() -> str:
 
 
 def is_native() -> bool:
-    """Whether C code computes, where its dtypes and tensors allow it."""
+    """Check whether C code computes, where its dtypes and tensors allow it."""
     return not _native().reason
 
 
 def bind(library: Library) -> Functions:
     """The functions of a compiled elementwise.c or rows.c, by name and dtype. Raises OSError."""
     handle = ctypes.CDLL(str(library.path))
-    found: Functions = {}
+    functions: Functions = {}
     pointer, count = ctypes.c_void_p, ctypes.c_int64
     types: dict[str, list[Any]] = {name: [count, count, pointer, pointer] for name in ROWS}
     for name, (tensors, scalars) in ELEMENTWISE.items():
@@ -122,12 +122,12 @@ def bind(library: Library) -> Functions:
         for dtype, suffix in SUFFIXES.items():
             if function := getattr(handle, f"numdrift_{name}_{suffix}", None):
                 function.argtypes, function.restype = arguments, None
-                found[name, dtype] = function
-    return found
+                functions[name, dtype] = function
+    return functions
 
 
 def has_hardware_fma(library: Library) -> bool:
-    """Whether a compiled elementwise.c uses the CPU's own instruction for a * b + c."""
+    """Check whether a compiled elementwise.c uses the CPU's own instruction for a * b + c."""
     return bool(ctypes.CDLL(str(library.path)).numdrift_hardware_fma())
 
 
@@ -141,20 +141,20 @@ def _native() -> NativeKernels:
 
 
 def _kernel_for(name: str, tensors: Sequence[torch.Tensor]) -> Callable[..., None] | None:
-    # Where a tracer watches, it would take the result for a constant.
+    # An active tracer would treat the result as a constant.
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return None
-    tracer = sys.modules.get("torch.fx.experimental.proxy_tensor")  # not imported, where nobody has
+    tracer = sys.modules.get("torch.fx.experimental.proxy_tensor")  # not imported unless a tracer was used
     if tracer is not None and tracer.get_proxy_mode() is not None:
         return None
     dtype = tensors[0].dtype
-    if not all(one.dtype == dtype and has_memory(one) for one in tensors):
+    if not all(tensor.dtype == dtype and has_memory(tensor) for tensor in tensors):
         return None
     return _native().functions.get((name, dtype))
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
-    """Whether the elements of a tensor can be read at its address: an ordinary, dense one on the CPU."""
+    """Check whether the elements of a tensor can be read at its address: an ordinary, dense one on the CPU."""
     try:
         if type(tensor) not in _PLAIN or tensor.device.type != "cpu" or tensor.layout != torch.strided:
             return False

@@ -1,4 +1,4 @@
-"""Elementwise functions and their backwards in higher precision: what kernels are held against."""
+"""Elementwise functions and their backwards in higher precision: the references with which kernels are compared."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .sum_references import Pair, constant, over, pair, plus, settled, times
 # Activations and their backwards in float64, free of cancellation.
 #
 # Tensors are float64 and broadcast. The relative error stays below 1e-14, zeros of the derivatives included, or
-# the absolute error below the smallest subnormal of float32. Infinities give what the op's definition gives: nan
-# where it has infinity times zero.
+# the absolute error below the smallest subnormal of float32. Infinities follow the op's definition: nan where it
+# multiplies infinity by zero.
 
 _SILU_ZERO = (-1.2784645427610737, -1.0946994183093437e-16)
-"""Where the derivative of silu is zero: exp(x) + x + 1 = 0. High and low part."""
+"""The zero of silu's derivative: exp(x) + x + 1 = 0. High and low part."""
 
 
 def tanh(x: torch.Tensor) -> torch.Tensor:
@@ -25,7 +25,7 @@ def tanh(x: torch.Tensor) -> torch.Tensor:
 
 
 def tanh_backward(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """grad*(1 - y*y), where 1 - y and 1 + y do not cancel more than y itself says."""
+    """grad*(1 - y*y), factored so that 1 - y and 1 + y lose no digits of y."""
     return grad * ((1 - y) * (1 + y))
 
 
@@ -56,7 +56,7 @@ def silu_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return grad * torch.where(x < 0, left, right)
 
 
-# gelu and gelu_backward in float64, free of cancellation; accurate as said in `activations`.
+# gelu and gelu_backward in float64, free of cancellation; as accurate as the activations above.
 #
 # The argument of erfc and exp is taken with 106 bits, since their relative error is the argument's error times
 # the square of the argument. Near the zero r of a derivative its Taylor series in x - r replaces the sum that
@@ -70,7 +70,7 @@ _PEAK = 0.3989422804014327
 """1/sqrt(2*pi)"""
 _TWO_OVER_ROOT_PI = 1.1283791670955126
 _SATURATED = 64.0
-"""Beyond, the distribution functions are 0 or 1 and the densities 0 in float64."""
+"""The bound beyond which the distribution functions are 0 or 1 and the densities 0 in float64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +139,12 @@ def gelu_backward(grad: torch.Tensor, x: torch.Tensor, *, approximate: str = "no
     if approximate == "tanh":
         # s + x*s*(1 - s)*2*u' with s = sigmoid(2*u) and 1 - s = sigmoid(-2*u)
         high, low = _exponent(inside)
-        value, rest = _logistic((high, low)), _logistic((-high, -low))
-        slope = value * (1 + inside * rest * (_TWO_BETA[0] * (1 + 3 * _KAPPA[0] * (inside * inside))))
+        value, complement = _logistic((high, low)), _logistic((-high, -low))
+        slope = value * (1 + inside * complement * (_TWO_BETA[0] * (1 + 3 * _KAPPA[0] * (inside * inside))))
         slope = _near(_TANH_ZERO, inside, slope)
     else:
         slope = _near(_ERF_ZERO, inside, _normal(inside) + inside * _density(inside))
-    # the argument was clamped: what is NaN or infinite has to say so
+    # the argument was clamped: a NaN or infinite one must make the result NaN
     return grad * (slope + 0 * x)
 
 
@@ -182,7 +182,7 @@ def _near(zero: _Zero, x: torch.Tensor, elsewhere: torch.Tensor) -> torch.Tensor
 
 # addcmul, addcdiv and lerp in float64: evaluated with 106 bits and rounded once, so nothing cancels.
 #
-# Tensors are float64 and broadcast. A number (`value`, a scalar weight) counts as it is given, although kernels
+# Tensors are float64 and broadcast. A number (`value`, a scalar weight) counts as it is passed, although kernels
 # round it to their own precision. Where a part overflows, the plain float64 formula counts.
 
 

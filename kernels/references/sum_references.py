@@ -1,4 +1,4 @@
-"""Sums, products and attention in higher precision: what kernels are held against."""
+"""Sums, products and attention in higher precision: the references with which kernels are compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from ..fused import two_product, two_sum
 from ..implementations.sums import reduced_dims, reduced_shape, rows_of
 
-# Attention in float64 by the formula. The blockwise kernel gives 0 for some rows whose scores are NaN.
+# Attention in float64 by the formula. The blockwise kernel returns 0 for some rows whose scores are NaN.
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -100,11 +100,11 @@ def mean(
 
 
 def compensated(rows: Tensor) -> Tensor:
-    """[rows, n] -> [rows]. Where an infinity or NaN takes part, it is the plain sum."""
+    """Sum rows, [rows, n] -> [rows]. A row with an infinity or NaN returns the plain sum."""
     high, low = rows, torch.zeros_like(rows)
     while high.shape[1] > 1:
         if high.shape[1] % 2:
-            high, low = (torch.nn.functional.pad(one, (0, 1)) for one in (high, low))
+            high, low = (torch.nn.functional.pad(part, (0, 1)) for part in (high, low))
         a, b = high[:, 0::2], high[:, 1::2]
         total = a + b
         virtual = total - a
@@ -118,7 +118,7 @@ def compensated(rows: Tensor) -> Tensor:
 # Numbers of about 106 bits, as the unevaluated sum of two float64 tensors: a high part and its rounding error.
 #
 # Source: T. J. Dekker, A floating-point technique for extending the available precision, Numer. Math. 18, 1971.
-# A part that overflows makes nan; `settled` puts the plain float64 value in its place.
+# A part that overflows makes nan; `settled` replaces it by the plain float64 value.
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 

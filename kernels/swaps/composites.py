@@ -1,7 +1,7 @@
-"""Composite ops kept whole in the graphs that Inductor is given: `decompose.linear=off`.
+"""Composite ops kept whole in Inductor's graphs: `decompose.linear=off`.
 
-Inductor is handed a graph in which each call of the op is one node, and its backward another. Before it
-lowers the graph, the nodes that torch has traced are put back as they were: what is compiled stays the same.
+Inductor receives a graph in which each call of the op is one node, and its backward another. Before it lowers
+the graph, the traced nodes are restored: the compiled code stays the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Original = Callable[..., Any]
 
 
 def is_composite(op: str) -> bool:
-    """Whether an overload of the op is made of other ops above autograd, as `linear` is."""
+    """Check whether an overload of the op is made of other ops above autograd, as `linear` is."""
     return any(map(operators.is_composite, overloads_of(op.partition(".")[0])))
 
 
@@ -53,7 +53,7 @@ class WholeComposites:
         self._patches = Patches("swapped composite ops")
 
     def covers(self, target: Target) -> bool:
-        """Whether calls of this overload are followed."""
+        """Check whether calls of this overload are followed."""
         return target.composite and not target.writes and target.op in self._ops
 
     def install(self) -> None:
@@ -69,7 +69,7 @@ class WholeComposites:
         self._patches.also(change_around_inner_compile(fold_calls, unfold_calls))
 
     def replace_python_kernels(self, target: Target, replacement: Callable[[Original], Original]) -> None:
-        """Have what torch has for the op in Python replaced, too."""
+        """Replace torch's Python implementations of the op, too."""
         self._patches.also(composite_ops.replace_python_kernels(target.overload, replacement))
 
     def close(self) -> None:
@@ -77,13 +77,13 @@ class WholeComposites:
         self._opaque_ops.close()
 
     def followed(self, target: Target, original: Original) -> Original:
-        """What torch does for the op, its nodes noted where a compiler is writing them down."""
+        """Wrap torch's implementation of the op so that the nodes of its calls are noted while a compiler traces."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             graph = traced_graph()
             if graph is None or getattr(self._running, "inside", False):
                 return original(*args, **kwargs)
-            # What a call traces stands behind what was the last node; calls inside of it are a part of it.
+            # The nodes of a call follow the last node before it; calls inside of it are a part of it.
             before = next(iter(reversed(graph.nodes)), None)
             self._running.inside = True
             try:
@@ -91,8 +91,8 @@ class WholeComposites:
             finally:
                 self._running.inside = False
             nodes = list(takewhile(lambda node: node is not before, reversed(graph.nodes)))
-            results = [traced_node(one) for one in tensors_in(result)]
-            if not nodes or not results or any(one not in nodes for one in results):
+            results = [traced_node(tensor) for tensor in tensors_in(result)]
+            if not nodes or not results or any(node not in nodes for node in results):
                 return result
             number = len(self._calls)
             for node in nodes:
@@ -100,7 +100,7 @@ class WholeComposites:
             inputs = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
             try:
                 named, keywords = _named(tuple(args)), _named(dict(kwargs))
-            except LookupError:  # then an opaque op stands for the call
+            except LookupError:  # then an opaque op represents the call
                 named, keywords = None, {}
             self._calls.append(
                 CompositeCall(
@@ -118,7 +118,7 @@ class WholeComposites:
         return call
 
     def _opaque_op(self, group: Group) -> tuple[Any, int]:
-        """`numdrift::linear_backward(gradients, saved, number)`, which computes what the group's nodes compute."""
+        """Return `numdrift::linear_backward(gradients, saved, number)`, which computes the group's results."""
         number = self._numbers.setdefault(group.text, len(self._numbers))
         self._groups.setdefault(number, group)
         if group.name not in self._opaque:
@@ -130,9 +130,9 @@ class WholeComposites:
     def _compute(self, *args: Any, sizes: Sequence[Any] = ()) -> list[torch.Tensor]:
         *tensors, number = args
         group = self._groups[number]
-        inputs = [node for some in group.kinds_of_inputs for node in some]
-        given = [*(one for some in tensors for one in some), *sizes]
-        values: dict[Node, Any] = dict(zip(inputs, given, strict=True))
+        inputs = [node for inputs_of_kind in group.kinds_of_inputs for node in inputs_of_kind]
+        input_values = [*(tensor for tensor_list in tensors for tensor in tensor_list), *sizes]
+        values: dict[Node, Any] = dict(zip(inputs, input_values, strict=True))
         for node in group.members:
             args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
             assert callable(node.target)
@@ -152,7 +152,7 @@ def _named(value: Any) -> Any:
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise LookupError(f"{value} is computed in the graph")  # noqa: TRY004  (its type is right, it has no name)
     if isinstance(value, dict):
-        return {name: _named(one) for name, one in value.items()}
+        return {name: _named(element) for name, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_named(one) for one in value)
+        return type(value)(_named(element) for element in value)
     return value

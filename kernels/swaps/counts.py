@@ -1,4 +1,4 @@
-"""How often each swapped kernel ran, in a file that outlives the process: also one that a kernel crashed.
+"""The call counts of swapped kernels, in a file that outlives the process, even if a kernel crashes it.
 
 The file is mapped into memory; a count is one store, and the kernel of the operating system keeps it after any
 end of the process. Each record is five unsigned 64-bit numbers: the calls in the forward, the backward and the
@@ -31,7 +31,7 @@ class SwapCounts:
         return self.forward + self.backward + self.optimizer
 
     def by_phase(self) -> dict[str, int]:
-        """The counts as the manifest has them."""
+        """The counts in the form of the manifest."""
         return {name: count for name, count in asdict(self).items() if name != "running"}
 
 
@@ -53,25 +53,25 @@ class CountsFile:
         self._numbers[record * len(COLUMNS) + COLUMNS.index(column)] += 1
 
     def enter(self, record: int) -> None:
-        """A call of the kernel begins."""
+        """Note that a call of the kernel begins."""
         self._numbers[record * len(COLUMNS) + COLUMNS.index("running")] += 1
 
     def leave(self, record: int) -> None:
-        """A call of the kernel has ended, one way or another."""
+        """Note that a call of the kernel has ended, with or without an error."""
         self._numbers[record * len(COLUMNS) + COLUMNS.index("running")] -= 1
 
     def read(self) -> list[SwapCounts]:
         return [SwapCounts(*numbers) for numbers in RECORD.iter_unpack(self._memory[:])]
 
     def forget(self) -> None:
-        """Count in memory of this process alone from now on: this is a fork of the counted one."""
+        """Count in this process's own memory from now on: it is a fork of the counted one."""
         copy = mmap.mmap(-1, len(self._memory))
         copy[:] = self._memory[:]
         self._memory, self._numbers = copy, memoryview(copy).cast("Q")
 
 
 def read_counts(path: Path, records: int) -> list[SwapCounts]:
-    """The counts that a run has left; zeros where it has left none."""
+    """The counts that a run wrote; zeros where it wrote none."""
     data = path.read_bytes() if path.exists() else b""
     whole = len(data) // RECORD.size * RECORD.size
     counts = [SwapCounts(*numbers) for numbers in RECORD.iter_unpack(data[:whole])]

@@ -1,8 +1,8 @@
-"""Swaps inside compiled graphs: where a compiler would take the op apart, it finds one opaque op instead.
+"""Swaps inside compiled graphs: where a compiler would decompose the op, it finds one opaque op instead.
 
 The opaque op is `numdrift::<op>_<overload>`, with the arguments of the aten op after the number of the place in
-the graph. So a swapped graph never has the key of an unswapped one in Inductor's cache. What is executed there
-is decided when the compiler traces, by the module path that the traced op carries.
+the graph. So a swapped graph never has the key of an unswapped one in Inductor's cache. The kernel is chosen when
+the compiler traces, by the module path that the traced op carries.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SwappedDecompositions:
 
     def __init__(self, execution: SwapExecution) -> None:
         self._execution = execution
-        # a copy: what it is changed to counts from `install` to `close`
+        # a copy: its changes apply from `install` to `close`
         self._table = inductor_decompositions()
         self._sites = Sites()
         self._places: list[TracedPlace] = []
@@ -54,7 +54,7 @@ class SwappedDecompositions:
         self._patches = Patches("swapped decompositions")
 
     def check(self, swaps: Sequence[Swap]) -> None:
-        """Raises UsageError for `decompose.<op>=off` of an op that is not taken apart anyway."""
+        """Raise UsageError for `decompose.<op>=off` of an op that is not decomposed anyway."""
         for swap in swaps:
             op = swap.request.op
             apart = self.takes_apart(op) or is_composite(op)
@@ -65,12 +65,12 @@ class SwappedDecompositions:
                 )
 
     def takes_apart(self, op: str) -> bool:
-        """Whether Inductor itself decomposes an op, and no part of torch above it does."""
+        """Check whether Inductor itself decomposes an op, and no part of torch above it."""
         overloads = overloads_of(op.partition(".")[0])
-        return any(one in self._table and not operators.is_composite(one) for one in overloads)
+        return any(overload in self._table and not operators.is_composite(overload) for overload in overloads)
 
     def replace(self, target: Target, swaps: Sequence[Swap]) -> None:
-        """Lead the functional overload of `target` to its swaps where one covers the place."""
+        """Route the functional overload of `target` to its swaps where one covers the place."""
         if target.writes or target.composite:
             return
         before = self._table.get(target.overload)
@@ -80,7 +80,7 @@ class SwappedDecompositions:
         def run(place: int, *args: Any, **kwargs: Any) -> Any:
             traced = self._places[place]
             result = self._execution.run(traced.swap, SwappedCall(target, target.overload, args, kwargs), traced.site)
-            # The code around was generated for the meta kernel's strides and dtypes, so these are what counts here.
+            # The surrounding code was generated for the meta kernel's strides and dtypes: the result must have these.
             expected = self._promised.of(target.overload, args, kwargs)
             return conform(str(traced.swap.request), result, expected, strided=True, cast=True)
 

@@ -22,9 +22,9 @@ from .swap import Target, resolve, targets_of
 
 
 class Swaps:
-    """Kernels taking the place of others from `install` to `close`.
+    """Kernels that replace others from `install` to `close`.
 
-    `requests` may be empty, and then nothing is touched. `counts` is the file that the calls are counted in
+    `requests` may be empty; then nothing changes. `counts` is the file that the calls are counted in
     (None: memory only).
     """
 
@@ -46,11 +46,11 @@ class Swaps:
         self._execution.observer = observer
 
     def install(self, device: str, *, compiled: bool = False) -> None:
-        """Swap in everything that is dispatched on `device`, with `compiled` also what compilers trace.
+        """Swap the ops that are dispatched on `device`, with `compiled` also those that compilers trace.
 
         Without `compiled` modules are followed where a swap names one: their hooks would be traced, too.
         Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of an op that is not
-        taken apart."""
+        decomposed."""
         ops = dict.fromkeys([*(swap.request.op for swap in self._swaps), *self.observed])
         if not ops:
             return
@@ -77,7 +77,7 @@ class Swaps:
         decompositions.install()
         self._decompositions = decompositions
         whole = {swap.request.op for swap in self._swaps if swap.request.from_decomposition}
-        # An op that Inductor takes apart is opaque already; one that torch takes apart above it has to be put together.
+        # An op that Inductor decomposes is opaque already; one that torch decomposes above it must be put together.
         composites = frozenset(op for op in whole if not decompositions.takes_apart(op))
         if composites:
             self._composites = WholeComposites(composites)
@@ -90,7 +90,7 @@ class Swaps:
         self.sites.backward_ended()
 
     def describe(self, accelerator: str | None = None) -> list[dict[str, str]]:
-        """Return each swap as the manifest has it; `computed_by` says whether C code or torch operations compute it.
+        """Return each swap in the manifest's form; `computed_by` says whether C code or torch operations compute it.
 
         `accelerator` is the device that the mode computes on, None for the CPU.
         """
@@ -107,13 +107,13 @@ class Swaps:
         ]
 
     def notices(self, accelerator: str | None = None) -> list[str]:
-        """Return what whoever reads the run should know: torch operations stand in for C code that cannot be had, or C
-        code of the user's computes on the CPU what an accelerator holds."""
+        """Return notices for readers of the run: torch operations replace C code that is not available, or a user's C
+        code computes an accelerator's tensors on the CPU."""
         native = [swap for swap in self._swaps if swap.kernel.native]
         if accelerator is not None:
-            there = f"its tensors are copied there from {accelerator}, and its result back"
+            copies = f"its tensors are copied there from {accelerator}, and its result back"
             own = [swap for swap in native if swap.kernel.needs_compiler]
-            return [f"{swap.request} is computed by C code on the CPU: {there}" for swap in own]
+            return [f"{swap.request} is computed by C code on the CPU: {copies}" for swap in own]
         if not native or library.is_native():
             return []
         return [f"{native[0].request} is computed by {library.status()}"]
@@ -127,7 +127,7 @@ class Swaps:
         return self._counts.read()
 
     def forget(self) -> None:
-        """Count no longer: this is a fork of the process that is counted."""
+        """Stop counting: this is a fork of the counted process."""
         self._counts.forget()
 
     def close(self) -> None:

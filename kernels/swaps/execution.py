@@ -1,4 +1,4 @@
-"""One call of a swapped op: which kernel computes it, whether that kernel keeps its promises, and the count of it."""
+"""One call of a swapped op: the choice of its kernel, the checks of the kernel's results, and its count."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODULES_NAMED = 8
 
 
 class SwapObserver(Protocol):
-    """Who wants to see calls of some ops."""
+    """An observer of the calls of some ops."""
 
     def wants(self, op: str, site: CallSite) -> bool: ...
 
@@ -39,7 +39,7 @@ class SwapObserver(Protocol):
 
 
 class SwappedCall:
-    """One call of a target: `original` is what torch dispatches to by itself, `tensors` are those in the arguments."""
+    """One call of a target: `original` is torch's own kernel for it, `tensors` are those in the arguments."""
 
     __slots__ = ("args", "kwargs", "lazy", "original", "target", "tensors", "traced")
 
@@ -48,7 +48,7 @@ class SwappedCall:
         self.original = original
         self.args = args
         self.kwargs = kwargs
-        self.tensors = [*tensors_in(args), *(one for value in kwargs.values() for one in tensors_in(value))]
+        self.tensors = [*tensors_in(args), *(tensor for value in kwargs.values() for tensor in tensors_in(value))]
         self.traced = any(map(is_traced, self.tensors))
         self.lazy = any(tensor.device.type in LAZY_DEVICES for tensor in self.tensors)
 
@@ -74,20 +74,20 @@ class SwapExecution:
         for swap in swaps:
             self._swaps.setdefault(swap.request.op, []).append(swap)
         self.modules: dict[str, dict[str, None]] = {
-            op: {} for op, some in self._swaps.items() if any(swap.scoped for swap in some)
+            op: {} for op, op_swaps in self._swaps.items() if any(swap.scoped for swap in op_swaps)
         }
         self._running = _Running()
         self._expectations = Expectations()
 
     def dispatched(self, call: SwappedCall) -> Any:
-        """A call that the dispatcher has handed over."""
-        # Calls that a kernel makes itself are torch's; a composite kernel's inner ops may be swapped, all but its own.
+        """Execute a call that the dispatcher has handed over."""
+        # Torch executes a kernel's own calls; inner ops of a composite kernel may be swapped, except the op itself.
         running = self._running.targets
-        inside = running and (not running[-1].composite or any(one.op == call.target.op for one in running))
+        inside = running and (not running[-1].composite or any(target.op == call.target.op for target in running))
         # Kernels compute floating-point tensors; anything else (a count, a mask) is left to torch.
         if inside or not any(tensor.is_floating_point() for tensor in call.tensors):
             return call.by_torch()
-        # A compiler looks at what the call gives before it traces it: any kernel gives the same kind of result.
+        # A compiler inspects the call's result before it traces the call: any kernel returns the same kind of result.
         if call.traced and not is_being_traced():
             return call.by_torch()
         site = traced_site() if call.traced else self._sites.here()
@@ -96,7 +96,7 @@ class SwapExecution:
         return self.run(swap, call, site)
 
     def called_at(self, op: str, site: CallSite) -> None:
-        """Remember which modules call an op that is swapped at some places only, to say so if none was met."""
+        """Remember the modules that call an op swapped at some places only, to report them if no place was reached."""
         modules = self.modules.get(op)
         if modules is not None and site.module is not None and len(modules) < MODULES_NAMED:
             modules[site.module] = None
@@ -109,7 +109,7 @@ class SwapExecution:
             if observer is None or not observer.wants(op, site) or call.traced:
                 return call.by_torch() if swap is None else self._swapped(swap, call, site)
             args, kwargs = call.args, call.kwargs
-            if call.target.writes:  # the observer is shown what they were before
+            if call.target.writes:  # the observer receives the arguments as they were before
                 args = mapped(list(args), torch.Tensor.clone)
                 kwargs = {name: mapped(value, torch.Tensor.clone) for name, value in kwargs.items()}
             result = call.by_torch() if swap is None else self._swapped(swap, call, site)
@@ -134,7 +134,7 @@ class SwapExecution:
             expected = self._expectations.of(call.target.functional, args, kwargs)
             return conform(name, function(*args, **kwargs), expected, strided=not call.lazy)
 
-        # The first calls of a user's kernel are watched; the kernels that are shipped write to nothing.
+        # The first calls of a user's kernel are watched; the shipped kernels write to no argument.
         watched: AbstractContextManager[None] = nullcontext()
         if not call.lazy and swap.kernel.path and swap.watched < CALLS_WATCHED:
             swap.watched += 1
@@ -143,7 +143,7 @@ class SwapExecution:
         try:
             function = swap.function(call.target)
             if call.lazy and not call.target.composite and not swap.kernel.needs_compiler:
-                # The lazy core has taken views and mutations out before it hands the tensors over, so it knows none.
+                # The lazy core has removed views and mutations before it passes the tensors, so it supports none.
                 function = _functional(function)
             with watched:
                 return call.target.call(conforming, call.args, call.kwargs)
@@ -152,8 +152,8 @@ class SwapExecution:
         except Exception as error:
             first = (str(error).splitlines() or [""])[0]
             shapes = ", ".join(text_of(tensor.shape, tensor.dtype) for tensor in call.tensors)
-            said = f"raised {type(error).__name__}: {first}".rstrip(": ")
-            raise KernelError(name, f"{said} (called with {shapes})") from error
+            description = f"raised {type(error).__name__}: {first}".rstrip(": ")
+            raise KernelError(name, f"{description} (called with {shapes})") from error
         finally:
             self._counts.leave(swap.number)
 
@@ -169,23 +169,23 @@ def _functional(function: Callable[..., Any]) -> Callable[..., Any]:
     return functional
 
 
-# What a kernel owes the op whose place it takes: results of the same kind, and arguments left alone.
+# Checks of a kernel against the op that it replaces: results of the same kind, and unchanged arguments.
 
 
 def conform(kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, strided: bool, cast: bool = False) -> Any:
-    """The result with the strides that are expected (`strided`) and their dtypes (`cast`).
+    """Return the result with the expected strides (`strided`) and dtypes (`cast`).
 
     Raises KernelError for other shapes, dtypes (without `cast`) or another number of tensors.
     """
-    found = list(tensors_in(result))
-    if len(found) != len(expected):
-        raise KernelError(kernel, f"returned {len(found)} tensors where the op returns {len(expected)}")
-    for index, (one, wanted) in enumerate(zip(found, expected, strict=True)):
-        if tuple(one.shape) != wanted.shape or (one.dtype != wanted.dtype and not cast):
+    returned_tensors = list(tensors_in(result))
+    if len(returned_tensors) != len(expected):
+        raise KernelError(kernel, f"returned {len(returned_tensors)} tensors where the op returns {len(expected)}")
+    for index, (returned, wanted) in enumerate(zip(returned_tensors, expected, strict=True)):
+        if tuple(returned.shape) != wanted.shape or (returned.dtype != wanted.dtype and not cast):
             place = f" as result {index}" if len(expected) > 1 else ""
             raise KernelError(
                 kernel,
-                f"returned {text_of(one.shape, one.dtype)}{place} where the op returns "
+                f"returned {text_of(returned.shape, returned.dtype)}{place} where the op returns "
                 f"{text_of(wanted.shape, wanted.dtype)}",
             )
     if not strided:
@@ -202,32 +202,32 @@ def conform(kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, str
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """`change` applied to a tensor, or to those in a list or tuple."""
+    """Apply `change` to a tensor, or to those in a list or tuple."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, (list, tuple)):
-        changed = [mapped(one, change) for one in value]
+        changed = [mapped(element, change) for element in value]
         return changed if isinstance(value, list) else tuple(changed)
     return value
 
 
 @contextmanager
 def arguments_left_alone(kernel: str, target: Target, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Raises KernelError when the kernel has written to an argument that the op does not write to."""
+    """Raise KernelError when the kernel has written to an argument that the op does not write to."""
     # Values are compared, because torch counts no writes below autograd.
     written = written_names(target.overload)
-    names = [one.name for one in arguments_of(target.overload)]
+    names = [argument.name for argument in arguments_of(target.overload)]
     named = [*zip(names, args, strict=False), *kwargs.items()]
-    watched = [(name, one) for name, value in named if name not in written for one in tensors_in(value)]
-    before = [one.detach().clone() for _, one in watched]
+    watched = [(name, tensor) for name, value in named if name not in written for tensor in tensors_in(value)]
+    before = [tensor.detach().clone() for _, tensor in watched]
     yield
-    for (name, one), copy in zip(watched, before, strict=True):
-        if not bool(((one == copy) | (one.isnan() & copy.isnan())).all()):
+    for (name, tensor), copy in zip(watched, before, strict=True):
+        if not bool(((tensor == copy) | (tensor.isnan() & copy.isnan())).all()):
             raise KernelError(kernel, f"wrote to its argument {name!r}, which the op leaves as it is")
 
 
 def refuse_unsupported(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
-    """Raises KernelError for a floating-point dtype or a device that the kernel does not compute."""
+    """Raise KernelError for a floating-point dtype or a device that the kernel does not compute."""
     for tensor in tensors:
         dtype = str(tensor.dtype).removeprefix("torch.")
         if tensor.is_floating_point() and not kernel.supports(dtype, tensor.device.type):
@@ -240,5 +240,5 @@ def refuse_unsupported(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def text_of(shape: Sequence[int], dtype: torch.dtype) -> str:
-    """`float32[3, 4]`."""
+    """The dtype and shape of a tensor, as `float32[3, 4]`."""
     return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"

@@ -1,4 +1,4 @@
-"""What a mode asks for: `kernel.<op>[@<module>][:<occurrence>]=<kernel>` and `decompose.<op>=off`.
+"""The swaps that a mode requests: `kernel.<op>[@<module>][:<occurrence>]=<kernel>` and `decompose.<op>=off`.
 
     kernel.tanh_backward=fma            every tanh_backward
     kernel.tanh_backward@net.1=fma      those of the module net.1 and of what is inside it
@@ -23,12 +23,12 @@ from ..registry import ANY_DEVICE, Kernel, KernelRegistry, built_in, load_target
 
 KEY = re.compile(r"(?:aten(?:\.|::))?(?P<op>\w+(?:\.\w+)?)(?:@(?P<module>[\w.]*)(?::(?P<occurrence>\d+))?)?")
 OWN = (".c", ".py")
-"""How the path of a user's own kernel ends."""
+"""The endings of the path of a user's own kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwapRequest:
-    """One swap as it was asked for. `key` is its text, `module` and `occurrence` are its scope, if any."""
+    """One requested swap. `key` is its text, `module` and `occurrence` are its scope, if any."""
 
     key: str
     op: str
@@ -41,17 +41,17 @@ class SwapRequest:
 
     @property
     def is_own(self) -> bool:
-        """Whether `kernel` is the path of a user's kernel."""
+        """Check whether `kernel` is the path of a user's kernel."""
         return self.kernel.endswith(OWN)
 
     @property
     def from_decomposition(self) -> bool:
-        """Whether this is `decompose.<op>=off`: the op's own kernel in place of its decomposition."""
+        """Check whether this is `decompose.<op>=off`: the op's own kernel in place of its decomposition."""
         return self.key.startswith("decompose.")
 
 
 def swap_requests(kernel: Mapping[str, str], decompose: Mapping[str, str]) -> tuple[SwapRequest, ...]:
-    """Read the `kernel.` and `decompose.` keys of a mode. Raises UsageError for a key that is none."""
+    """Read the `kernel.` and `decompose.` keys of a mode. Raises UsageError for an invalid key."""
     kernels = [_request("kernel", key, name) for key, name in kernel.items()]
     return (*kernels, *(_request("decompose", key, "aten") for key in decompose))
 
@@ -73,8 +73,7 @@ def _request(group: str, key: str, kernel: str) -> SwapRequest:
     )
 
 
-# Finding ops and kernels by name, before anything is started. Imports torch only where a name makes it
-# necessary.
+# Find ops and kernels by name, before anything is started. Imports torch only where a name requires it.
 
 
 def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, device: str) -> None:
@@ -92,16 +91,16 @@ def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, devic
 
 
 def check_op(op: str, registry: KernelRegistry) -> None:
-    """Raises KernelNotFound, naming the nearest, when there is no such op or it computes nothing."""
+    """Raise KernelNotFound, naming the nearest, when there is no such op or it computes nothing."""
     registered = {operation.name for operation in registry.operations()}
     if op not in registered:
         load_target("numdrift.kernels.swaps.swap:targets_of")(op)
 
 
 def find_kernel(request: SwapRequest, registry: KernelRegistry, *, run: bool = True) -> Kernel:
-    """The kernel of a request; `run` executes a user's Python file, without it the record has a name and no more.
+    """Return the kernel of a request. `run` executes a user's Python file; without it the record has a name only.
 
-    Raises KernelNotFound, and for a user's kernel what `user_kernel` raises.
+    Raises KernelNotFound, and for a user's kernel the errors of `user_kernel`.
     """
     if request.is_own:
         return own_kernel(request.op, Path(request.kernel), registry, run=run)
@@ -109,15 +108,15 @@ def find_kernel(request: SwapRequest, registry: KernelRegistry, *, run: bool = T
         return registry.kernel(request.op, request.kernel)
     except KernelNotFound as error:
         covering = request.op.removesuffix("_")
-        if covering != request.op and request.kernel in {one.name for one in registry.kernels(covering)}:
+        if covering != request.op and request.kernel in {kernel.name for kernel in registry.kernels(covering)}:
             raise KernelNotFound(f"{error}; kernel.{covering}={request.kernel} covers the in-place form") from None
         raise
 
 
 def known_kernels(own: Sequence[tuple[str, Path]] = (), *, run: bool = True) -> KernelRegistry:
-    """A registry of what numdrift ships and of the user's own kernels, given as (op, path).
+    """Return a registry of the shipped kernels and of the user's own, passed as (op, path).
 
-    `run` executes the user's Python files. Raises what `user_kernel` raises, and UsageError for a taken name.
+    `run` executes the user's Python files. Raises the errors of `user_kernel`, and UsageError for a taken name.
     """
     registry = built_in()
     for op, path in own:
@@ -127,9 +126,9 @@ def known_kernels(own: Sequence[tuple[str, Path]] = (), *, run: bool = True) -> 
 
 def own_kernel(op: str, path: Path, registry: KernelRegistry, *, run: bool) -> Kernel:
     """The record of a user's own kernel. Raises UsageError when the op has a kernel of that name."""
-    for known in registry.kernels(op):
-        if known.name == path.stem and known.path and Path(known.path).resolve() == path.resolve():
-            return known
+    for registered in registry.kernels(op):
+        if registered.name == path.stem and registered.path and Path(registered.path).resolve() == path.resolve():
+            return registered
     name = registry.name_of_own(op, path)
     if run or path.suffix != ".py":
         kernel: Kernel = load_target("numdrift.kernels.user:user_kernel")(op, path)

@@ -1,8 +1,8 @@
-"""Where in the script an op is being executed: phase, module and the how-manieth of its step.
+"""The place in the script where an op is being executed: phase, module and its index among the calls of its step.
 
 A backward op belongs to the module whose forward made its autograd node: when a module's call ends, the nodes
 behind its outputs that no inner module has claimed are marked with its path, and so are those behind the
-inputs of a module that it calls. Modules are followed only where a swap asks for one, by torch's global
+inputs of a module that it calls. Modules are followed only where a swap names one, by torch's global
 module hooks."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MARK = "numdrift_module"
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """One execution. `module` is the path from the outermost module that was called, "" for that one itself,
+    """The site of one call. `module` is the path from the outermost module that was called, "" for that one itself,
     None where modules are not followed."""
 
     phase: Phase
@@ -36,13 +36,13 @@ class CallSite:
 
 
 def traced_site() -> CallSite:
-    """Where the op is that a compiler is tracing."""
+    """The site of the op that a compiler is tracing."""
     backward, module = traced_place()
     return CallSite("backward" if backward else "forward", module)
 
 
 class Sites:
-    """Follows the script; `here()` says where it is."""
+    """Follows the script; `here()` returns the current site."""
 
     def __init__(self) -> None:
         self._after_backward = False
@@ -57,13 +57,13 @@ class Sites:
         node = current_autograd_node()
         if node is not None:
             return CallSite("backward", None if self._modules is None else node.metadata.get(MARK))
-        # An evaluation has no gradients either, but does not stand between a backward and the end of its step.
+        # An evaluation has no gradients either, but does not run between a backward and the end of its step.
         optimizing = self._after_backward and not torch.is_grad_enabled()
         path = None if self._modules is None else self._modules.current
         return CallSite("optimizer" if optimizing else "forward", path)
 
     def occurrence(self, key: Hashable) -> int:
-        """How often this was asked for the same key before, in this step."""
+        """The number of earlier queries for the same key in this step."""
         self._counts[key] += 1
         return self._counts[key] - 1
 
@@ -81,7 +81,7 @@ class Sites:
 
 
 class ModulePaths:
-    """The path of the module whose forward runs, and the mark of it on the autograd nodes that it makes."""
+    """Tracks the path of the module whose forward runs, and marks the autograd nodes that it makes."""
 
     def __init__(self) -> None:
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
@@ -99,7 +99,7 @@ class ModulePaths:
         self._hooks.close()
 
     def _entered(self, module: torch.nn.Module, inputs: Any) -> None:
-        if self._stack:  # what its inputs were made by is the calling module's
+        if self._stack:  # the nodes that made its inputs belong to the calling module
             self._mark(inputs, self._stack[-1])
         else:
             self._roots = [module]
@@ -107,13 +107,13 @@ class ModulePaths:
         names = self._names.get(root)
         if names is None or id(module) not in names:  # seen for the first time, or added to its root since
             named = root.named_modules(remove_duplicate=True)
-            names = {id(one): without_wrapper(name) for name, one in named}
+            names = {id(submodule): without_wrapper(name) for name, submodule in named}
             self._names[root] = names
-        # a module that its root does not hold (one made in a forward) goes by its class
+        # a module that its root does not hold (one made in a forward) is named by its class
         self._stack.append(names.get(id(module), type(module).__name__))
 
     def _left(self, module: torch.nn.Module, _: Any, outputs: Any) -> None:
-        if not self._stack:  # the hooks came while the module ran
+        if not self._stack:  # the hooks were added while the module ran
             return
         path = self._stack.pop()
         if not self._stack:
@@ -121,7 +121,7 @@ class ModulePaths:
         self._mark(outputs, path)
 
     def _mark(self, tensors: Any, path: str) -> None:
-        """Put the path on the autograd nodes behind these tensors that have none."""
+        """Mark the autograd nodes behind these tensors with the path, unless they have one."""
         pending = [tensor.grad_fn for tensor in tensors_in(_leaves(tensors)) if tensor.grad_fn is not None]
         while pending:
             node = pending.pop()
@@ -132,7 +132,7 @@ class ModulePaths:
 
 
 def _leaves(outputs: Any) -> Any:
-    """What a module returned, dictionaries (and the outputs of transformers' models) as lists."""
+    """Return a module's outputs, with dictionaries (and the outputs of transformers' models) as lists."""
     if isinstance(outputs, dict):
-        return [_leaves(one) for one in outputs.values()]
-    return [_leaves(one) for one in outputs] if isinstance(outputs, (list, tuple)) else outputs
+        return [_leaves(output) for output in outputs.values()]
+    return [_leaves(output) for output in outputs] if isinstance(outputs, (list, tuple)) else outputs

@@ -1,4 +1,4 @@
-"""One swap with its kernel found, which swap a call gets, and which overloads of aten a swap takes over."""
+"""One swap with its kernel, the choice of the swap for a call, and the overloads of aten that a swap takes over."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Swap:
         return self.request.module is not None or self.request.occurrence is not None
 
     def serves(self, target: Target) -> bool:
-        """Whether the kernel, or the one of its name for an op that takes over the op's part, computes `target`."""
+        """Check whether the kernel, or its namesake for an op that takes over the op's part, computes `target`."""
         return target.functional_name in self._functions or self._kernel_for(target) is not None
 
     def function(self, target: Target) -> Callable[..., Any]:
-        """What computes the functional form of `target`, which the swap must serve."""
+        """Return the function that computes the functional form of `target`, which the swap must serve."""
         name = target.functional_name
         if name not in self._functions:
             kernel = self._kernel_for(target)
@@ -65,21 +65,23 @@ class Swap:
 
 
 def resolve(requests: Sequence[SwapRequest], registry: KernelRegistry) -> list[Swap]:
-    """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel what `user_kernel` raises."""
+    """Find the kernel of each request. Raises KernelNotFound, and for a user's kernel the errors of `user_kernel`."""
     swaps = []
     for number, request in enumerate(requests):
-        stood_for = registry.operation(request.op).also
-        of_same_name = (one for op in stood_for for one in registry.kernels(op) if one.name == request.kernel)
+        replacing_ops = registry.operation(request.op).also
+        of_same_name = (
+            kernel for op in replacing_ops for kernel in registry.kernels(op) if kernel.name == request.kernel
+        )
         alternates = {kernel.op: kernel for kernel in of_same_name}
         swaps.append(Swap(number, request, find_kernel(request, registry), alternates))
     return swaps
 
 
 def choose(swaps: Sequence[Swap], site: CallSite, sites: Sites) -> Swap | None:
-    """The swap for an execution at `site`: of those that cover it the one with the narrowest scope."""
+    """Choose the swap for a call at `site`: of those that cover it the one with the narrowest scope."""
 
     def breadth(swap: Swap) -> tuple[bool, int]:
-        """Sorts occurrences before modules, inner modules before outer ones, and everything last."""
+        """Sort occurrences before modules, inner modules before outer ones, and unscoped swaps last."""
         module = swap.request.module
         return swap.request.occurrence is None, -(module.count(".") + 1 if module else 0)
 
@@ -90,13 +92,13 @@ def choose(swaps: Sequence[Swap], site: CallSite, sites: Sites) -> Swap | None:
             continue
         if wanted is None:
             return chosen or swap
-        # No break where one is chosen: each occurrence that is asked for is counted at every execution it covers.
+        # No break after a choice: each requested occurrence is counted at every call that it covers.
         if sites.occurrence(swap.number) == wanted and chosen is None:
             chosen = swap
     return chosen
 
 
-# Which overloads of aten a swap of an op takes over, and how each calls a kernel of the op.
+# The overloads of aten that a swap of an op takes over, and the way in which each calls a kernel of the op.
 #
 # A kernel computes the functional form. From it come the in-place form (`addcmul_`: the result is copied into the
 # first argument) and the forms with `out=` (copied into those).
@@ -107,7 +109,7 @@ Call = Callable[..., Any]
 @dataclass(frozen=True, slots=True)
 class Target:
     """One overload that is taken over. `functional` is the overload whose results its kernels compute, and
-    `functional_name` how kernels of any op know it (`lerp.Scalar`); `writes` names the arguments that then
+    `functional_name` its name for kernels of any op (`lerp.Scalar`); `writes` names the arguments that then
     receive the results (none: the kernel's results are the op's). `composite` ops are made of others above
     autograd."""
 
@@ -126,7 +128,7 @@ class Target:
         named = {name: value for name, value in kwargs.items() if name not in self.writes}
         results = kernel(*args, **named)
         for output, result in zip(tensors_in(outputs), tensors_in(results), strict=True):
-            # an `out=` of another shape is made to fit, as torch does it; the first argument never is
+            # an `out=` of another shape is resized, as torch does it; the first argument never is
             if output is not args[0] and output.shape != result.shape:
                 output.resize_(result.shape)
             output.copy_(result)
@@ -136,18 +138,18 @@ class Target:
 
 
 def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
-    """Every overload that has to do with `op` (or one overload of it, `sum.dim_IntList`).
+    """Return every overload that a swap of `op` (or of one overload, `sum.dim_IntList`) takes over.
 
     Raises KernelNotFound, naming the nearest, when aten has no such op.
     """
     name, _, wanted = op.partition(".")
     find_packet(name)
-    found = [*_family(op, name), *(target for other in also for target in _family(op, other))]
-    if not found:
+    targets = [*_family(op, name), *(target for replacing_op in also for target in _family(op, replacing_op))]
+    if not targets:
         raise KernelNotFound(f"{op} cannot be swapped: it takes no tensor, or only gives another view of one")
     if not wanted:
-        return found
-    chosen = [target for target in found if target.functional is find_overload(op)]
+        return targets
+    chosen = [target for target in targets if target.functional is find_overload(op)]
     if not chosen:
         raise KernelNotFound(f"{op} cannot be swapped: it is no functional overload of {name}")
     return chosen
@@ -157,30 +159,30 @@ def _family(op: str, name: str) -> Iterator[Target]:
     """The targets among the overloads of `name` and of its in-place form, for a swap of `op`."""
 
     def computes(overload: Any) -> bool:  # tensors go in, and more than a view of them comes out
-        takes_tensors = any("Tensor" in one.kind for one in arguments_of(overload))
+        takes_tensors = any("Tensor" in argument.kind for argument in arguments_of(overload))
         return takes_tensors and not returns_view(overload)
 
     def signature(overload: Any, without: Sequence[str] = ()) -> list[tuple[str, str]]:
-        return [(one.name, one.kind) for one in arguments_of(overload) if one.name not in without]
+        return [(argument.name, argument.kind) for argument in arguments_of(overload) if argument.name not in without]
 
     def made(overload: Any, functional: Any, writes: tuple[str, ...] = ()) -> Target:
         functional_name = str(functional).removeprefix("aten.")
         return Target(op, overload, functional, functional_name, is_composite(overload), writes)
 
     def written(overload: Any) -> list[str]:
-        return [one.name for one in arguments_of(overload) if one.writes]
+        return [argument.name for argument in arguments_of(overload) if argument.writes]
 
     own = list(filter(computes, overloads_of(name)))
-    functionals = [one for one in own if not written(one)]
+    functionals = [overload for overload in own if not written(overload)]
     for overload in [*own, *filter(computes, overloads_of(f"{name}_"))]:
         writes = written(overload)
         if not writes:
             yield made(overload, overload)
             continue
-        outputs = [one.name for one in arguments_of(overload) if one.writes and one.keyword_only]
-        same = [one for one in functionals if signature(one) == signature(overload, outputs)]
+        outputs = [argument.name for argument in arguments_of(overload) if argument.writes and argument.keyword_only]
+        same = [functional for functional in functionals if signature(functional) == signature(overload, outputs)]
         if same and (outputs or len(writes) == 1):
             yield made(overload, same[0], tuple(outputs or writes))
         elif not outputs and op.partition(".")[0] == str(overload).split(".")[1]:
-            # One that writes in a form of its own (`_fused_adam_`) is computed by its own name's kernels.
+            # An op that writes in a form of its own (`_fused_adam_`) is computed by the kernels of its own name.
             yield made(overload, overload)

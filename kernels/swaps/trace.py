@@ -1,4 +1,4 @@
-"""The first calls of an op, written down with shapes and value ranges, and their inputs kept for the lab."""
+"""Record the first calls of an op with shapes and value ranges, and keep their inputs for the lab."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def describe(value: Any) -> str:
     """A value in one phrase; a tensor by dtype, shape and range (not where reading it would execute a graph)."""
     if not isinstance(value, torch.Tensor):
         if isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value)):
-            return f"[{', '.join(describe(one) for one in value)}]"
+            return f"[{', '.join(describe(element) for element in value)}]"
         return repr(value)
     text = text_of(value.shape, value.dtype)
     if value.device.type in LAZY_DEVICES or value.numel() == 0 or value.is_complex():
@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().clone()
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(element) for name, element in value.items()}
     return value

@@ -1,8 +1,7 @@
-"""One node in place of the many that a composite op became in a graph, and the many put back as they were.
+"""One node in place of the many that a composite op became in a graph, and the restoration of the many.
 
-`fold` takes a graph as the compiler has it and shows each composite call as one node; `unfold` gives exactly
-the graph that was folded. Nodes that somebody adds to a folded graph stay when it is unfolded, behind those
-that they stood behind.
+`fold` takes a compiler's graph and shows each composite call as one node; `unfold` restores exactly the graph that
+was folded. Nodes that are added to a folded graph stay when it is unfolded, behind the nodes that they followed.
 
     w_t = t(w); y = tanh(x); mm = mm(y, w_t); out = sin(mm)     as it was traced, t and mm by linear(y, w)
     y = tanh(x); linear = linear(y, w); out = sin(linear)       folded
@@ -27,14 +26,14 @@ PART = "numdrift_part"
 OURS = (CALL, ORIGIN, PART, WHOLE)
 
 OpaqueOp = Callable[[Group], tuple[Any, int]]
-"""Gives the op that stands for a group that no op of aten can stand for, and its arguments."""
+"""Returns the op that represents a group that no op of aten can represent, and its number."""
 
 Ranks = Mapping[Node, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What one node stands for: `members` and `outputs` are nodes of the graph that was folded."""
+    """The nodes that one node represents: `members` and `outputs` are nodes of the graph that was folded."""
 
     members: tuple[Node, ...]
     outputs: tuple[Node, ...]
@@ -42,7 +41,7 @@ class Whole:
 
 
 def fold(graph: Graph, groups: Sequence[Group], opaque: OpaqueOp) -> Graph:
-    """The graph with one node for each group; a group that others depend on within itself is left as it is."""
+    """Return the graph with one node for each group; a group that would make the graph circular is not folded."""
     ranks = {node: rank for rank, node in enumerate(graph.nodes)}
     named = {node.name: node for node in ranks}
     folded, new = Graph(), dict[Node, Node]()
@@ -63,11 +62,16 @@ def fold(graph: Graph, groups: Sequence[Group], opaque: OpaqueOp) -> Graph:
             new[item] = folded.node_copy(item, new.__getitem__)
             new[item].meta[ORIGIN] = (item, ranks[item])
             continue
-        # The op itself stands for the group where the graph has the call's arguments, and they are all it takes.
+        # The op itself represents the group if the graph has the call's arguments, and the group takes only them.
         result, arguments = item.result, item.call.arguments(named)
-        taken: list[Node] = []
-        map_arg(arguments, taken.append)
-        if result is not None and arguments is not None and item.takes_only(taken) and new.keys() >= set(taken):
+        argument_nodes: list[Node] = []
+        map_arg(arguments, argument_nodes.append)
+        if (
+            result is not None
+            and arguments is not None
+            and item.takes_only(argument_nodes)
+            and new.keys() >= set(argument_nodes)
+        ):
             node = stand_for(item, item.call.overload, *map_arg(arguments, new.__getitem__), (result,))
             node.meta |= {"val": result.meta["val"], "original_aten": item.call.overload}
             new[result] = node
@@ -76,14 +80,16 @@ def fold(graph: Graph, groups: Sequence[Group], opaque: OpaqueOp) -> Graph:
                     take(output, RESHAPE, node, list(output.meta["val"].shape))
             continue
         op, number = opaque(item)
-        gradients, saved, sizes = ([new[one] for one in some] for some in item.kinds_of_inputs)
+        gradients, saved, sizes = (
+            [new[input_node] for input_node in nodes_of_kind] for nodes_of_kind in item.kinds_of_inputs
+        )
         tensors = (gradients, saved) if item.backward else (saved,)
         node = stand_for(item, op, (*tensors, number), {"sizes": sizes} if sizes else {}, item.outputs)
-        node.meta["val"] = [one.meta["val"] for one in item.outputs]
+        node.meta["val"] = [output.meta["val"] for output in item.outputs]
         for place, output in enumerate(item.outputs):
             take(output, operator.getitem, node, place)
 
-    # Views that only the inside of groups needs are taken out, the last one first: unfolding puts them back.
+    # Views that only the inside of groups needs are removed, the last one first: unfolding restores them.
     for view in sorted((node for group in groups for node in group.views), key=ranks.__getitem__, reverse=True):
         if not new[view].users:
             folded.erase_node(new[view])
@@ -95,29 +101,32 @@ def _without(meta: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _contracted(graph: Graph, groups: Sequence[Group], ranks: Ranks) -> list[Node | Group]:
-    """Nodes and groups, each behind what it needs. Leaves out groups until no circle is left."""
-    left = list(groups)
+    """Return nodes and groups, each behind those that it needs. Groups are left out until no circle is left."""
+    remaining = list(groups)
     while True:
-        of_node = {member: group for group in left for member in group.members}
+        of_node = {member: group for group in remaining for member in group.members}
         items: dict[Node | Group, int] = {of_node.get(node, node): rank for node, rank in ranks.items()}
         needs = {
-            item: {of_node.get(one, one) for one in (item.inputs if isinstance(item, Group) else item.all_input_nodes)}
+            item: {
+                of_node.get(input_node, input_node)
+                for input_node in (item.inputs if isinstance(item, Group) else item.all_input_nodes)
+            }
             for item in items
         }
         ordered = in_order({item: (rank, 0) for item, rank in items.items()}, needs)
         if len(ordered) == len(items):
             return ordered
-        # What neither comes before a circle nor behind one is in it: there a group has to go.
+        # An item that comes neither before a circle nor behind one is in it: a group of the circle is removed.
         users: dict[Any, set[Any]] = {item: set() for item in items}
         for item, needed in needs.items():
-            for one in needed:
-                users[one].add(item)
+            for needed_item in needed:
+                users[needed_item].add(item)
         done = {*ordered, *in_order(dict.fromkeys(items, (0, 0)), users)}
-        left.remove(next(group for group in left if group not in done))
+        remaining.remove(next(group for group in remaining if group not in done))
 
 
 def in_order(ranks: Mapping[Any, tuple[int, int]], needs: Mapping[Any, Iterable[Any]]) -> list[Any]:
-    """The items, each behind those that it needs and otherwise by rank; those in a circle are missing."""
+    """Order items by rank, each behind those that it needs; those in a circle are missing."""
     users: dict[Any, list[Any]] = {item: [] for item in ranks}
     waiting = {item: len(set(needs[item])) for item in ranks}
     for item in ranks:
@@ -139,16 +148,16 @@ def in_order(ranks: Mapping[Any, tuple[int, int]], needs: Mapping[Any, Iterable[
 
 
 def is_folded(graph: Graph) -> bool:
-    """Whether any node of the graph stands for a composite call."""
+    """Check whether any node of the graph represents a composite call."""
     return any(WHOLE in node.meta for node in graph.nodes)
 
 
 @dataclass(slots=True)
 class _Folded:
-    """What the nodes of a folded graph stand for.
+    """The nodes that those of a folded graph represent.
 
-    A key is a node of the graph that was folded, or one added since. `places` are where keys belong, `now` the
-    nodes that are there already, `stand_ins` those that go; `ranks` are the places in the graph that was folded.
+    A key is a node of the graph that was folded, or one added since. `places` are the places of keys, `now` the
+    nodes that exist already, `stand_ins` those to remove; `ranks` are the places in the graph that was folded.
     """
 
     keys: dict[Node, Node | list[Node]] = field(default_factory=dict)
@@ -159,48 +168,48 @@ class _Folded:
 
     @classmethod
     def read(cls, graph: Graph) -> _Folded:
-        found = cls()
-        last = 0  # the place in the graph that was folded of the node before
+        folded = cls()
+        last = 0  # the previous node's place in the graph that was folded
         for position, node in enumerate(graph.nodes):
             whole: Whole | None = node.meta.get(WHOLE)
-            # An added node may have a copy of another's meta: the first that says so is the one.
-            if whole is not None and whole.outputs[0] not in found.places:
-                found.ranks = whole.ranks
-                found.places.update({member: (whole.ranks[member], 0) for member in whole.members})
-                found.keys[node] = whole.outputs[0] if is_tensor(node) else list(whole.outputs)
-                found.stand_ins.append(node)
+            # An added node may have a copy of another node's meta: the first one with this meta counts.
+            if whole is not None and whole.outputs[0] not in folded.places:
+                folded.ranks = whole.ranks
+                folded.places.update({member: (whole.ranks[member], 0) for member in whole.members})
+                folded.keys[node] = whole.outputs[0] if is_tensor(node) else list(whole.outputs)
+                folded.stand_ins.append(node)
                 last = max(whole.ranks[member] for member in whole.members)
                 continue
             if PART in node.meta and node.target in (operator.getitem, RESHAPE):
-                found.keys[node] = node.meta[PART]
-                found.stand_ins.append(node)
+                folded.keys[node] = node.meta[PART]
+                folded.stand_ins.append(node)
                 continue
             origin, rank = node.meta.get(ORIGIN, (node, last))
-            if origin in found.places:
+            if origin in folded.places:
                 origin, rank = node, last
-            found.keys[node] = origin
-            found.now[origin] = node
-            found.places[origin] = (rank, position + 1 if origin is node else 0)
+            folded.keys[node] = origin
+            folded.now[origin] = node
+            folded.places[origin] = (rank, position + 1 if origin is node else 0)
             last = rank
-        return found
+        return folded
 
 
 def unfold(graph: Graph) -> None:
-    """Put back what was folded, in the graph itself; what was added since stays, and so do all other nodes."""
-    found = _Folded.read(graph)
-    keys, places, now = found.keys, found.places, found.now
+    """Restore the folded nodes, in the graph itself; nodes added since and all other nodes stay."""
+    folded = _Folded.read(graph)
+    keys, places, now = folded.keys, folded.places, folded.now
 
-    # What each node needs; views that were forgotten come in again, because something needs them.
+    # The nodes that each node needs; removed views are added again, because another node needs them.
     needs: dict[Node, list[Node]] = {}
     pending = list(places)
     while pending:
         key = pending.pop()
         if key in needs:
             continue
-        places.setdefault(key, (found.ranks.get(key, 0), 0))
+        places.setdefault(key, (folded.ranks.get(key, 0), 0))
         if key in now:
             behind = [keys[node] for node in now[key].all_input_nodes]
-            needs[key] = [one for some in behind for one in (some if isinstance(some, list) else [some])]
+            needs[key] = [needed for entry in behind for needed in (entry if isinstance(entry, list) else [entry])]
         else:
             needs[key] = key.all_input_nodes
         pending += needs[key]
@@ -213,15 +222,15 @@ def unfold(graph: Graph) -> None:
                 now[key] = graph.node_copy(key, now.__getitem__)
 
     def in_place_of(node: Node) -> Any:
-        key = keys[node]  # the results together where one node stood for several
-        return [now[one] for one in key] if isinstance(key, list) else now[key]
+        key = keys[node]  # a list where one node represented several results
+        return [now[result] for result in key] if isinstance(key, list) else now[key]
 
     for node in kept:
         node.args, node.kwargs = map_arg((node.args, node.kwargs), in_place_of)
-    for node in reversed(found.stand_ins):
+    for node in reversed(folded.stand_ins):
         graph.erase_node(node)
 
-    # Every node to its place, and without the marks that folding has left.
+    # Move every node to its place, and remove the marks of folding.
     last: Node | None = None
     for node in (now[key] for key in ordered):
         following = next(iter(graph.nodes)) if last is None else last.next

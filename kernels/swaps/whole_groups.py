@@ -13,7 +13,7 @@ from numdrift.harness.torch_private.composite_ops import is_operator
 from numdrift.harness.torch_private.operators import returns_view
 
 CALL = "numdrift_composite"
-"""Where a node carries the number of the composite call that it was traced in."""
+"""The key of a node's meta with the number of the composite call in which it was traced."""
 
 
 RESHAPE = torch.ops.aten.view.default
@@ -43,7 +43,7 @@ class CompositeCall:
     sequence: frozenset[int]
 
     def arguments(self, nodes: Mapping[str, Node]) -> tuple[Any, Any] | None:
-        """Positional arguments and those by name, with nodes for tensors; None where a node is missing."""
+        """Return positional and keyword arguments, with nodes for tensors; None where a node is missing."""
         try:
             return None if self.args is None else (_placed(self.args, nodes), _placed(dict(self.kwargs), nodes))
         except KeyError:
@@ -54,15 +54,15 @@ def _placed(value: Any, nodes: Mapping[str, Node]) -> Any:
     if isinstance(value, NamedNode):
         return nodes[value.name]
     if isinstance(value, dict):
-        return {name: _placed(one, nodes) for name, one in value.items()}
+        return {name: _placed(element, nodes) for name, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_placed(one, nodes) for one in value)
+        return type(value)(_placed(element, nodes) for element in value)
     return value
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """The nodes of one call in one graph, its forward or its backward. `views` only look at what is outside
+    """The nodes of one call in one graph, its forward or its backward. `views` only show tensors from outside
     and are used there, too: they stay outside."""
 
     call: CompositeCall
@@ -78,7 +78,7 @@ class Group:
 
     @property
     def kinds_of_inputs(self) -> tuple[list[Node], list[Node], list[Node]]:
-        """The gradients that come in, other tensors, and sizes."""
+        """The incoming gradients, other tensors, and sizes."""
         tensors = [node for node in self.inputs if is_tensor(node)]
         gradients = [node for node in tensors if self.backward and _of_backward(node)]
         saved = [node for node in tensors if node not in gradients]
@@ -89,7 +89,7 @@ class Group:
         """The output that is the call's only result, the other outputs being the same elements in other shapes."""
         if self.backward or len(self.call.results) > 1:
             return None
-        # Not asked before: sizes may be symbols, and to compare those of a gradient with the result's leaves a guard.
+        # Not checked earlier: sizes may be symbols, and comparing a gradient's with the result's adds a guard.
         last = self.outputs[-1]
         got, expected = last.meta["val"], next(iter(self.call.results.values()))
         if (got.shape, got.stride(), got.dtype) != (expected.shape, expected.stride(), expected.dtype):
@@ -102,7 +102,7 @@ class Group:
         return last if static and all(node in seen for node in others) else None
 
     def takes_only(self, nodes: Container[Node]) -> bool:
-        """Whether no tensor comes in but these nodes and views of them."""
+        """Check whether no tensor comes in but these nodes and views of them."""
         for node in filter(is_tensor, self.inputs):
             while node not in nodes and is_view(node):
                 node = node.all_input_nodes[0]
@@ -112,62 +112,62 @@ class Group:
 
     @property
     def text(self) -> str:
-        """The same for groups that compute the same of inputs of the same names."""
+        """A text that is equal for groups with the same computation on inputs of the same names."""
         lines = [f"{node.name} = {node.target}({node.args}, {node.kwargs})" for node in self.members]
         return "\n".join([*lines, str(self.kinds_of_inputs), str(self.outputs)])
 
 
 def groups_of(graph: Graph, calls: Sequence[CompositeCall]) -> list[Group]:
-    """The groups of a graph; calls whose nodes are gone have none."""
+    """Return the groups of a graph; calls without remaining nodes have none."""
     by_sequence = {number: call for call in calls for number in call.sequence}
     forward: dict[int, list[Node]] = {}
     backward: dict[int, list[Node]] = {}
     for node in graph.nodes:
         value = node.meta.get("val")
         tensors = value if isinstance(value, (list, tuple)) else (value,)
-        if node.op != "call_function" or not any(isinstance(one, torch.Tensor) for one in tensors):
+        if node.op != "call_function" or not any(isinstance(tensor, torch.Tensor) for tensor in tensors):
             continue
         if CALL in node.meta:
             forward.setdefault(node.meta[CALL], []).append(node)
         elif _of_backward(node) and node.meta.get("seq_nr") in by_sequence:
             backward.setdefault(by_sequence[node.meta["seq_nr"]].number, []).append(node)
 
-    # What only a call's backward uses of its forward, which it computes again, belongs to the backward.
+    # Forward nodes that only a call's backward uses, because it computes them again, belong to the backward.
     for number in forward.keys() & backward.keys():
-        taken = set(backward[number])
+        nodes_of_backward = set(backward[number])
         for node in reversed(forward[number]):
-            if node.users and all(user in taken for user in node.users):
-                taken.add(node)
-        again = [node for node in forward[number] if node in taken]
-        forward[number] = [node for node in forward[number] if node not in taken]
+            if node.users and all(user in nodes_of_backward for user in node.users):
+                nodes_of_backward.add(node)
+        again = [node for node in forward[number] if node in nodes_of_backward]
+        forward[number] = [node for node in forward[number] if node not in nodes_of_backward]
         backward[number] = [*again, *backward[number]]
 
-    # Nodes that Inductor has made in place of others say of no call: those that lead from members to members are its.
+    # Nodes that Inductor has created name no call: those on a path from members to members belong to the call.
     place = {node: number for number, node in enumerate(graph.nodes)}
     made = [node for node in place if "seq_nr" not in node.meta and CALL not in node.meta and is_tensor(node)]
-    found = []
-    for backwards, some in ((False, forward), (True, backward)):
-        for number, nodes in some.items():
+    groups = []
+    for backwards, nodes_by_call in ((False, forward), (True, backward)):
+        for number, nodes in nodes_by_call.items():
             behind, inside = set(nodes), set(nodes)
             for node in made:
-                if any(one in behind for one in node.all_input_nodes):
+                if any(source in behind for source in node.all_input_nodes):
                     behind.add(node)
             for node in reversed(made):
                 if node in behind and node.users and all(user in inside for user in node.users):
                     inside.add(node)
             members = sorted([*nodes, *(node for node in made if node in inside)], key=place.__getitem__)
-            found.append(_group(calls[number], backwards, members))
-    return [group for group in found if group is not None]
+            groups.append(_group(calls[number], backwards, members))
+    return [group for group in groups if group is not None]
 
 
 def _group(call: CompositeCall, backward: bool, nodes: Iterable[Node]) -> Group | None:
-    """None for one that no node can stand for: it computes nothing, or takes or gives something else than tensors."""
+    """Return a group, None if no node can represent it: it computes nothing, or handles more than tensors and sizes."""
     members = dict.fromkeys(nodes)
-    # Views of what comes from outside that are used outside, too, and the views that those are made of, stay outside.
+    # Views of outside tensors that are used outside, too, and the views that those are made of, stay outside.
     results: Container[str] = () if backward else call.results
     outer: list[Node] = []
     for node in members:
-        of_outside = all(one not in members or one in outer for one in node.all_input_nodes)
+        of_outside = all(source not in members or source in outer for source in node.all_input_nodes)
         if is_view(node) and node.name not in results and of_outside:
             outer.append(node)
     views: list[Node] = []
@@ -177,29 +177,31 @@ def _group(call: CompositeCall, backward: bool, nodes: Iterable[Node]) -> Group 
     for view in views:
         del members[view]
 
-    inputs = tuple(dict.fromkeys(one for node in members for one in node.all_input_nodes if one not in members))
+    inputs = tuple(
+        dict.fromkeys(source for node in members for source in node.all_input_nodes if source not in members)
+    )
     outputs = tuple(node for node in members if any(user not in members for user in node.users))
     sizes = [node.meta.get("val") for node in inputs if not is_tensor(node)]
     # a bool is an int to Python, and no size
-    known = all(isinstance(size, (int, torch.SymInt)) and not isinstance(size, bool) for size in sizes)
+    are_sizes = all(isinstance(size, (int, torch.SymInt)) and not isinstance(size, bool) for size in sizes)
     computes = any(not is_view(node) for node in members)
-    if not outputs or not computes or not known or not all(map(is_tensor, outputs)):
+    if not outputs or not computes or not are_sizes or not all(map(is_tensor, outputs)):
         return None
     return Group(call, backward, tuple(members), tuple(views), inputs, outputs)
 
 
 def is_tensor(node: Node) -> bool:
-    """Whether a node gives one tensor."""
+    """Check whether a node returns one tensor."""
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node gives another view of what it takes."""
+    """Check whether a node returns another view of its input."""
     return is_operator(node.target) and returns_view(node.target)
 
 
 def _of_backward(node: Node) -> bool:
-    """Not so what the backward computes again of the forward."""
+    """Check whether a node is of the backward; forward nodes that the backward computes again are not."""
     if node.op == "placeholder":
         return node.name.startswith("tangents")
     return str(node.meta.get("partitioner_tag")).endswith("_backward")

@@ -1,5 +1,5 @@
-"""One piece of Python that dynamo has captured, and what its graphs' inputs and outputs are to the script: parameters
-and buffers by name, the loss, inputs by number."""
+"""A piece of Python that dynamo has captured, and the meaning of its graphs' inputs and outputs to the script:
+parameters and buffers by name, the loss, inputs by number."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ class GraphSignature:
 
 
 def signature_of(seen: DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
-    """What dynamo's inputs and outputs are. `names` are bindings by the identity of the tensor."""
+    """Return the bindings of dynamo's inputs and outputs. `names` are bindings by the identity of the tensor."""
     order = {name: number for number, name in enumerate(seen.locals)}
 
-    def place(one: GraphInput) -> tuple[int, list[Any]]:
-        """In the order of the frame's variables, while dynamo has that of use: `L['x'][10]` comes after `L['x'][9]`."""
-        found = VARIABLE.match(one.source)
-        if found is None:
+    def place(graph_input: GraphInput) -> tuple[int, list[Any]]:
+        """Return the place among the frame's variables, in dynamo's order of use: `L['x'][10]` follows `L['x'][9]`."""
+        matched = VARIABLE.match(graph_input.source)
+        if matched is None:
             return len(order) + 1, []
-        parts = re.split(r"(\d+)", found[2])
-        return order.get(found[1], len(order)), [int(part) if part.isdigit() else part for part in parts]
+        parts = re.split(r"(\d+)", matched[2])
+        return order.get(matched[1], len(order)), [int(part) if part.isdigit() else part for part in parts]
 
-    # What an input is called that is no argument of the script's
+    # Name the inputs that are no arguments of the script's
     named: dict[str, str] = {}
-    for one in seen.inputs:
-        example = one.example
+    for item in seen.inputs:
+        example = item.example
         if isinstance(example, torch.SymInt) or type(example) is int:
-            named[one.name] = f"size {example}"
+            named[item.name] = f"size {example}"
         elif id(example) in names:
-            named[one.name] = names[id(example)]
+            named[item.name] = names[id(example)]
         elif isinstance(example, torch.nn.Parameter):
-            named[one.name] = f"parameter {path_in_source(one.source)}"
+            named[item.name] = f"parameter {path_in_source(item.source)}"
         else:
-            named[one.name] = f"buffer {path_in_source(one.source)}" if PARAMETER_SOURCE.search(one.source) else ""
-    own = sorted((one for one in seen.inputs if not named[one.name]), key=place)
-    numbers = {one.name: number for number, one in enumerate(own)}
-    inputs = [named[one.name] or f"input {numbers[one.name]}" for one in seen.inputs]
+            named[item.name] = f"buffer {path_in_source(item.source)}" if PARAMETER_SOURCE.search(item.source) else ""
+    own = sorted((graph_input for graph_input in seen.inputs if not named[graph_input.name]), key=place)
+    numbers = {graph_input.name: number for number, graph_input in enumerate(own)}
+    inputs = [named[graph_input.name] or f"input {numbers[graph_input.name]}" for graph_input in seen.inputs]
     # `loss` for the one output that is a differentiable number, `output N` for the others
-    returned = next((one.args[0] for one in reversed(seen.graph.nodes) if one.op == "output"), ())
+    returned = next((node.args[0] for node in reversed(seen.graph.nodes) if node.op == "output"), ())
     flat: Sequence[Any] = returned if isinstance(returned, (list, tuple)) else [returned]
     losses = []
-    for number, one in enumerate(flat):
-        example = one.meta.get("example_value") if isinstance(one, torch.fx.Node) else None
+    for number, item in enumerate(flat):
+        example = item.meta.get("example_value") if isinstance(item, torch.fx.Node) else None
         if isinstance(example, torch.Tensor) and example.requires_grad and not example.dim():
             losses.append(number)
     outputs = ["loss" if losses == [number] else f"output {number}" for number in range(len(flat))]
@@ -69,15 +69,15 @@ def signature_of(seen: DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
 
 
 def dynamo_bindings(graph: torch.fx.Graph, signature: GraphSignature) -> dict[str, str]:
-    """The bindings of a dynamo graph by the names of its nodes."""
-    placeholders = [one.name for one in graph.nodes if one.op == "placeholder"]
-    found = dict(zip(placeholders, signature.inputs, strict=False))
-    returned = [one for one in graph.nodes if one.op == "output"][-1].args[0]
+    """Return the bindings of a dynamo graph by the names of its nodes."""
+    placeholders = [node.name for node in graph.nodes if node.op == "placeholder"]
+    bindings = dict(zip(placeholders, signature.inputs, strict=False))
+    returned = [node for node in graph.nodes if node.op == "output"][-1].args[0]
     flat = returned if isinstance(returned, (list, tuple)) else [returned]
-    for one, bound in zip(flat, signature.outputs, strict=False):
-        if isinstance(one, torch.fx.Node):
-            found.setdefault(one.name, bound)
-    return found
+    for result, bound in zip(flat, signature.outputs, strict=False):
+        if isinstance(result, torch.fx.Node):
+            bindings.setdefault(result.name, bound)
+    return bindings
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,63 +88,63 @@ class AotBindings:
     phase: str
 
     def of(self, graph: torch.fx.Graph) -> dict[str, str]:
-        """By the names of the graph's nodes. A value that is several outputs has them all, joined by `, `."""
-        found: dict[str, str] = {}
-        for one in graph.nodes:
-            if one.op != "placeholder":
+        """Return the bindings by the names of the graph's nodes. Several outputs of one value are joined by `, `."""
+        bindings: dict[str, str] = {}
+        for node in graph.nodes:
+            if node.op != "placeholder":
                 continue
-            bound = self._described_input(one.meta.get("desc"))
-            # Of older torch, without descriptions, the names tell: `primals_1`, `arg0_1`, `tangents_1`.
-            lifted, tangent = LIFTED_INPUT.match(one.name), re.match(r"^tangents_(\d+)$", one.name)
+            bound = self._described_input(node.meta.get("desc"))
+            # Older torch has no descriptions; there the names tell: `primals_1`, `arg0_1`, `tangents_1`.
+            lifted, tangent = LIFTED_INPUT.match(node.name), re.match(r"^tangents_(\d+)$", node.name)
             if not bound and lifted is not None:
                 bound = self._given(int(lifted[1]) - 1 if lifted[1] else int(lifted[2]))
             elif not bound and tangent is not None:
                 bound = f"tangent {int(tangent[1]) - 1}"
             elif not bound and self.phase == "backward":
-                bound = f"saved {one.name}"
-            found[one.name] = bound
-        given = set(found)
-        output = [one for one in graph.nodes if one.op == "output"][-1]
+                bound = f"saved {node.name}"
+            bindings[node.name] = bound
+        input_names = set(bindings)
+        output = [element for element in graph.nodes if element.op == "output"][-1]
         returned = output.args[0]
         flat: Sequence[Any] = returned if isinstance(returned, (list, tuple)) else [returned]
         described = output.meta.get("desc")
         several = isinstance(described, (list, tuple)) and len(described) == len(flat)
-        for number, one in enumerate(flat):
-            if not isinstance(one, torch.fx.Node):
+        for number, node in enumerate(flat):
+            if not isinstance(node, torch.fx.Node):
                 continue
-            what: Any = described[number] if several else None
-            kind = type(what).__name__
+            description: Any = described[number] if several else None
+            kind = type(description).__name__
             if kind == "GradAOTOutput":
-                bound = _gradient(self._described_input(what.grad_of))
+                bound = _gradient(self._described_input(description.grad_of))
             elif kind == "InputMutationAOTOutput":
-                bound = self._described_input(what.mutated_input)
+                bound = self._described_input(description.mutated_input)
             elif kind.startswith("SavedForBackwards"):
-                bound = f"saved {one.name}"
-            elif what is None and self.phase == "backward":
+                bound = f"saved {node.name}"
+            elif description is None and self.phase == "backward":
                 bound = _gradient(self._given(number))
             else:
-                outputs, at = self.signature.outputs, what.idx if kind == "PlainAOTOutput" else number
-                bound = outputs[at] if at < len(outputs) else f"saved {one.name}"
-            before = found.get(one.name, "")
-            # What an input is called stays, and that a value is saved is said only where it is nothing else.
-            if one.name in given or (one.name in found and bound.startswith("saved ")):
+                outputs, at = self.signature.outputs, description.idx if kind == "PlainAOTOutput" else number
+                bound = outputs[at] if at < len(outputs) else f"saved {node.name}"
+            before = bindings.get(node.name, "")
+            # The name of an input stays. A value is called saved only where it is nothing else.
+            if node.name in input_names or (node.name in bindings and bound.startswith("saved ")):
                 continue
-            found[one.name] = f"{before}, {bound}" if before and not before.startswith("saved ") else bound
-        return found
+            bindings[node.name] = f"{before}, {bound}" if before and not before.startswith("saved ") else bound
+        return bindings
 
     def _given(self, number: int) -> str:
         return self.signature.inputs[number] if number < len(self.signature.inputs) else ""
 
     def _described_input(self, described: Any) -> str:
-        """By AOTAutograd's own description of an input, "" where it has none."""
+        """Return the binding of an input by AOTAutograd's description of it, "" where it has none."""
         kind = type(described).__name__
         if kind == "PlainAOTInput":
             return self._given(described.idx)
         if kind in ("ParamAOTInput", "BufferAOTInput"):
             return f"{kind.removesuffix('AOTInput').lower().replace('param', 'parameter')} {described.target}"
         if kind == "TangentAOTInput":
-            # Which output of the forward it is of: the number lies under what was done to it, or it is no output but
-            # an input that the forward has written.
+            # The output of the forward that it belongs to: its number lies below a description of what was done to it.
+            # Or it is no output, but an input that the forward has written.
             output = described.output
             while not hasattr(output, "idx"):
                 inner = getattr(output, "base_of", getattr(output, "base", None))
@@ -156,15 +156,15 @@ class AotBindings:
         return self._described_input(inner) if inner is not None else ""
 
 
-def _gradient(of: str) -> str:
-    return f"gradient {of.removeprefix('parameter ')}" if of else "gradient"
+def _gradient(binding: str) -> str:
+    return f"gradient {binding.removeprefix('parameter ')}" if binding else "gradient"
 
 
-# What the script calls its parameters and buffers.
+# The script's names of its parameters and buffers.
 
 
 class ScriptNames:
-    """Bindings by the identity of the tensor: those that `named_tensors` gives, else those of the adopted modules."""
+    """Bindings by the identity of the tensor: those that `named_tensors` returns, else those of the adopted modules."""
 
     def __init__(self, named_tensors: NamedTensors | None = None) -> None:
         self._named_tensors = named_tensors
@@ -175,28 +175,28 @@ class ScriptNames:
         self._modules.append(weakref.ref(getattr(module, "_orig_mod", module)))
 
     def by_identity(self) -> dict[int, str]:
-        """The bindings now, a tensor with several names by its first one."""
-        found: dict[int, str] = {}
+        """Return the current bindings; a tensor with several names has its first one."""
+        names: dict[int, str] = {}
         if self._named_tensors is not None:
             for binding, tensor in self._named_tensors().items():
                 if binding.startswith(("parameter ", "buffer ")):
-                    found.setdefault(id(tensor), binding)
-            return found
-        for module in (one() for one in self._modules):
+                    names.setdefault(id(tensor), binding)
+            return names
+        for module in (reference() for reference in self._modules):
             if module is not None:
                 for name, parameter in module.named_parameters():
-                    found.setdefault(id(parameter), f"parameter {name}")
+                    names.setdefault(id(parameter), f"parameter {name}")
                 for name, buffer in module.named_buffers():
-                    found.setdefault(id(buffer), f"buffer {name}")
-        return found
+                    names.setdefault(id(buffer), f"buffer {name}")
+        return names
 
 
-# The piece itself, from its graph to the graphs that are compiled from it.
+# The captured piece, from dynamo's graph to the graphs that are compiled from it.
 
 
 @dataclass(slots=True)
 class CapturedRegion:
-    """`reserve` gives the name of its forward graph, which its dynamo graph shares, when one is first needed.
+    """`reserve` returns the name of its forward graph when one is first needed; its dynamo graph has the same name.
 
     `modules` are the paths of its forward by autograd sequence number; `lowered` says that a compiler went on
     from dynamo's graph. `hash` is that of dynamo's graph.
@@ -218,7 +218,7 @@ class CapturedRegion:
         return self._base
 
     def traced(self) -> None:
-        """Dynamo will not trace the frame anew: its graph may be written."""
+        """Write dynamo's graph: dynamo will not trace the frame anew."""
         write, self.write_dynamo = self.write_dynamo, None
         if write is not None:
             write()

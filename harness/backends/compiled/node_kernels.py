@@ -1,4 +1,4 @@
-"""Compiles nodes of a graph one by one: what the compiler makes of an op with which nothing is fused."""
+"""Compiles nodes of a graph one by one: the kernel that the compiler makes of an op when nothing is fused with it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .captured_calls import CapturedCalls
 from .recompiled_step import recompiled_as
 
 TOGETHER = 16
-"""Nodes that are compiled as one graph: one needs about as long as many, and all are executed when one is asked for."""
+"""Number of nodes that are compiled as one graph: one takes about as long as many. All run when one is needed."""
 
 DEVICE_SECONDS = 60.0
-"""How long nodes of one step may be compiled one by one for an accelerator, whose kernels take long to compile."""
+"""Seconds for which nodes of one step may be compiled one by one for an accelerator, whose kernels take long."""
 
 MOST_ZEROS = 2**26
-"""Bytes of zeros that are kept for those that are executed beside the one."""
+"""Bytes of zeros that are kept as inputs of the other nodes of a graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTensor:
-    """What a kernel is made for: a tensor of this dtype and layout."""
+    """A tensor that a kernel is made for, by dtype and layout."""
 
     dtype: torch.dtype
     size: tuple[int, ...]
@@ -50,7 +50,7 @@ class KernelTensor:
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """A kernel: an op, what it takes, with a `KernelTensor` for each tensor, and the direction it is compiled for."""
+    """A kernel: an op, its arguments with a `KernelTensor` for each tensor, and the direction it is compiled for."""
 
     op: str
     arguments: tuple[Any, ...]
@@ -59,12 +59,12 @@ class NodeKind:
 
     def tensors(self) -> list[KernelTensor]:
         values = [self.arguments, *(value for _, value in self.keywords)]
-        return [one for one in leaves(values) if isinstance(one, KernelTensor)]
+        return [value for value in leaves(values) if isinstance(value, KernelTensor)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledNodes:
-    """A graph of independent nodes. `results` says of each node which of its flat outputs the graph gives."""
+    """A graph of independent nodes. `results` says of each node which of its flat outputs the graph returns."""
 
     kinds: Sequence[NodeKind]
     results: Sequence[Sequence[bool]]
@@ -72,13 +72,13 @@ class CompiledNodes:
 
 
 class NodeCompiler(Protocol):
-    """Compiles a graph of aten ops; `inputs` are fake."""
+    """Compile a graph of aten ops; `inputs` are fake."""
 
     def __call__(self, module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed: ...
 
 
 compile_node: NodeCompiler = compile_graph
-"""By Inductor, as it is configured now."""
+"""The compiler of nodes: Inductor, as it is configured now."""
 
 
 class NodeKernels:
@@ -97,7 +97,7 @@ class NodeKernels:
         self._spent = 0.0
 
     def prepare(self, positions: Iterable[int]) -> None:
-        """Compile the kernels of these calls, some at a time. What cannot be compiled is left for `execute` to say."""
+        """Compile the kernels of these calls, some at a time. `execute` raises for those that cannot be compiled."""
         wanted: dict[bool, dict[NodeKind, None]] = {False: {}, True: {}}
         for position in positions:
             call = self._tape.calls[position]
@@ -111,38 +111,38 @@ class NodeKernels:
                 with suppress(Exception):  # one of them may be what cannot be compiled
                     self._compile(list(kinds)[start : start + TOGETHER])
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """The flat outputs of a node. Raises what a compiler raises."""
-        kind = self._kind(one.call, arguments, keywords)
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """Return the flat outputs of a node. Raises what a compiler raises."""
+        kind = self._kind(computation.call, arguments, keywords)
         if kind not in self._known:
             self._compile([kind])
         compiled, number = self._known[kind]
         values = leaves([arguments, *(keywords[name] for name, _ in kind.keywords)])
-        tensors = [each for each in values if isinstance(each, torch.Tensor)]
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
         with without_dispatch_modes():
-            # All nodes of the graph are executed, for they were compiled together; the others get zeros, and what
-            # they give is thrown away.
+            # All nodes of the graph are executed, since they were compiled together; the others get zeros, and their
+            # results are thrown away.
             inputs: list[Any] = []
-            for at, other in enumerate(compiled.kinds):
-                inputs += tensors if at == number else self._zeros(other)
+            for at, kind_in_graph in enumerate(compiled.kinds):
+                inputs += tensors if at == number else self._zeros(kind_in_graph)
             outputs = list(compiled.run(inputs))
-        before = sum(sum(each) for each in compiled.results[:number])
+        before = sum(sum(node_results) for node_results in compiled.results[:number])
         own = iter(outputs[before:])
-        return [next(own) if given else None for given in compiled.results[number]]
+        return [next(own) if is_returned else None for is_returned in compiled.results[number]]
 
     def _zeros(self, kind: NodeKind) -> list[torch.Tensor]:
-        """What a kernel takes, filled with zeros; kept where it is small, for no kernel writes what it reads."""
-        known = self._kept.get(kind)
-        if known is None:
-            known = [each.empty().zero_() for each in kind.tensors()]
-            size = sum(one.untyped_storage().nbytes() for one in known)
+        """Return zeros for the inputs of a kernel. Small ones are kept, for no kernel writes what it reads."""
+        zeros = self._kept.get(kind)
+        if zeros is None:
+            zeros = [tensor.empty().zero_() for tensor in kind.tensors()]
+            size = sum(tensor.untyped_storage().nbytes() for tensor in zeros)
             if size <= self._room:
-                self._kept[kind] = known
+                self._kept[kind] = zeros
                 self._room -= size
-        return known
+        return zeros
 
     def _compile(self, kinds: Sequence[NodeKind]) -> None:
-        """Raises NotReplayable where the time for that is over, and what a compiler raises."""
+        """Compile these nodes. Raises NotReplayable once the time for that is over, and what a compiler raises."""
         if self._spent >= self._limit:
             raise NotReplayable(f"the {self._limit:.0f} s in which nodes are compiled alone were over")
         began = time.monotonic()
@@ -168,7 +168,7 @@ class NodeKernels:
 
 
 def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any], list[list[bool]]]:
-    """A graph that executes these nodes independently, its fake inputs, and which outputs of each node it gives."""
+    """Return a graph that executes these nodes independently, its fake inputs, and which outputs of each it returns."""
     graph = torch.fx.Graph()
     inputs: list[Any] = []
     outputs: list[torch.fx.Node] = []
@@ -176,25 +176,25 @@ def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any]
     mode = fake_mode()
     placeholders = []
     # All placeholders come first: a compiler takes them by position.
-    for number, tensor in enumerate(one for kind in kinds for one in kind.tensors()):
+    for number, tensor in enumerate(kernel_tensor for kind in kinds for kernel_tensor in kind.tensors()):
         with mode:
             inputs.append(tensor.empty())
         placeholders.append(graph.placeholder(f"input_{number}"))
         placeholders[-1].meta["val"] = inputs[-1]
-    given, faked = iter(placeholders), iter(inputs)
+    next_placeholders, next_inputs = iter(placeholders), iter(inputs)
     for kind in kinds:
         operation: Any = registered_operation(kind.op)
-        node = graph.call_function(operation, *_filled(kind, given))
-        args, kwargs = _filled(kind, faked)
+        node = graph.call_function(operation, *_filled(kind, next_placeholders))
+        args, kwargs = _filled(kind, next_inputs)
         with mode, torch.no_grad():
             value = node.meta["val"] = operation(*args, **kwargs)
         several = isinstance(value, (list, tuple))
         made = list(value) if several else [value]
-        results.append([isinstance(one, torch.Tensor) for one in made])
-        for index, one in enumerate(made):
+        results.append([isinstance(result, torch.Tensor) for result in made])
+        for index, output in enumerate(made):
             if several and results[-1][index]:
                 outputs.append(graph.call_function(operator.getitem, (node, index)))
-                outputs[-1].meta["val"] = one
+                outputs[-1].meta["val"] = output
             elif results[-1][index]:
                 outputs.append(node)
     graph.output(tuple(outputs))
@@ -202,24 +202,24 @@ def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any]
 
 
 def _filled(kind: NodeKind, tensors: Iterator[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a node with the next of `tensors` in place of each kind of tensor."""
+    """Return the arguments of a node with the next of `tensors` in place of each kind of tensor."""
 
     def value(argument: Any) -> Any:
         return next(tensors) if isinstance(argument, KernelTensor) else argument
 
     arguments: tuple[Any, ...] = mapped(value, kind.arguments)
-    return arguments, {name: mapped(value, one) for name, one in kind.keywords}
+    return arguments, {name: mapped(value, keyword) for name, keyword in kind.keywords}
 
 
 def is_generated(call: Call, operation: Any) -> bool:
-    """Whether the compiler may have made a kernel of its own for this call."""
-    given = leaves([call.arguments, *call.keywords.values()])
-    takes_state = any(isinstance(one, GeneratorState) for one in given)
+    """Say whether the compiler may have made a kernel of its own for this call."""
+    values = leaves([call.arguments, *call.keywords.values()])
+    takes_state = any(isinstance(value, GeneratorState) for value in values)
     called = call.draw is not None or takes_state or bool(written_names(operation))
     return call.compiled is not None and not called
 
 
-# What the steps that a compiling mode has taped really computed, for those who ask after the training.
+# The values that the taped steps of a compiling mode really computed, for questions after the training.
 
 
 class RecordedKernels:
@@ -237,15 +237,15 @@ class RecordedKernels:
         self.notes = tuple(dict.fromkeys(values.notes))
         self._generates = compile_ is not None
         self._values = values
-        # The calls are all that is asked for; what the step began with and gave would be held for each recorded step.
+        # Only the calls are needed: the step's inputs and results would take memory for each recorded step.
         self._nodes = NodeKernels(tape.without_values(), compile_ or compile_node)
 
     def digests(self) -> list[list[str | None]]:
-        """For each call digests of its fresh outputs and of what it wrote; None for a value that is unknown."""
+        """Return for each call the digests of its fresh outputs and of what it wrote; None for an unknown value."""
         return self._values.digests
 
     def value(self, position: int) -> list[torch.Tensor] | None:
-        """What a call of a compiled graph really gave, None where that is unknown or was not kept."""
+        """Return what a call of a compiled graph really returned, None where that is unknown or was not kept."""
         return self._values.value(position)
 
     def prepare(self, positions: Sequence[int]) -> None:
@@ -253,40 +253,41 @@ class RecordedKernels:
         if self._generates:
             self._nodes.prepare(positions)
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Execute a call as this mode does: a node of a compiled graph compiled alone, anything else by eager ops.
 
-        Gives flat outputs; arguments that the op writes are written in place. Grad mode, autocast and generators are as
-        before afterwards. Raises what a compiler or an op raises.
+        Returns flat outputs; arguments that the op writes are written in place. Grad mode, autocast and generators
+        are as before afterwards. Raises what a compiler or an op raises.
         """
-        if one.position in self._values.swapped:
+        if computation.position in self._values.swapped:
             with set_apart(()):
-                outputs = self._values.swapped[one.position](*arguments, **keywords)
+                outputs = self._values.swapped[computation.position](*arguments, **keywords)
             return list(leaves(outputs))
-        if self._generates and is_generated(one.call, one.operation):
+        if self._generates and is_generated(computation.call, computation.operation):
             with torch.no_grad():
-                return self._nodes.execute(one, arguments, keywords)
-        return executed_apart(one, arguments, keywords)
+                return self._nodes.execute(computation, arguments, keywords)
+        return executed_apart(computation, arguments, keywords)
 
     def called(self, position: int) -> list[LaidOut] | None:
-        """How what a node takes lay when the generated code called the op itself, None where it did not."""
+        """Return the layouts of a node's arguments where the generated code called the op itself, else None."""
         return self._values.layouts.get(position)
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
-        """What the step on this tape gives with its captured graphs compiled as `spec` states; `own` is the mode as it
-        was recorded, whose own bits have to come again first.
+        """Return the results of the step on this tape with its captured graphs compiled as `spec` states.
+
+        `own` is the mode as it was recorded. Compiled by it, the step must first give its own bits again.
 
         Raises NotReplayable, and what a compiler or an op raises.
         """
         if self.captured is None:
             raise NotReplayable("it is not known how the step called its compiled code")
         if self._same is None:
-            again = recompiled_as(own, tape, self.captured)
-            self._same = all(is_same(again[name], one) for name, one in tape.expected().items())
+            recompiled = recompiled_as(own, tape, self.captured)
+            self._same = all(is_same(recompiled[name], value) for name, value in tape.expected().items())
         if not self._same:
             raise NotReplayable("compiled anew as it was, the step does not give its own bits again")
         return recompiled_as(spec, tape, self.captured)
 
 
 STEPS: dict[int, StepKernels] = {}
-"""By step; filled when a taped step has ended of a mode that compiles, whatever it compiles."""
+"""The kernels by step; filled when a taped step of a mode that compiles has ended, whatever it compiles."""

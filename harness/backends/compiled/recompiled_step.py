@@ -3,10 +3,10 @@
 What the script executed outside of compiled code is executed as it was recorded. A captured graph is called as the
 script's step called it, with autograd, and where the step went back through it so does autograd:
 
-    on the tape                       here
-    loads, the optimizer's ops        the same calls
-    a captured graph: aten ops        the graph, compiled by the backend that is asked for, called on the same inputs
-    its backward: aten ops            torch.autograd.grad of that call's results, by the recorded gradients' place
+        on the tape                       here
+        loads, the optimizer's ops        the same calls
+        a captured graph: aten ops        the graph, compiled by the backend that is asked for, called on the same inputs
+        its backward: aten ops            torch.autograd.grad of that call's results, by the recorded gradients' place
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Live:
-    """A call of a captured graph as it was made here: what was given, in the order of its forward graph, and what it
-    gave; autograd knows how the one became the other."""
+    """A call of a captured graph as it was made here: its inputs, in the order of its forward graph, and its outputs.
+
+    Autograd knows how the outputs were computed from the inputs."""
 
     given: Sequence[Any]
     outputs: Sequence[Any]
@@ -53,38 +54,41 @@ class RecompiledStep:
             raise NotReplayable(captured.reason or "the step calls nothing that dynamo captured")
         self._tape = tape
         self._regions: list[CapturedCall | BackwardCall] = [*captured.calls, *captured.backwards]
-        self._regions.sort(key=lambda one: one.first)
+        self._regions.sort(key=lambda region: region.first)
         self._compile = compile_
         self._compiled: dict[CapturedGraph, Callable[..., Any]] = {}
         self._live: dict[int, Live] = {}
         self._storages = Storages(tape, lambda dtype: dtype)
 
     def values(self) -> dict[str, torch.Tensor]:
-        """The watched values. Random generators are as before afterwards. Raises NotReplayable, and whatever a compiler
-        or an op raises."""
+        """Return the watched values. Random generators are as before afterwards.
+
+        Raises NotReplayable, and whatever a compiler or an op raises."""
         values: dict[str, torch.Tensor] = {}
-        watched = sorted(self._tape.watched, key=lambda one: one.position)
-        regions = [one for one in self._regions if one.first < one.last]
+        watched = sorted(self._tape.watched, key=lambda watched_value: watched_value.position)
+        regions = [candidate for candidate in self._regions if candidate.first < candidate.last]
         devices = {"cpu", *(slot.device for slot in self._tape.slots)}
         before = {device: generator_state(device) for device in devices}
 
         def watch(position: int) -> None:
             while watched and watched[0].position <= position:
-                one = watched.pop(0)
-                values[one.name] = self._storages.tensor(one.view).detach().clone()
+                watched_value = watched.pop(0)
+                values[watched_value.name] = self._storages.tensor(watched_value.view).detach().clone()
 
         try:
             end = 0
-            for one in executions(self._tape):
-                while regions and regions[0].first <= one.position:
+            for computation in executions(self._tape):
+                while regions and regions[0].first <= computation.position:
                     watch(regions[0].first)
                     end = regions[0].last
                     self._execute_region(regions.pop(0))
-                watch(one.position)
-                if one.position >= end:
-                    self._storages.take(one.call, executed_apart(one, *given(one.call, self._storages.tensor)))
+                watch(computation.position)
+                if computation.position >= end:
+                    self._storages.take(
+                        computation.call, executed_apart(computation, *given(computation.call, self._storages.tensor))
+                    )
                 # a region was executed whole where it began: its calls are skipped, and end what they ended
-                self._storages.free(one.ends)
+                self._storages.free(computation.ends)
             for region in regions:
                 watch(region.first)
                 self._execute_region(region)
@@ -105,8 +109,8 @@ class RecompiledStep:
 
     def _call(self, call: CapturedCall) -> None:
         inputs = []
-        for one, differentiable in zip(call.given, call.differentiable, strict=True):
-            tensor = self._storages.tensor(one) if isinstance(one, View) else one
+        for argument, differentiable in zip(call.given, call.differentiable, strict=True):
+            tensor = self._storages.tensor(argument) if isinstance(argument, View) else argument
             inputs.append(tensor.requires_grad_() if differentiable else tensor)
         with ExitStack() as stack:
             stack.enter_context(torch.set_grad_enabled(call.grad))
@@ -120,16 +124,16 @@ class RecompiledStep:
         if len(flat) != len(call.outputs):
             raise NotReplayable(f"a captured graph gives {len(flat)} results, recorded were {len(call.outputs)}")
         for forward, views in call.forwards.items():
-            order = [call.given.index(one) if one in call.given else None for one in views]
+            order = [call.given.index(view) if view in call.given else None for view in views]
             self._live[forward] = Live([None if at is None else inputs[at] for at in order], flat)
-        taken = {one.slot for one in call.given if isinstance(one, View)}
-        self._take(call.outputs, flat, taken)
+        slots = {value.slot for value in call.given if isinstance(value, View)}
+        self._take(call.outputs, flat, slots)
 
     def _go_back(self, call: BackwardCall) -> None:
         live = self._live.get(call.forward)
         if live is None or len(live.given) != len(call.gradients):
             raise NotReplayable("a compiled backward belongs to no call of a captured graph in this step")
-        wanted = [number for number, one in enumerate(call.gradients) if isinstance(one, View)]
+        wanted = [number for number, gradient in enumerate(call.gradients) if isinstance(gradient, View)]
         if any(live.given[number] is None for number in wanted):
             raise NotReplayable("a compiled backward gives the gradient of what its call was not given")
         gradients = torch.autograd.grad(
@@ -139,12 +143,12 @@ class RecompiledStep:
             allow_unused=True,
             retain_graph=True,
         )
-        taken = {view.slot for view in call.tangents.values()}
-        self._take([call.gradients[number] for number in wanted], gradients, taken)
+        slots = {view.slot for view in call.tangents.values()}
+        self._take([call.gradients[number] for number in wanted], gradients, slots)
 
-    def _take(self, views: Sequence[Any], tensors: Sequence[Any], known: set[int]) -> None:
-        """Let the recorded results be these. What lies in memory that is `known` already is a view of it, or a copy."""
-        bound = set(known)
+    def _take(self, views: Sequence[Any], tensors: Sequence[Any], known_slots: set[int]) -> None:
+        """Let the recorded results be these. A result in memory of `known_slots` is a view of it, or a copy."""
+        bound = set(known_slots)
         for view, tensor in zip(views, tensors, strict=True):
             if not isinstance(view, View):
                 continue
@@ -159,8 +163,10 @@ class RecompiledStep:
 
 
 def recompiled_as(spec: ModeSpec, tape: Tape, captured: CapturedCalls) -> dict[str, torch.Tensor]:
-    """What a step gives with its captured graphs compiled as a mode states; what that leaves open is as Inductor is
-    configured now. Raises NotReplayable, and what a compiler or an op raises."""
+    """Return the results of a step with its captured graphs compiled as a mode states.
+
+    Settings that the mode leaves open are as Inductor is configured now. Raises NotReplayable, and what a compiler or an
+    op raises."""
     backend = spec.backend or INDUCTOR
     with inductor_settings_kept(spec.inductor), settings_of_step({}), ExitStack() as stack:
         configure_inductor(spec)

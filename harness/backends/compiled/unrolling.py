@@ -1,4 +1,4 @@
-"""Compiled graphs taken apart: what one execution becomes on the tape, and what its nodes really gave."""
+"""Compiled graphs taken apart: the calls that one execution becomes on the tape, and the values that its nodes had."""
 
 from __future__ import annotations
 
@@ -52,27 +52,31 @@ class Regions:
             self._open = OpenCall(self.log, graph, inputs, generator_states(inputs), grad=grad)
 
     def returned(self, outputs: Any) -> None:
-        """Note what the graph that was called last has given."""
+        """Note what the graph that was called last has returned."""
         call, self._open = self._open, None
         with self.captured.complete():
             if call is not None:
                 self.captured.calls.append(call.returned(outputs))
 
     def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> UnrolledRegion:
-        """Note what a graph is about to be executed with."""
+        """Note the values with which a graph is about to be executed."""
         backward = graph.phase == "backward"
-        given = viewed_by(self.log, inputs, are_inputs=True)
-        views = [one for one in given if isinstance(one, View)]
+        input_views = viewed_by(self.log, inputs, are_inputs=True)
+        views = [value for value in input_views if isinstance(value, View)]
         run = self._runs
         self._runs += 1
         if backward:
-            # It belongs to the run of that forward of its region which gave most of what it takes. Pairs compare by
-            # the number in common first, then by the run: of equals the last.
+            # It belongs to the run of the forward of its region that returned most of what it takes. Pairs are compared
+            # by the number in common first, then by the run: among equals the last wins.
             slots = {view.slot for view in views}
-            found = [(len(slots & made), one) for region, one, made in self.forwards if region == graph.region]
-            run = max(found)[1] if found else run
+            runs = [
+                (len(slots & made), forward_run)
+                for region, forward_run, made in self.forwards
+                if region == graph.region
+            ]
+            run = max(runs)[1] if runs else run
         elif self._open is not None:
-            self._open.forwards[run] = given
+            self._open.forwards[run] = input_views
         else:
             self.captured.reason = self.captured.reason or "a compiled graph was executed that dynamo did not capture"
         return UnrolledRegion(self, graph, "backward" if backward else phase, run, inputs)
@@ -94,7 +98,7 @@ class UnrolledRegion:
         self._probed: dict[ValueKey, torch.Tensor] = {}
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself alone."""
+        """Read the values of the execution, which returned `outputs`, from its repetitions. A failure affects only it."""
         if self._graph.probed is None:
             return
         after = generator_states(self._inputs)
@@ -116,14 +120,14 @@ class UnrolledRegion:
         return self._is_same(self._outputs, outputs, copies)
 
     def _is_same(self, outputs: Sequence[Any], others: Sequence[Any], written: Sequence[Any]) -> bool:
-        """Whether other results, and other inputs where the graph writes to them, have the bits of the real ones."""
+        """Say whether other results, and inputs that the graph writes to, have the bits of the real ones."""
         pairs = list(zip(outputs, others, strict=True))
         targets = written_inputs(self._graph.module.graph)
         pairs += [(self._inputs[index], written[index]) for index in targets.values()]
-        return all(is_same(one, other) for one, other in pairs if isinstance(one, torch.Tensor))
+        return all(is_same(real, repeated) for real, repeated in pairs if isinstance(real, torch.Tensor))
 
     def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
-        """Take the execution, which gave `outputs` and made the calls `random`, apart. Raises NotReplayable."""
+        """Take apart the execution, which returned `outputs` and made the calls `random`. Raises NotReplayable."""
         after, first = generator_states(self._inputs), len(self._log.calls)
         try:
             _set_generators(self._generators)
@@ -156,55 +160,57 @@ class UnrolledRegion:
                 table.assign(copied, slot)
         module = self._graph.module
         returned = flat_outputs(list(module.graph.nodes)[-1])
-        given: dict[ValueKey, torch.Tensor] = {}
-        for one, real in zip(returned, outputs, strict=True):
-            key = value_key(one) if isinstance(one, torch.fx.Node) else None
+        results: dict[ValueKey, torch.Tensor] = {}
+        for entry, real in zip(returned, outputs, strict=True):
+            key = value_key(entry) if isinstance(entry, torch.fx.Node) else None
             if key is not None and isinstance(real, torch.Tensor):
-                given[key] = real
-        layouts = {**self._probed, **given}
+                results[key] = real
+        layouts = {**self._probed, **results}
         interpreter = Interpreter(self._log, self._describe, layouts, random, keep=self._graph.probed is None)
         interpreted = interpreter.run(module, list(self._copies))
-        # The nodes were executed by eager kernels. Only if these leave the generators where the compiled
-        # graph left them did both draw alike.
+        # Eager kernels have executed the nodes. Both drew alike only if these leave the generators where the compiled
+        # graph left them.
         if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
             raise NotReplayable(OTHER_AMOUNT if draws_by_eager() else OTHER_RANDOM)
-        # What the nodes really gave, where that is known: what the probes showed; of a backend that executes op by op
-        # what was just executed, if that has the same results; and the graph's own results.
+        # The nodes' real results, where they are known: those that the probes showed; of a backend that executes op by op
+        # those that were just executed, if they are the same as the graph's; and the graph's own results.
         done = interpreter.done
-        known = dict(self._probed)
+        known_values = dict(self._probed)
         if self._graph.probed is None and self._is_same(outputs, interpreted, self._copies):
-            for one in done:
-                tensors = ((at, value) for at, value in enumerate(one.outputs) if isinstance(value, torch.Tensor))
-                known |= {(one.node.name, at): value for at, value in tensors}
-        known |= {key: real.detach().clone() for key, real in given.items() if key not in known}
+            for entry in done:
+                tensors = ((at, value) for at, value in enumerate(entry.outputs) if isinstance(value, torch.Tensor))
+                known_values |= {(entry.node.name, at): value for at, value in tensors}
+        known_values |= {key: real.detach().clone() for key, real in results.items() if key not in known_values}
         targets = written_inputs(module.graph)
         assert self._log.values is not None
-        for one in done:
-            values = [known.get((one.node.name, index)) for index, fresh in enumerate(one.call.fresh) if fresh]
-            # What a node gives beyond its fresh outputs are arguments that it writes: known only where the
+        for entry in done:
+            values = [
+                known_values.get((entry.node.name, index)) for index, fresh in enumerate(entry.call.fresh) if fresh
+            ]
+            # What a node returns beyond its fresh outputs are arguments that it writes: they are known only where the
             # graph copies them into an input.
-            for _ in range(one.count - len(values)):
-                target = targets.get(one.node)
+            for _ in range(entry.count - len(values)):
+                target = targets.get(entry.node)
                 values.append(None if target is None else self._inputs[target].detach().clone())
-            if one.call.draw is not None and not _drew_the_same(one, values):
-                said = f"the node {one.node.name!r} ({one.call.op}) of a compiled graph drew {OTHER_NUMBERS}"
-                raise NotReplayable(said if draws_by_eager() else OTHER_RANDOM)
-            self._log.values.set(one.position, values, keep=True)
-            if self._graph.probed is not None and one.swapped is None and one.call.draw is None:
-                lay = random.layouts_of(one.call, registered_operation(one.call.op))
-                if lay is not None:
-                    self._log.values.layouts[one.position] = lay
-            if one.swapped is not None:
-                self._log.values.swapped[one.position] = one.swapped
+            if entry.call.draw is not None and not _drew_the_same(entry, values):
+                message = f"the node {entry.node.name!r} ({entry.call.op}) of a compiled graph drew {OTHER_NUMBERS}"
+                raise NotReplayable(message if draws_by_eager() else OTHER_RANDOM)
+            self._log.values.set(entry.position, values, keep=True)
+            if self._graph.probed is not None and entry.swapped is None and entry.call.draw is None:
+                call_layouts = random.layouts_of(entry.call, registered_operation(entry.call.op))
+                if call_layouts is not None:
+                    self._log.values.layouts[entry.position] = call_layouts
+            if entry.swapped is not None:
+                self._log.values.swapped[entry.position] = entry.swapped
         for position, copied in interpreter.copies.items():
-            self._log.values.set(position, [None if copied is None else known.get(copied)], keep=False)
-        unknown = sum(None in self._log.values.digests[one.position] for one in done)
+            self._log.values.set(position, [None if copied is None else known_values.get(copied)], keep=False)
+        unknown = sum(None in self._log.values.digests[executed.position] for executed in done)
         if unknown:
-            why = "reading it changes the results"
+            cause = "reading it changes the results"
             probed = self._graph.probed
             if probed is not None and probed.unread:
-                why = f"the {probed.reading.limit:.0f} s in which values are read were over"
-            self._note(f"what {unknown} of its {len(done)} nodes gave is unknown: {why}")
+                cause = f"the {probed.reading.limit:.0f} s in which values are read were over"
+            self._note(f"what {unknown} of its {len(done)} nodes gave is unknown: {cause}")
         self._adopt(interpreted, outputs)
         if self._graph.phase == "forward":
             self._regions.forwards.append((self._graph.region, self._run, self._slots(outputs)))
@@ -219,7 +225,7 @@ class UnrolledRegion:
         """Let the memory of the real results be that of the interpreted ones."""
         table = self._log.table
         inputs = self._slots(self._copies)
-        own = {storage_address(one) for one in self._inputs if isinstance(one, torch.Tensor)}
+        own = {storage_address(tensor) for tensor in self._inputs if isinstance(tensor, torch.Tensor)}
         slots: dict[int, int] = {}
         for value, real in zip(interpreted, outputs, strict=True):
             if not isinstance(real, torch.Tensor):
@@ -233,22 +239,22 @@ class UnrolledRegion:
                 )
             given_back = table.slot_of(real) == slot and address in own
             elsewhere = address not in slots and slot in slots.values()
-            # What eager gives as a view of an input the compiler may give as memory of its own: then the tape
-            # gets a copy in its layout, which the real result is.
+            # Where eager returns a view of an input, the compiler may return memory of its own: then the tape gets a
+            # copy in the layout of the real result.
             if not fits or elsewhere or (slot in inputs and not given_back):
                 clone = torch.ops.aten.clone.default
-                taken = self._log.take(clone, (value,), {}, OpPlace(self._phase, None, None), grad=False)
+                noted = self._log.take(clone, (value,), {}, OpPlace(self._phase, None, None), grad=False)
                 made = laid_out_like(real, value)
-                slot = self._log.complete(clone, (value,), {}, taken, made, ()).outputs[0].slot
+                slot = self._log.complete(clone, (value,), {}, noted, made, ()).outputs[0].slot
                 assert self._log.values is not None
                 self._log.values.set(len(self._log.calls) - 1, [real], keep=False)
             slots[address] = slot
             table.assign(real, slot)
 
     def _slots(self, values: Iterable[Any]) -> set[int]:
-        """The slots of the tensors among these."""
-        found = (self._log.table.slot_of(one) for one in values if isinstance(one, torch.Tensor))
-        return {slot for slot in found if slot is not None}
+        """Return the slots of the tensors among these."""
+        candidates = (self._log.table.slot_of(value) for value in values if isinstance(value, torch.Tensor))
+        return {slot for slot in candidates if slot is not None}
 
     def _note(self, text: str) -> None:
         if self._log.values is not None:
@@ -256,7 +262,7 @@ class UnrolledRegion:
 
 
 def copied_tensors(values: Iterable[Any]) -> list[Any]:
-    """Copies of tensors that share memory exactly as these do; what is no tensor stays."""
+    """Return copies of tensors that share memory exactly as these do; what is no tensor stays."""
     storages: dict[int, torch.Tensor] = {}
 
     def copied(value: Any) -> Any:
@@ -275,25 +281,28 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
 
 
 def written_inputs(graph: torch.fx.Graph) -> dict[torch.fx.Node, int]:
-    """The nodes that write a result into an input at the end of a graph, with the number of that input."""
-    numbers = {node: at for at, node in enumerate(one for one in graph.nodes if one.op == "placeholder")}
-    copies = (one for one in graph.nodes if one.target is torch.ops.aten.copy_.default)
-    return {one: numbers[one.args[0]] for one in copies if one.args[0] in numbers}
+    """Return the nodes that write a result into an input at the end of a graph, with that input's number."""
+    numbers = {
+        node: at
+        for at, node in enumerate(placeholder for placeholder in graph.nodes if placeholder.op == "placeholder")
+    }
+    copies = (node for node in graph.nodes if node.target is torch.ops.aten.copy_.default)
+    return {copy: numbers[copy.args[0]] for copy in copies if copy.args[0] in numbers}
 
 
-def _drew_the_same(one: Interpreted, values: Sequence[torch.Tensor | None]) -> bool:
-    """Whether what a random node really gave is what it gave on the tape, in what depends on nothing but the draw."""
-    name = one.call.name
-    alone = name.endswith("_like") or name.startswith("bernoulli") or not any(True for _ in views_in(one.call))
+def _drew_the_same(executed: Interpreted, values: Sequence[torch.Tensor | None]) -> bool:
+    """Say whether a random node really returned what it returned on the tape, in what depends only on the draw."""
+    name = executed.call.name
+    alone = name.endswith("_like") or name.startswith("bernoulli") or not any(True for _ in views_in(executed.call))
     return all(
         is_same(value, drawn)
-        for value, drawn in zip(values, one.given, strict=True)
+        for value, drawn in zip(values, executed.given, strict=True)
         if value is not None and (alone or not value.is_floating_point())
     )
 
 
 def generator_states(values: Iterable[Any]) -> dict[str, torch.Tensor]:
-    devices = {str(one.device) for one in values if isinstance(one, torch.Tensor)}
+    devices = {str(value.device) for value in values if isinstance(value, torch.Tensor)}
     return {device: generator_state(device) for device in sorted({"cpu", *devices} - {"meta"})}
 
 

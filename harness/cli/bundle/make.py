@@ -71,14 +71,14 @@ def command(
 
 
 def contents_table(bundle: Bundle) -> Table:
-    """A row a kind of file, those that were left out included."""
+    """Return a table with a row a kind of file, those that were left out included."""
     rows = table("kind", ">files", ">size", ">left out", "what")
     for kind in KINDS:
-        there = bundle.of_kind(kind)
-        gone = sum(1 for one in bundle.left_out if one.kind == kind)
-        if there or gone:
-            size = mebibytes(sum(one.bytes for one in there)) if there else "-"
-            rows.add_row(kind, f"{len(there):,}", size, f"{gone:,}" if gone else "", MEANINGS[kind])
+        files = bundle.of_kind(kind)
+        left_out = sum(1 for file in bundle.left_out if file.kind == kind)
+        if files or left_out:
+            size = mebibytes(sum(file.bytes for file in files)) if files else "-"
+            rows.add_row(kind, f"{len(files):,}", size, f"{left_out:,}" if left_out else "", MEANINGS[kind])
     return rows
 
 
@@ -87,13 +87,13 @@ def mebibytes(size: int) -> str:
 
 
 @contextmanager
-def bytes_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar in a terminal, nothing elsewhere; gives what is to be told how many of how many bytes are done."""
+def bytes_bar(label: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar in a terminal, nothing elsewhere; yield a function that takes the bytes done and the bytes in all."""
     # on standard error: standard output may be JSON for another program
     errors = console(stderr=True)
     if quiet or not errors.is_terminal:
-        yield lambda done, of: None
+        yield lambda done, total: None
         return
-    with Progress(TextColumn(what), BarColumn(), DownloadColumn(), console=errors, transient=True) as progress:
-        task = progress.add_task(what)
-        yield lambda done, of: progress.update(task, completed=done, total=of)
+    with Progress(TextColumn(label), BarColumn(), DownloadColumn(), console=errors, transient=True) as progress:
+        task = progress.add_task(label)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -61,31 +61,31 @@ def command(
     replay = replay or mode is not None  # --mode alone asks for it as well
     results = [*(replay_snapshots(folder, mode) if replay else ()), *(replay_scripts(folder) if run_scripts else ())]
     if json_path:
-        content = {"folder": str(folder), **asdict(opened), "replayed": [asdict(one) for one in results]}
+        content = {"folder": str(folder), **asdict(opened), "replayed": [asdict(result) for result in results]}
         write_json(json_path, content)
-    failed = [one for one in results if not one.holds]
+    failed = [result for result in results if not result.holds]
     if json_path != "-" and not quiet:
         out = console()
         size = mebibytes(opened.bytes)
         out.print(f"Opened {folder}: {len(opened.files):,} files, {size}, every one as it was packed", soft_wrap=True)
         if results:
             rows = table("replayed", "result")
-            for one in results:
-                rows.add_row(one.path, one.text)
+            for result in results:
+                rows.add_row(result.path, result.text)
             out.print(rows)
         for text in _what_else(opened, replay=replay, run_scripts=run_scripts):
             out.print(text, soft_wrap=True)
-    for one in failed:
-        console(stderr=True).print(f"numdrift: {one.path}: {one.text}", soft_wrap=True)
+    for result in failed:
+        console(stderr=True).print(f"numdrift: {result.path}: {result.text}", soft_wrap=True)
     return 1 if failed else 0
 
 
 def _what_else(bundle: Bundle, *, replay: bool, run_scripts: bool) -> Iterator[str]:
-    """What could be done with the bundle besides, or why it cannot."""
+    """Yield what else could be done with the bundle, or why it cannot."""
     if bundle.redacted:
         yield "It is redacted: digests stand in place of tensors, so nothing in it can be replayed."
         return
     if replay != bool(bundle.of_kind("snapshots")):
         yield "It holds no snapshots." if replay else "--replay executes its snapshots."
-    if not run_scripts and any(one.path.endswith(".py") for one in bundle.of_kind("repro")):
+    if not run_scripts and any(file.path.endswith(".py") for file in bundle.of_kind("repro")):
         yield "--run-scripts executes the culprits' scripts, which are Python of the bundle's maker."

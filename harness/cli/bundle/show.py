@@ -46,7 +46,7 @@ def command(bundle: str, files: bool, json_path: str | None) -> int:
     out.print(contents_table(described))
     if files:
         rows = table("file", "kind", ">size", "SHA-256")
-        for one in described.files:
-            rows.add_row(one.path, one.kind, mebibytes(one.bytes), one.sha256[:16])
+        for file in described.files:
+            rows.add_row(file.path, file.kind, mebibytes(file.bytes), file.sha256[:16])
         out.print(rows)
     return 0

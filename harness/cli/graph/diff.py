@@ -73,17 +73,17 @@ def command(
             raise UsageError(f"--html shows two runs, and {len(pairs) + 1} are meant: choose two with --modes")
         if is_there(html) and not force:
             raise CollisionError(html, "choose another file, or replace it with --force")
-    found = [compare_graphs(a, b, step=step, phase=phase) for a, b in pairs]
+    diffs = [compare_graphs(a, b, step=step, phase=phase) for a, b in pairs]
     if json_path:
-        write_json(json_path, {"schema": SCHEMA, "pairs": [one.to_json() for one in found]}, force=force)
+        write_json(json_path, {"schema": SCHEMA, "pairs": [diff.to_json() for diff in diffs]}, force=force)
     screen = console(stderr=json_path == "-")
     if json_path != "-":
-        for number, (diff, pair) in enumerate(zip(found, pairs, strict=True)):
+        for number, (diff, pair) in enumerate(zip(diffs, pairs, strict=True)):
             if number:
                 screen.print()
             show(screen, diff, pair, everything=everything)
     if html is not None:
-        _write_page(html, found[0], pairs[0])
+        _write_page(html, diffs[0], pairs[0])
         screen.print(f"Wrote {html}", soft_wrap=True)
     return 0
 
@@ -105,7 +105,7 @@ def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
 
 
 def show(out: Console, diff: Diff, pair: Pair, *, everything: bool) -> None:
-    """Print the answers, then what they were found from: the graphs, how often each op is in them, what corresponds."""
+    """Print the answers, then their sources: the graphs, how often each op is in them, and the differing groups."""
     labels = (diff.a.mode, diff.b.mode)
     if diff.a.mode == diff.b.mode:
         labels = (f"A {Path(diff.a.run).name}", f"B {Path(diff.b.run).name}")
@@ -126,20 +126,20 @@ def show(out: Console, diff: Diff, pair: Pair, *, everything: bool) -> None:
         for count in counts:
             rows.add_row(count.phase, count.op, f"{count.a:,}", f"{count.b:,}")
         out.print(rows)
-    found = pair_rows(diff, *pair, everything=everything)
-    if found:
+    correspondences = pair_rows(diff, *pair, everything=everything)
+    if correspondences:
         out.print()
         rows = table("what", "phase", ">times", *labels, "in")
-        for one in found:
-            sides = (", ".join(one.a) or "-", ", ".join(one.b) or "-")
-            where, more = ", ".join(one.modules[:MODULES]), len(one.modules) - MODULES
-            where = f"{where} and {more} more" if more > 0 else where
-            rows.add_row(one.what, one.phase, f"{one.count:,}", *sides, where)
+        for row in correspondences:
+            sides = (", ".join(row.a) or "-", ", ".join(row.b) or "-")
+            location, more = ", ".join(row.modules[:MODULES]), len(row.modules) - MODULES
+            location = f"{location} and {more} more" if more > 0 else location
+            rows.add_row(row.what, row.phase, f"{row.count:,}", *sides, location)
         out.print(rows)
     if diff.casts:
         out.print()
         rows = table("cast", "phase", "only in", ">times")
         for cast in diff.casts:
-            where = labels[cast.side == "b"]
-            rows.add_row(f"{cast.from_dtype} to {cast.to_dtype}", cast.phase, where, f"{cast.count:,}")
+            location = labels[cast.side == "b"]
+            rows.add_row(f"{cast.from_dtype} to {cast.to_dtype}", cast.phase, location, f"{cast.count:,}")
         out.print(rows)

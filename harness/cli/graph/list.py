@@ -39,9 +39,9 @@ Steps that ran the same graphs in the same way share their rows.
 
 @dataclass(frozen=True, slots=True)
 class GraphRow:
-    """A graph in a step: `graph` is its name without a stage, `nodes` are counted by stage, `executed` says how often
-    it ran in the step, `cuts` what ended it there, each with its number, and `seconds` what its compilation took in
-    this step."""
+    """A graph in a step: `graph` is its name without a stage, `nodes` are counted by stage, `executed` counts its runs
+    in the step, `cuts` counts the reasons that ended it there, and `seconds` is the time of its compilation in this
+    step."""
 
     graph: str
     phase: str
@@ -54,7 +54,7 @@ class GraphRow:
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The graphs of the steps from `first` to `last`, and what the mode's compiler counted in each of them."""
+    """The graphs of the steps from `first` to `last`, and the counters of the mode's compiler in each of them."""
 
     first: int
     last: int
@@ -73,14 +73,14 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
     runs = runs_meant(target, out, mode)
     listed = graphs_of_runs(runs)
     if json_path:
-        write_json(json_path, {"schema": SCHEMA, "runs": [_record(one) for one in listed]})
+        write_json(json_path, {"schema": SCHEMA, "runs": [_record(graphs) for graphs in listed]})
     if json_path == "-":
         return 0
     shown = console()
     for number, graphs in enumerate(listed):
         shown.print("\n" * (number > 0) + f"{graphs.run.path} ({graphs.run.manifest.spec})", soft_wrap=True)
         _show(shown, graphs)
-    without = [run.path.name for run in runs if all(run is not one.run for one in listed)]
+    without = [run.path.name for run in runs if all(run is not graphs.run for graphs in listed)]
     if without:
         shown.print(f"\nwithout graphs: {', '.join(without)}", soft_wrap=True)
     return 0
@@ -89,40 +89,42 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
 def steps_of(graphs: RunGraphs) -> list[StepRows]:
     """The rows of a run's graphs, step by step; like steps that follow each other are one."""
     # a step may have made graphs, run some, or only been counted in
-    seen, ran = {one.step for one in graphs.entries}, {one.step for one in graphs.executions}
+    steps_of_entries, ran = {record.step for record in graphs.entries}, {record.step for record in graphs.executions}
     rows: list[StepRows] = []
-    for step in sorted(seen | ran | set(graphs.counters)):
+    for step in sorted(steps_of_entries | ran | set(graphs.counters)):
         counted = graphs.counters.get(step, {})
         counters = {name: value for name, value in counted.items() if not name.startswith(TOTAL)}
-        made = StepRows(step, step, list(_graphs_in(graphs, step)), counters)
-        before = rows[-1] if rows else None
-        alike = before is not None and (before.graphs, before.counters) == (made.graphs, made.counters)
-        if before is not None and alike and before.last + 1 == step:
-            rows[-1] = StepRows(before.first, step, made.graphs, counters)
+        row = StepRows(step, step, list(_graphs_in(graphs, step)), counters)
+        previous = rows[-1] if rows else None
+        alike = previous is not None and (previous.graphs, previous.counters) == (row.graphs, row.counters)
+        if previous is not None and alike and previous.last + 1 == step:
+            rows[-1] = StepRows(previous.first, step, row.graphs, counters)
         else:
-            rows.append(made)
+            rows.append(row)
     return rows
 
 
 def _graphs_in(graphs: RunGraphs, step: int) -> Iterator[GraphRow]:
-    """The graphs that a step ran, in the order of their first run, then those that it only made."""
-    ran = [one for one in graphs.executions if one.step == step]
-    made = [one.base for one in graphs.entries if one.step == step]
-    for base in dict.fromkeys([*(one.graph for one in ran), *made]):
-        here = [one for one in ran if one.graph == base]
+    """Yield the graphs that a step ran, in the order of their first run, then those that it only made."""
+    executions = [execution for execution in graphs.executions if execution.step == step]
+    made_bases = [entry.base for entry in graphs.entries if entry.step == step]
+    for base in dict.fromkeys([*(execution.graph for execution in executions), *made_bases]):
+        own_executions = [execution for execution in executions if execution.graph == base]
         # all stages of the graph, whichever step made them: a later step runs what an earlier one compiled
-        stages = [one for one in graphs.entries if one.base == base]
-        ordered = sorted(stages, key=lambda one: STAGES.index(one.stage) if one.stage in STAGES else len(STAGES))
+        stages = [entry for entry in graphs.entries if entry.base == base]
+        ordered = sorted(stages, key=lambda entry: STAGES.index(entry.stage) if entry.stage in STAGES else len(STAGES))
         # dynamo captures forward and backward in one, so its phase and hash are not those of the graphs made of it
-        split = [one for one in stages if one.stage != "dynamo"] or stages
+        split = [entry for entry in stages if entry.stage != "dynamo"] or stages
         yield GraphRow(
             graph=base,
             phase=split[0].phase if split else "",
-            nodes={one.stage: one.nodes for one in ordered},
-            hash=next((one.hash for one in here if one.hash), split[0].hash if split else ""),
-            executed=len(here),
-            cuts=dict(Counter(_cut(one.cut) for one in here if one.cut)),
-            seconds=next((one.seconds for one in stages if one.seconds is not None and one.step == step), None),
+            nodes={entry.stage: entry.nodes for entry in ordered},
+            hash=next(
+                (execution.hash for execution in own_executions if execution.hash), split[0].hash if split else ""
+            ),
+            executed=len(own_executions),
+            cuts=dict(Counter(_cut(execution.cut) for execution in own_executions if execution.cut)),
+            seconds=next((entry.seconds for entry in stages if entry.seconds is not None and entry.step == step), None),
         )
 
 
@@ -134,28 +136,28 @@ def _cut(cut: Mapping[str, str]) -> str:
 
 
 def _show(out: Console, graphs: RunGraphs) -> None:
-    """Print the rows, a sentence for each step, what was counted in the whole run, and what there is to be known."""
+    """Print the rows, a sentence for each step, the counters of the whole run, and the notes."""
     rows = table("step", "graph", "phase", "stages", "nodes", "hash", ">ran", ">compiled in", "cut by")
     steps = steps_of(graphs)
     for step in steps:
-        for number, one in enumerate(step.graphs):
+        for number, row in enumerate(step.graphs):
             rows.add_row(
                 _steps(step) if number == 0 else "",
-                one.graph,
-                one.phase,
-                " → ".join(one.nodes) or "not captured",
-                " → ".join(f"{count:,}" for count in one.nodes.values()),
-                one.hash[:12],
-                f"{one.executed}x" if one.executed else "-",
-                "-" if one.seconds is None else f"{one.seconds:.2f} s",
-                ", ".join(cut if count == 1 else f"{cut} ({count}x)" for cut, count in one.cuts.items()),
+                row.graph,
+                row.phase,
+                " → ".join(row.nodes) or "not captured",
+                " → ".join(f"{count:,}" for count in row.nodes.values()),
+                row.hash[:12],
+                f"{row.executed}x" if row.executed else "-",
+                "-" if row.seconds is None else f"{row.seconds:.2f} s",
+                ", ".join(cut if count == 1 else f"{cut} ({count}x)" for cut, count in row.cuts.items()),
             )
     out.print(rows)
     # without a compiler a mode's graphs are only stretches of ops of one phase, and are not called graphs
-    compiled = any(one.stage in ("dynamo", "post", "stream") for one in graphs.entries)
-    compiles = compiled or bool(graphs.counters) or any(one.cut for one in graphs.executions)
+    compiled = any(entry.stage in ("dynamo", "post", "stream") for entry in graphs.entries)
+    compiles = compiled or bool(graphs.counters) or any(execution.cut for execution in graphs.executions)
     for step in steps:
-        if any(one.executed for one in step.graphs) or step.counters:
+        if any(row.executed for row in step.graphs) or step.counters:
             out.print(_sentence(step, compiles=compiles), soft_wrap=True)
     totals = _totals(graphs)
     if totals:
@@ -175,13 +177,13 @@ def _steps(step: StepRows) -> str:
 
 def _sentence(step: StepRows, *, compiles: bool) -> str:
     """`step 0: 5 runs of 3 graphs and 2 stretches of ops outside of them; compiled 3, cached 2`."""
-    ran = [one for one in step.graphs if one.executed]
-    streams = sum(one.executed for one in ran if "stream" in one.nodes)
-    of_graphs = [one.executed for one in ran if "stream" not in one.nodes]
+    ran = [row for row in step.graphs if row.executed]
+    streams = sum(row.executed for row in ran if "stream" in row.nodes)
+    of_graphs = [row.executed for row in ran if "stream" not in row.nodes]
     if compiles:
-        said = [f"{_counted(sum(of_graphs), 'run')} of {_counted(len(of_graphs), 'graph')}"]
-        said += [f"{_counted(streams, 'stretch', 'es')} of ops outside of them"] if streams else []
-        runs = " and ".join(said)
+        phrases = [f"{_counted(sum(of_graphs), 'run')} of {_counted(len(of_graphs), 'graph')}"]
+        phrases += [f"{_counted(streams, 'stretch', 'es')} of ops outside of them"] if streams else []
+        runs = " and ".join(phrases)
     else:
         runs = f"runs op by op: {_counted(sum(of_graphs) + streams, 'stretch', 'es')}"
     several = step.first != step.last
@@ -189,8 +191,8 @@ def _sentence(step: StepRows, *, compiles: bool) -> str:
     return "; ".join(part for part in (head, _counters(step.counters)) if part)
 
 
-def _counted(count: int, what: str, plural: str = "s") -> str:
-    return f"{count:,} {what}{'' if count == 1 else plural}"
+def _counted(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
 
 
 def _counters(counters: Mapping[str, int]) -> str:
@@ -198,11 +200,11 @@ def _counters(counters: Mapping[str, int]) -> str:
 
 
 def _totals(graphs: RunGraphs) -> dict[str, int]:
-    """What was counted up to the end of the last step that says it."""
+    """Return the totals up to the end of the last step that has them."""
     for counted in reversed(list(graphs.counters.values())):
-        found = {name.removeprefix(TOTAL): value for name, value in counted.items() if name.startswith(TOTAL)}
-        if found:
-            return found
+        totals = {name.removeprefix(TOTAL): value for name, value in counted.items() if name.startswith(TOTAL)}
+        if totals:
+            return totals
     return {}
 
 

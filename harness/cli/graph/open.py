@@ -69,13 +69,13 @@ def command(
 ) -> int:
     stages = [stage for stage in STAGES if wanted.pop(stage)]
     if len(stages) > 1:
-        raise UsageError(f"{' and '.join(f'--{one}' for one in stages)} exclude each other: give one of them")
+        raise UsageError(f"{' and '.join(f'--{stage}' for stage in stages)} exclude each other: give one of them")
     graphs = graphs_of_one(target, out, mode)
-    chosen, *others = choose_graph(graphs, stage=stages[0] if stages else None, **wanted)
-    if others:
-        listed = ", ".join(f"{one.name} ({one.nodes:,} nodes)" for one in others)
+    chosen, *later = choose_graph(graphs, stage=stages[0] if stages else None, **wanted)
+    if later:
+        listed = ", ".join(f"{entry.name} ({entry.nodes:,} nodes)" for entry in later)
         console(stderr=True).print(
-            f"This is {chosen.name}, the first of {len(others) + 1} such graphs; the others by --graph: {listed}",
+            f"This is {chosen.name}, the first of {len(later) + 1} such graphs; the others by --graph: {listed}",
             soft_wrap=True,
         )
     graph = graphs.graph(chosen.name)

@@ -60,14 +60,14 @@ def command(path: Path, op: str, timeout: float, json_path: str | None) -> None:
     if op:
         built_in().name_of_own(op, path)
     library = compile_library(user_source(file)) if file.suffix == ".c" else None
-    found = _try(file, op, timeout)
-    for warning in found["warnings"]:
+    trial_result = _try(file, op, timeout)
+    for warning in trial_result["warnings"]:
         console(stderr=True).print(f"numdrift: {warning}", soft_wrap=True)
     if json_path:
         about = {"schema": 1, "path": str(file), "op": op, "compiler": None, "flags": [], "library": None}
         if library is not None:
             about |= {"compiler": library.compiler, "flags": library.flags, "library": str(library.path)}
-        write_json(json_path, about | found)
+        write_json(json_path, about | trial_result)
     if json_path != "-":
         rows = table("", "")
         rows.show_header = False
@@ -77,12 +77,12 @@ def command(path: Path, op: str, timeout: float, json_path: str | None) -> None:
             rows.add_row("compiler", shlex.join(library.compiler))
             rows.add_row("flags", " ".join(library.flags))
             rows.add_row("library", str(library.path))
-        rows.add_row("dtypes", ", ".join(found["dtypes"]))
+        rows.add_row("dtypes", ", ".join(trial_result["dtypes"]))
         if op:
-            rows.add_row("called as", found["expects"])
-        outcomes = dict(found["outcomes"])
+            rows.add_row("called as", trial_result["expects"])
+        outcomes = dict(trial_result["outcomes"])
         different = set(outcomes.values())
-        # what was not tried at all was not tried for one reason, which is said once
+        # dtypes that were all not tried have one reason, which is printed once
         if len(outcomes) > 1 and len(different) == 1 and min(different).startswith("not tried"):
             outcomes = {"": min(different)}
         for dtype, outcome in outcomes.items():
@@ -91,7 +91,7 @@ def command(path: Path, op: str, timeout: float, json_path: str | None) -> None:
 
 
 def _try(file: Path, op: str, seconds: float) -> dict[str, Any]:
-    """What the trial found, from a process of its own. Raises the error that it ended with."""
+    """Return the result of the trial, from a process of its own. Raises the error that the trial ended with."""
     with tempfile.TemporaryDirectory(prefix="numdrift-trial-") as folder:
         result = Path(folder) / "trial.json"
         try:
@@ -114,9 +114,9 @@ def _try(file: Path, op: str, seconds: float) -> dict[str, Any]:
                 last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
                 ending = f"ended the process with exit code {done.returncode} ({last})"
             raise UsageError(f"{file} {ending} when it was loaded and tried")
-        found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+        trial_result: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
     # the trial's own refusal: it is one here, with its exit code
-    error, exit_code = found.pop("error"), found.pop("exit_code")
+    error, exit_code = trial_result.pop("error"), trial_result.pop("exit_code")
     if error:
         raise (UsageError if exit_code == UsageError.exit_code else NumdriftError)(error)
-    return found
+    return trial_result

@@ -39,7 +39,7 @@ def command(op: str | None, json_path: str | None) -> int:
     if op is None:
         if json_path:
             operations = [
-                {**asdict(operation), "kernels": [_record(one) for one in registry.kernels(operation.name)]}
+                {**asdict(operation), "kernels": [_record(kernel) for kernel in registry.kernels(operation.name)]}
                 for operation in registry.operations()
             ]
             write_json(json_path, {"schema": 1, "operations": operations})
@@ -57,15 +57,23 @@ def command(op: str | None, json_path: str | None) -> int:
     missing = {kernel.name: why_not(kernel) for kernel in kernels}
     status = load_target(f"{AVAILABILITY}:native_status")()
     if json_path:
-        records = [{**_record(one), "not_available": missing[one.name] or None} for one in kernels]
+        records = [{**_record(kernel), "not_available": missing[kernel.name] or None} for kernel in kernels]
         write_json(json_path, {"schema": 1, **asdict(operation), "kernels": records, "native": status})
     if json_path != "-":
         rows = table("kernel", "description", "formula", "dtypes", "devices", "source", "available here")
-        for one in kernels:
-            dtypes = "any" if one.dtypes == FLOATING else " ".join(one.dtypes)
+        for kernel in kernels:
+            dtypes = "any" if kernel.dtypes == FLOATING else " ".join(kernel.dtypes)
             # the reason is empty where nothing is lacking
-            here = f"no: {missing[one.name]}" if missing[one.name] else "yes"
-            rows.add_row(one.name, one.description, one.formula, dtypes, " ".join(one.devices), one.source, here)
+            availability = f"no: {missing[kernel.name]}" if missing[kernel.name] else "yes"
+            rows.add_row(
+                kernel.name,
+                kernel.description,
+                kernel.formula,
+                dtypes,
+                " ".join(kernel.devices),
+                kernel.source,
+                availability,
+            )
         out.print(f"{op}: {operation.summary} ({operation.family})\n")
         out.print(rows)
         out.print(f"\nKernels in C are computed by {status}.")

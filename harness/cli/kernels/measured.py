@@ -1,4 +1,4 @@
-"""What `numdrift kernels check` and `numdrift kernels sweep` print, draw and write of what was measured."""
+"""Prints, draws and writes the measurements of `numdrift kernels check` and `numdrift kernels sweep`."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ FAULT = 16.0
 PLOT_FORMATS = ("png", "svg", "pdf")
 
 TIMED_INPUTS = 1 << 24
-"""Below this many inputs, how long a sweep took says nothing about its speed, and is not printed."""
+"""The fewest inputs for which the time of a sweep shows its speed; below, it is not printed."""
 
 
-def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: str | None, **asked: Any) -> int:
-    """Measure, print and write what the options of `kernels check` ask for; the exit code."""
+def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: str | None, **request: Any) -> int:
+    """Measure, print and write what the options of `kernels check` request; return the exit code."""
     if plot and plot.suffix.removeprefix(".") not in PLOT_FORMATS:
         raise UsageError(f"--plot {plot} must end in .png, .svg or .pdf")
     refuse_outputs(plot, json_path, force=force)
     with LateBar() as bar:
-        rows, reference = checked(op, progress=bar.update, **asked)
-    about = f"{asked['dtype']} on {asked['device']}, {asked['samples']:,} samples, seed {asked['seed']}"
+        rows, reference = checked(op, progress=bar.update, **request)
+    about = f"{request['dtype']} on {request['device']}, {request['samples']:,} samples, seed {request['seed']}"
     if json_path != "-":
         out = console()
         out.print(f"{op}: reference {reference}; {about}\n", soft_wrap=True)
         out.print(_table(rows, verbose=verbose))
     if json_path:
-        settings = {"op": op} | {name: asked[name] for name in ("dtype", "device", "samples", "seed")}
+        settings = {"op": op} | {name: request[name] for name in ("dtype", "device", "samples", "seed")}
         content = {"schema": SCHEMA, **settings, "reference": reference, "rows": [as_data(row) for row in rows]}
         write_json(json_path, content, force=force)
     if plot:  # after the JSON: what was measured is kept, also where there is nothing to draw
@@ -54,7 +54,7 @@ def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: 
             for row in rows
             if row.status != ABSENT
         ]
-        if not any(one.errors for one in errors):
+        if not any(entry.errors for entry in errors):
             raise UsageError("no kernel was measured: there is nothing to draw")
         try:
             figure = kernel_errors(errors, title=f"Error of {op} kernels · {about}")
@@ -67,25 +67,25 @@ def check(op: str, *, verbose: bool, plot: Path | None, force: bool, json_path: 
 
 def _table(rows: Sequence[CheckRow], *, verbose: bool) -> Table:
     """A row a kernel, the worst of all its cases; with `verbose` a row a case."""
-    made = table(
+    check_table = table(
         "kernel", "inputs" if verbose else "worst on",
         ">max ULP", ">p99", ">median", ">rho", ">bias", ">z", ">differs", "non-finite, remarks",
     )  # fmt: skip
-    shown = [(summary([row]), row.label) for row in rows] if verbose else [(one, "") for one in by_kernel(rows)]
-    for one, label in shown:
-        bias = one.bias if one.max_ulp is not None else None
+    shown = [(summary([row]), row.label) for row in rows] if verbose else [(row, "") for row in by_kernel(rows)]
+    for row, label in shown:
+        bias = row.bias if row.max_ulp is not None else None
         towards = f" {bias.towards}" if bias is not None and abs(bias.z) > BIASED else ""
-        made.add_row(
-            one.kernel,
-            one.where or label,  # a case that was not measured has no worst place
-            *(_digits(value) for value in (one.max_ulp, one.p99_ulp, one.median_ulp)),
-            Text(_digits(one.rho), style="bold red" if one.rho is not None and one.rho > FAULT else ""),
+        check_table.add_row(
+            row.kernel,
+            row.where or label,  # a case that was not measured has no worst place
+            *(_digits(value) for value in (row.max_ulp, row.p99_ulp, row.median_ulp)),
+            Text(_digits(row.rho), style="bold red" if row.rho is not None and row.rho > FAULT else ""),
             "-" if bias is None else _digits(bias.ulp),
             "-" if bias is None else f"{bias.z:.1f}{towards}",
-            "-" if one.differs is None else f"{100 * one.differs:.3g} %",
-            Text(one.remarks, style="bold red" if one.status == FAILED else ""),
+            "-" if row.differs is None else f"{100 * row.differs:.3g} %",
+            Text(row.remarks, style="bold red" if row.status == FAILED else ""),
         )
-    return made
+    return check_table
 
 
 def _digits(value: float | None) -> str:
@@ -97,8 +97,8 @@ def _digits(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def sweep(op: str, dtype: str, *, plot: Path | None, force: bool, json_path: str | None, **asked: Any) -> int:
-    """Measure, print and write what the options of `kernels sweep` ask for; the exit code."""
+def sweep(op: str, dtype: str, *, plot: Path | None, force: bool, json_path: str | None, **request: Any) -> int:
+    """Measure, print and write what the options of `kernels sweep` request; return the exit code."""
     errors = console(stderr=True)
     if plot is not None and plot.suffix != ".png":
         raise UsageError(f"--plot {plot} is no .png file")
@@ -107,65 +107,66 @@ def sweep(op: str, dtype: str, *, plot: Path | None, force: bool, json_path: str
     def say(text: str) -> None:
         errors.print(f"numdrift: {text}", soft_wrap=True)
 
-    made = swept(op, dtype, say=say, shown=sweep_bar, **asked)
+    result = swept(op, dtype, say=say, shown=sweep_bar, **request)
     if json_path != "-":
-        console().print(f"{_title(made)} · reference {made.reference}", soft_wrap=True)
-        _show_swept(made)
+        console().print(f"{_title(result)} · reference {result.reference}", soft_wrap=True)
+        _show_swept(result)
     if plot:
-        _draw(made, plot)
+        _draw(result, plot)
         (console() if json_path != "-" else errors).print(f"Wrote {plot}", soft_wrap=True)
     if json_path:
         content = {
             "schema": 1,
-            "op": made.subject.op,
-            "dtype": made.subject.encoding.name,
-            "varied": made.subject.varied,
+            "op": result.subject.op,
+            "dtype": result.subject.encoding.name,
+            "varied": result.subject.varied,
             "held": {
-                name: value if isinstance(value, (int, float, str)) else str(value) for name, value in made.subject.held
+                name: value if isinstance(value, (int, float, str)) else str(value)
+                for name, value in result.subject.held
             },
-            "range": None if made.domain.is_whole else made.domain.described(),
+            "range": None if result.domain.is_whole else result.domain.described(),
             "torch": torch.__version__,
-            "kernels": [as_json(one) for one in made.found],
-            "zoom": made.zoom.as_json() if made.zoom else None,
-            "reference": made.reference,
+            "kernels": [as_json(kernel) for kernel in result.found],
+            "zoom": result.zoom.as_json() if result.zoom else None,
+            "reference": result.reference,
         }
         write_json(json_path, content, force=force)
     return 0
 
 
-def _title(made: SweptKernels) -> str:
-    subject, domain = made.subject, made.domain
+def _title(result: SweptKernels) -> str:
+    subject, domain = result.subject, result.domain
     inputs = "all inputs" if domain.is_whole else f"inputs {domain.low:g} to {domain.high:g}"
     return f"{subject.op} · {subject.encoding.name} · {inputs} as {subject.described()} · torch {torch.__version__}"
 
 
-def _show_swept(made: SweptKernels) -> None:
-    """A row a kernel, and what each one that is large enough took."""
+def _show_swept(result: SweptKernels) -> None:
+    """Print a row a kernel, and the time of each kernel that took enough inputs."""
     rows = table(
         "kernel", ">inputs", ">max ULP", "at", ">mean ULP", ">bias ULP",
         ">not correctly rounded", ">above 1 ULP", ">non-finite disagreements",
     )  # fmt: skip
-    for one in made.found:
-        shares = [100 * one.share(count) for count in ("not_correct", "above_one")]
-        disagreeing = one.total("disagree")
+    for kernel in result.found:
+        shares = [100 * kernel.share(count) for count in ("not_correct", "above_one")]
+        disagreeing = kernel.total("disagree")
         rows.add_row(
-            one.kernel,
-            f"{one.total('count'):,}",
-            _ulp(one.max_ulp),
-            _place(one, one.max_at),
-            _ulp(one.mean_ulp),
-            number(one.bias_ulp),
+            kernel.kernel,
+            f"{kernel.total('count'):,}",
+            _ulp(kernel.max_ulp),
+            _place(kernel, kernel.max_at),
+            _ulp(kernel.mean_ulp),
+            number(kernel.bias_ulp),
             *("0" if share == 0 else f"{share:.3g} %" for share in shares),
-            f"{disagreeing:,}, first {_place(one, one.disagree_at)}" if disagreeing else "0",
+            f"{disagreeing:,}, first {_place(kernel, kernel.disagree_at)}" if disagreeing else "0",
         )
     console().print(rows)
-    for one in made.found:
-        count = one.total("count")
+    for kernel in result.found:
+        count = kernel.total("count")
         if count >= TIMED_INPUTS:
             inputs = "2^32" if count == 1 << 32 else f"{count:,}"
-            took = f"{one.candidate.label}: {inputs} inputs in {one.progress.wall:.3g} s"
-            if one.slowdown is not None:
-                took += f", {one.slowdown:.1f} times what aten.{one.candidate.subject.op} alone takes"
+            took = f"{kernel.candidate.label}: {inputs} inputs in {kernel.progress.wall:.3g} s"
+            if kernel.slowdown is not None:
+                took += f", {kernel.slowdown:.1f} times what aten.{kernel.candidate.subject.op} alone takes"
             console().print(took, soft_wrap=True)
 
 
@@ -179,21 +180,21 @@ def _place(errors: KernelErrors, pattern: int | None) -> str:
     return f"{errors.encoding.value(pattern):.9g} ({errors.encoding.hexadecimal(pattern)})"
 
 
-def _draw(made: SweptKernels, path: Path) -> None:
-    """The largest error of each bin of inputs, kernel by kernel, and every input around the worst of all."""
+def _draw(result: SweptKernels, path: Path) -> None:
+    """Draw the largest error of each bin of inputs, kernel by kernel, and every input around the worst of all."""
     envelopes = []
-    for one in made.found:
-        bins = BinErrors.of(one)
-        centers = bins.centers(one.encoding)
+    for kernel in result.found:
+        bins = BinErrors.of(kernel)
+        centers = bins.centers(kernel.encoding)
         # the axis is logarithmic on both sides of 0, which has no place on it itself
         drawn = (bins.records["measured"] > 0) & (centers != 0) & np.isfinite(centers)
-        envelopes.append(UlpEnvelope(one.kernel, centers[drawn], bins.records["max_ulp"][drawn], bins.mean[drawn]))
-    zoom, closer = made.zoom, None
+        envelopes.append(UlpEnvelope(kernel.kernel, centers[drawn], bins.records["max_ulp"][drawn], bins.mean[drawn]))
+    zoom, closer = result.zoom, None
     if zoom is not None:
         value = zoom.encoding.value(zoom.center)
         center = f"the worst of {zoom.kernel}, {value:.9g} ({zoom.encoding.hexadecimal(zoom.center)})"
         closer = UlpZoom(center, zoom.offsets, zoom.inputs, zoom.errors)
-    figure = ulp_error(envelopes, title=_title(made), zoom=closer)
+    figure = ulp_error(envelopes, title=_title(result), zoom=closer)
     try:
         save(figure, path.with_suffix(""), ("png",))
     except OSError as error:

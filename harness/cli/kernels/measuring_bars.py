@@ -1,4 +1,4 @@
-"""How far a sweep or a check is: a bar in a terminal, and of a sweep plain lines elsewhere."""
+"""The progress of a sweep or a check: a bar in a terminal, and for a sweep plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Told = Callable[[int], None]
 
 @contextmanager
 def sweep_bar(label: str, total: int, measured: int) -> Iterator[Told]:
-    """Give a function that is told how many of `total` inputs are measured; `measured` are already."""
+    """Yield a function that takes the number of inputs measured so far, of `total`; `measured` are already."""
     errors, began = console(stderr=True), time.monotonic()
 
     def rate(done: int) -> str:
@@ -28,12 +28,12 @@ def sweep_bar(label: str, total: int, measured: int) -> Iterator[Told]:
         return f"{(done - measured) / seconds / 1e6:,.3g} million inputs/s" if seconds else ""
 
     if not sys.stderr.isatty():
-        said = began
+        reported_at = began
 
         def told(done: int) -> None:
-            nonlocal said
-            if time.monotonic() - said >= PLAIN_EVERY_SECONDS:
-                said = time.monotonic()
+            nonlocal reported_at
+            if time.monotonic() - reported_at >= PLAIN_EVERY_SECONDS:
+                reported_at = time.monotonic()
                 errors.print(f"{label}: {100 * done / total:.1f} %  {rate(done)}", soft_wrap=True)
 
         yield told
@@ -70,10 +70,10 @@ class LateBar:
         if self._shown:
             self._bar.stop()
 
-    def update(self, done: int, total: int, what: str) -> None:
-        """Tell how many of how many pieces are done, and which is next."""
+    def update(self, done: int, total: int, piece: str) -> None:
+        """Show how many of how many pieces are done, and which is next."""
         # padded, so that the bar does not jump from kernel to kernel
-        self._bar.update(self._task, completed=done, total=total, description=what.ljust(32))
+        self._bar.update(self._task, completed=done, total=total, description=piece.ljust(32))
         if not self._shown and sys.stderr.isatty() and time.monotonic() - self._since > PATIENCE:
             self._shown = True
             self._bar.start()

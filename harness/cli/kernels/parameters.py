@@ -8,7 +8,7 @@ from click.shell_completion import CompletionItem
 from numdrift.kernels.registry import built_in, op_name
 
 SECONDS = 120.0
-"""How long a kernel of the user's own may take by default."""
+"""The seconds that a kernel of the user's own may take by default."""
 
 
 def named_op(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -21,9 +21,9 @@ def complete_op(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
     begun = op_name(incomplete)
     prefix = incomplete.removesuffix(begun)
     return [
-        CompletionItem(f"{prefix}{one.name}", help=one.summary)
-        for one in built_in().operations()
-        if one.name.startswith(begun)
+        CompletionItem(f"{prefix}{operation.name}", help=operation.summary)
+        for operation in built_in().operations()
+        if operation.name.startswith(begun)
     ]
 
 
@@ -31,15 +31,15 @@ def complete_kernel(ctx: click.Context, param: click.Parameter, incomplete: str)
     """The kernels of the command's op that begin like this, or files."""
     registry = built_in()
     op, equals, begun = incomplete.rpartition("=")
-    known = {one.name for one in registry.operations()}
+    names = {operation.name for operation in registry.operations()}
     # click leaves arguments where they are when an option after them has no value yet
     words = map(op_name, (op, ctx.params.get("op") or "", *ctx.args))
-    found = [
-        CompletionItem(f"{op}{equals}{one.name}", help=one.description)
-        for one in registry.kernels(next((word for word in words if word in known), ""))
-        if one.name.startswith(begun)
+    items = [
+        CompletionItem(f"{op}{equals}{kernel.name}", help=kernel.description)
+        for kernel in registry.kernels(next((word for word in words if word in names), ""))
+        if kernel.name.startswith(begun)
     ]
-    return found or [CompletionItem(incomplete, type="file")]
+    return items or [CompletionItem(incomplete, type="file")]
 
 
 op_argument = click.argument("op", callback=named_op, shell_complete=complete_op)

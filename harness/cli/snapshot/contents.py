@@ -1,4 +1,4 @@
-"""What `numdrift snapshot show` and `numdrift snapshot replay` print."""
+"""Prints the results of `numdrift snapshot show` and `numdrift snapshot replay`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOST_ROWS = 40
 def readable(path: Path) -> Snapshot:
     """Read the snapshot in a file. Raises SnapshotError, also for one that was never written to its end."""
     if not path.exists():
-        known = {one.path.name: one for one in entries_of(path.parent.parent)}
-        entry = known.get(path.name)
+        entries = {entry.path.name: entry for entry in entries_of(path.parent.parent)}
+        entry = entries.get(path.name)
         if entry is not None:
             raise SnapshotError(path, f"is incomplete: {entry.incomplete}")
         raise SnapshotError(path, "there is no such file; `numdrift snapshot list` shows the snapshots of a run")
@@ -82,13 +82,13 @@ def _ports(out: Console, title: str, ports: Sequence[PortFacts]) -> None:
     if not ports:
         return
     rows = table(title, "dtype", "shape", ">min", ">max", ">NaN", ">infinite")
-    for one in ports[:MOST_ROWS]:
+    for port in ports[:MOST_ROWS]:
         rows.add_row(
-            one.name,
-            one.dtype,
-            "x".join(map(str, one.shape)) or "scalar",
-            *("-" if value is None else f"{value:.6g}" for value in (one.minimum, one.maximum)),
-            *("-" if count is None else f"{count:,}" for count in (one.nan, one.inf)),
+            port.name,
+            port.dtype,
+            "x".join(map(str, port.shape)) or "scalar",
+            *("-" if value is None else f"{value:.6g}" for value in (port.minimum, port.maximum)),
+            *("-" if count is None else f"{count:,}" for count in (port.nan, port.inf)),
         )
     out.print()
     out.print(rows)
@@ -97,7 +97,7 @@ def _ports(out: Console, title: str, ports: Sequence[PortFacts]) -> None:
 
 
 def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, object]:
-    """Everything that is said of a snapshot, without its values."""
+    """Return everything that is known of a snapshot, without its values."""
     return {
         "schema": SCHEMA,
         "path": str(path),
@@ -113,8 +113,8 @@ def as_json(path: Path, snapshot: Snapshot, contents: Contents) -> dict[str, obj
         "calls": len(snapshot.tape.calls),
         "ops": contents.ops,
         "hlo": None if snapshot.hlo is None else snapshot.hlo.text,
-        "inputs": [asdict(one) for one in contents.inputs],
-        "outputs": [asdict(one) for one in contents.outputs],
+        "inputs": [asdict(port) for port in contents.inputs],
+        "outputs": [asdict(port) for port in contents.outputs],
         "sensitive": snapshot.sensitive(),
     }
 
@@ -139,29 +139,29 @@ def replay(path: Path, mode: str | None, *, quiet: bool, json_path: str | None) 
                 "comparable": answer.comparable,
                 "unmeasured": answer.comparison.unmeasured,
                 "notes": list(answer.notes),
-                "outputs": [asdict(one) for one in answer.comparison.outputs],
+                "outputs": [asdict(output) for output in answer.comparison.outputs],
             },
         )
     if json_path != "-" and not quiet:
         out = console()
         out.print(f"In mode {answer.spec} {answer.text}.", soft_wrap=True)
-        found = sorted(answer.comparison.outputs, key=lambda one: ORDER.index(one.state))
-        if any(one.state in ORDER[:2] for one in found):  # what is identical throughout needs no table
+        outputs = sorted(answer.comparison.outputs, key=lambda output: ORDER.index(output.state))
+        if any(output.state in ORDER[:2] for output in outputs):  # what is identical throughout needs no table
             rows = table("output", "dtype", "shape", ">differing", ">max ULP", ">relative L2", ">of rounding", "")
-            for one in found[:MOST_ROWS]:
+            for output in outputs[:MOST_ROWS]:
                 rows.add_row(
-                    one.name,
-                    one.dtype,
-                    "x".join(map(str, one.shape)) or "scalar",
-                    f"{one.differing:,}",
-                    "-" if one.max_ulp is None else f"{one.max_ulp:,}",
-                    number(one.relative_l2),
-                    "-" if one.of_rounding is None else f"{one.of_rounding:.3g}x",
-                    "other draws" if one.other_draws else one.state,
+                    output.name,
+                    output.dtype,
+                    "x".join(map(str, output.shape)) or "scalar",
+                    f"{output.differing:,}",
+                    "-" if output.max_ulp is None else f"{output.max_ulp:,}",
+                    number(output.relative_l2),
+                    "-" if output.of_rounding is None else f"{output.of_rounding:.3g}x",
+                    "other draws" if output.other_draws else output.state,
                 )
             out.print(rows)
-            if len(found) > MOST_ROWS:
-                out.print(f"and {len(found) - MOST_ROWS} more, which --json has")
+            if len(outputs) > MOST_ROWS:
+                out.print(f"and {len(outputs) - MOST_ROWS} more, which --json has")
         for note in answer.notes:
             out.print(f"note: {note}", soft_wrap=True)
     return 0 if answer.holds else 1

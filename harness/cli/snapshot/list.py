@@ -33,8 +33,8 @@ replayable where its calls are not all that it was; `numdrift snapshot show` say
 @json_option
 def command(target: str | None, mode: str | None, out: Path, json_path: str | None) -> int:
     runs = runs_meant(target, out, mode)
-    found = [(one, entries_of(one.path)) for run in runs for one in ranks_of(run)]
-    listed = [(run, entries) for run, entries in found if entries]
+    entries_of_runs = [(rank, entries_of(rank.path)) for run in runs for rank in ranks_of(run)]
+    listed = [(run, entries) for run, entries in entries_of_runs if entries]
     if json_path:
         content = [
             {
@@ -43,8 +43,8 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
                 "spec": run.manifest.spec,
                 "rank": run.manifest.rank,
                 "snapshots": [
-                    {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts}
-                    for one in entries
+                    {"path": str(entry.path), "bytes": entry.size, "incomplete": entry.incomplete, **entry.facts}
+                    for entry in entries
                 ],
             }
             for run, entries in listed
@@ -61,16 +61,16 @@ def command(target: str | None, mode: str | None, out: Path, json_path: str | No
     for number, (run, entries) in enumerate(listed):
         out_console.print("\n" * (number > 0) + f"{run.path} ({run.manifest.spec})", soft_wrap=True)
         rows = table(">step", "graph", ">execution", "holds", ">calls", ">size", "taken because", "file")
-        for one in entries:
-            facts = one.facts  # {} of a snapshot that was not written to its end: it can still be listed
-            held = " ".join(facts.get("held", ())) or "the graph alone"
+        for entry in entries:
+            facts = entry.facts  # {} of a snapshot that was not written to its end: it can still be listed
+            contents = " ".join(facts.get("held", ())) or "the graph alone"
             rows.add_row(
                 *(str(facts.get(name, "-")) for name in ("step", "graph", "execution")),
-                f"{held}, not replayable" if facts.get("unplayable") else held,
+                f"{contents}, not replayable" if facts.get("unplayable") else contents,
                 f"{facts.get('calls', 0):,}",
-                in_mib(one.size),
+                in_mib(entry.size),
                 str(facts.get("reason", "-")),
-                f"incomplete: {one.incomplete}" if one.incomplete else one.path.name,
+                f"incomplete: {entry.incomplete}" if entry.incomplete else entry.path.name,
             )
         out_console.print(rows)
     return 0

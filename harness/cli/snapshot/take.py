@@ -131,85 +131,85 @@ def command(
         for spec in plan.modes[1:]:
             step = steps.get(spec.name)
             if not quiet:
-                what = "no step differs" if step is None else f"step {step} is the first that differs"
+                difference = "no step differs" if step is None else f"step {step} is the first that differs"
                 then = "nothing is taken" if step is None else "it is trained again"
-                text = f"numdrift: {spec.name}: {what} from {plan.modes[0].name}'s: {then}"
+                text = f"numdrift: {spec.name}: {difference} from {plan.modes[0].name}'s: {then}"
                 console(stderr=True).print(text, soft_wrap=True)
             if step is not None:
                 with reporter_for([spec.name], quiet=quiet) as reporter:
                     finished += execute(planned_again(plan, spec, step, choice), reporter).runs
         result = BatchResult(finished, result.interrupted)
-    selects = any(chosen[one] for one in ("steps", "executions", "graphs", "callback"))
+    selects = any(chosen[option] for option in ("steps", "executions", "graphs", "callback"))
     return _show(result, on=on or "", selects=selects, quiet=quiet, json_path=json_path)
 
 
 def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path: str | None) -> int:
-    """Print what was taken, and why where nothing was; the exit code."""
-    taken: dict[str, list[SnapshotEntry]] = {}
+    """Print the snapshots that were taken, and the reason where there are none; return the exit code."""
+    snapshots: dict[str, list[SnapshotEntry]] = {}
     for run in result.runs:
         ranks = [rank_folder(run.folder.path, rank) for rank in range(run.manifest.world_size)]
-        taken[run.manifest.mode] = [entry for folder in ranks for entry in entries_of(folder)]
+        snapshots[run.manifest.mode] = [entry for folder in ranks for entry in entries_of(folder)]
     if json_path:
-        write_json(json_path, {"schema": SCHEMA, "runs": [_record(run, taken) for run in result.runs]})
+        write_json(json_path, {"schema": SCHEMA, "runs": [_record(run, snapshots) for run in result.runs]})
     out, errors = console(), console(stderr=True)
     shown = json_path != "-" and not quiet
     if shown and result.runs:
         rows = table("mode", "status", ">steps", ">snapshots", ">size", "in")
         for run in result.runs:
-            entries = [one for one in taken[run.manifest.mode] if not one.incomplete]
+            entries = [entry for entry in snapshots[run.manifest.mode] if not entry.incomplete]
             rows.add_row(
                 run.manifest.mode,
                 run.manifest.status,
                 f"{run.manifest.steps:,}",
                 f"{len(entries):,}",
-                in_mib(sum(one.size for one in entries)),
+                in_mib(sum(entry.size for entry in entries)),
                 str(run.folder.path / FOLDER) if entries else "-",
             )
         out.print(rows)
     for run in result.runs:
         show_failure(run, errors)
-        told = [one for one in run.manifest.notices if not quiet or one.startswith(INCOMPLETE)]
-        for problem in [*run.manifest.problems, *told]:
+        notices = [notice for notice in run.manifest.notices if not quiet or notice.startswith(INCOMPLETE)]
+        for problem in [*run.manifest.problems, *notices]:
             errors.print(f"numdrift: {run.manifest.mode}: {problem}", soft_wrap=True)
-        why = "" if taken[run.manifest.mode] else _nothing(run, on)
-        if why and why not in told:
+        why = "" if snapshots[run.manifest.mode] else _nothing(run, on)
+        if why and why not in notices:
             errors.print(f"numdrift: {run.manifest.mode}: {why}", soft_wrap=True)
-    if shown and any(taken.values()):
-        where = result.runs[0].folder.path.parent
-        out.print(f"`numdrift snapshot list {where}` lists them.", soft_wrap=True)
-    # What was asked for decides: a script that only evaluates has no steps, which fails a run, and its executions are
-    # taken all the same.
-    if any(one.incomplete for entries in taken.values() for one in entries):
+    if shown and any(snapshots.values()):
+        investigation = result.runs[0].folder.path.parent
+        out.print(f"`numdrift snapshot list {investigation}` lists them.", soft_wrap=True)
+    # The request decides: a script that only evaluates has no steps, which fails a run, and its executions are taken
+    # all the same.
+    if any(entry.incomplete for entries in snapshots.values() for entry in entries):
         return max(result.exit_code, NumdriftError.exit_code)
     if any(run.manifest.failed for run in result.runs) or result.interrupted:
         return result.exit_code
-    if all(taken.values()):
+    if all(snapshots.values()):
         return 0 if result.exit_code == NumdriftError.exit_code else result.exit_code
     return max(result.exit_code, UsageError.exit_code if selects and not on else 0)
 
 
 def _nothing(run: FinishedRun, on: str) -> str:
-    """Why a run has no snapshot; "" where it ended before anything was executed, which is its failure."""
+    """Say why a run has no snapshot; "" where it ended before anything was executed, which is its failure."""
     event = next(iter(run.journal.events("snapshots")), None)
     if (event is None or not event["ran"]) and run.manifest.failed:
         return ""
-    told = next((text for text in run.manifest.notices if text.startswith(REASONS)), "")
-    if told:
-        return told
+    reason = next((text for text in run.manifest.notices if text.startswith(REASONS)), "")
+    if reason:
+        return reason
     if event is None or not event["ran"]:
         printed = f"what this one printed is in {run.folder.stderr}"
         return f"no snapshot was taken: no execution was seen; give the script that calls the model ({printed})"
     ran = ", ".join(f"{name} ({count}x)" for name, count in list(event["ran"].items())[:8])
-    what = {"nonfinite": "every execution gave finite values", "error": "no execution gave an error"}.get(
+    explanation = {"nonfinite": "every execution gave finite values", "error": "no execution gave an error"}.get(
         on, "none of the executions is one that was asked for"
     )
-    return f"no snapshot was taken: {what}; there were {ran} in {event['steps']} steps"
+    return f"no snapshot was taken: {explanation}; there were {ran} in {event['steps']} steps"
 
 
-def _record(run: FinishedRun, taken: dict[str, list[SnapshotEntry]]) -> dict[str, object]:
+def _record(run: FinishedRun, entries_by_mode: dict[str, list[SnapshotEntry]]) -> dict[str, object]:
     snapshots = [
-        {"path": str(one.path), "bytes": one.size, "incomplete": one.incomplete, **one.facts}
-        for one in taken[run.manifest.mode]
+        {"path": str(entry.path), "bytes": entry.size, "incomplete": entry.incomplete, **entry.facts}
+        for entry in entries_by_mode[run.manifest.mode]
     ]
     return {
         "mode": run.manifest.mode,

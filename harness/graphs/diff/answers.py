@@ -1,8 +1,8 @@
 """The difference in plain words, the most important sentence first.
 
-What can change the numbers of the training comes before what cannot: an op that one side computes whole and
-the other in several roundings, ops that one side has alone, what both compute by kernels of their own, casts;
-then how many graphs a step executes, and how much of it is fused."""
+Differences that can change the numbers of the training come first: an op that one side computes whole and the
+other in several roundings, ops that one side has alone, ops that both compute by kernels of their own, casts.
+The number of graphs in a step, and the extent of fusion, follow."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ def answers(
     posts: tuple[Sequence[Graph], Sequence[Graph]],
     post: PostChange | None,
 ) -> list[str]:
-    """The sentences; `names` are what the sides are called, `post` how the compiled graphs differ, if that is known."""
+    """Return the sentences; `names` are those of the sides, `post` the difference of the compiled graphs, if known."""
     apart = decomposed(pairs)
-    said = list(_compiled(names, pairs, apart, post))
-    # What can change numbers, the surest first.
-    said += [_whole(names, one) for one in apart if one.rank[0] < STRUCTURAL]
-    said += _alone(names, sides, pairs, floating=True)
+    sentences = list(_compiled(names, pairs, apart, post))
+    # Differences that can change numbers, the surest first.
+    sentences += [_whole(names, decomposition) for decomposition in apart if decomposition.rank[0] < STRUCTURAL]
+    sentences += _alone(names, sides, pairs, floating=True)
     for (a, b), count in sorted(_exchanged(pairs).items(), key=lambda item: (-item[1], item[0])):
-        said.append(f"{names[0]} has {a} where {names[1]} has {b} ({_count(count)}).")
-    said += [_whole(names, one) for one in apart if one.rank[0] >= STRUCTURAL]
-    for one in casts:
-        where = f" in the {one.phase}" if one.phase else ""
-        named = names[one.side == "b"]
-        said.append(f"Only {named} casts {one.from_dtype} to {one.to_dtype}{where} ({_count(one.count)}).")
-    said += _alone(names, sides, pairs, floating=False)
-    if not said:
-        minor = ", apart from views, fills and bookkeeping" if any(one.kind != "same" for one in pairs) else ""
-        said.append(f"{names[0]} and {names[1]} compute the same ops{minor}.")
-    said += _copies(names, pairs)
-    # An op that both sides have left over is no difference, but one that the pairing could not decide.
+        sentences.append(f"{names[0]} has {a} where {names[1]} has {b} ({_count(count)}).")
+    sentences += [_whole(names, decomposition) for decomposition in apart if decomposition.rank[0] >= STRUCTURAL]
+    for cast in casts:
+        where = f" in the {cast.phase}" if cast.phase else ""
+        named = names[cast.side == "b"]
+        sentences.append(f"Only {named} casts {cast.from_dtype} to {cast.to_dtype}{where} ({_count(cast.count)}).")
+    sentences += _alone(names, sides, pairs, floating=False)
+    if not sentences:
+        minor = ", apart from views, fills and bookkeeping" if any(pair.kind != "same" for pair in pairs) else ""
+        sentences.append(f"{names[0]} and {names[1]} compute the same ops{minor}.")
+    sentences += _copies(names, pairs)
+    # An op that is left over on both sides is no difference: the pairing could not decide.
     both: Counter[str] = Counter()
     for (_, op), count in (_left_over(pairs, "only-a") & _left_over(pairs, "only-b")).items():
         both[op] += count
     if both:
-        said.append(f"{_listed(both, ' on each side')} could not be paired.")
-    # What cannot change numbers: how a step is cut into graphs, and how much of them is fused.
+        sentences.append(f"{_listed(both, ' on each side')} could not be paired.")
+    # Differences that cannot change numbers: the cuts of a step into graphs, and the extent of fusion.
     if sides[0].graphs_in_step != sides[1].graphs_in_step or sides[0].cuts != sides[1].cuts:
         counted = []
         for name, side in zip(names, sides, strict=True):
@@ -68,20 +68,20 @@ def answers(
                 counted.append(f"{name} executes {graphs}{cut}")
             else:
                 counted.append(f"{name} runs op by op")
-        said.append(f"In step {sides[0].step} {', '.join(counted)}.")
-    return [*said, *_fusion(names, pairs, posts)]
+        sentences.append(f"In step {sides[0].step} {', '.join(counted)}.")
+    return [*sentences, *_fusion(names, pairs, posts)]
 
 
 def _compiled(
     names: tuple[str, str], pairs: Sequence[Matched], apart: Sequence[Decomposed], post: PostChange | None
 ) -> Iterator[str]:
-    """What a changed pre graph did to the post graph, where both sides have the same compiler."""
+    """Describe the effect of a changed pre graph on the post graph, where both sides have the same compiler."""
     if post is None:
         return
-    whole = [f"{one.op} is one node in {names[one.whole == 'b']}" for one in apart]
-    other = [f"{names[1]} has {b} where {names[0]} has {a}" for a, b in _exchanged(pairs)]
-    why = "; ".join([*whole, *other][:SHOWN])
-    if all(one.kind == "same" for one in pairs):
+    whole = [f"{decomposition.op} is one node in {names[decomposition.whole == 'b']}" for decomposition in apart]
+    exchanged = [f"{names[1]} has {b} where {names[0]} has {a}" for a, b in _exchanged(pairs)]
+    why = "; ".join([*whole, *exchanged][:SHOWN])
+    if all(pair.kind == "same" for pair in pairs):
         before = "The pre graphs are the same"
     else:
         before = f"The pre graph differs ({why})" if why else "The pre graph differs"
@@ -96,72 +96,72 @@ def _compiled(
     yield f"{before}, the post graphs differ: {kernels}."
 
 
-def _whole(names: tuple[str, str], one: Decomposed) -> str:
-    keeps, takes = names if one.whole == "a" else names[::-1]
-    parts = ", ".join(one.parts)
-    if one.rank[0] < STRUCTURAL or one.called:
-        return f"{keeps} keeps {one.op} whole ({_times(one.phases)}), {takes} decomposes it into {parts}."
-    return f"{keeps} has {one.op} ({_times(one.phases)}) where {takes} has {parts}."
+def _whole(names: tuple[str, str], split: Decomposed) -> str:
+    keeps, takes = names if split.whole == "a" else names[::-1]
+    parts = ", ".join(split.parts)
+    if split.rank[0] < STRUCTURAL or split.called:
+        return f"{keeps} keeps {split.op} whole ({_times(split.phases)}), {takes} decomposes it into {parts}."
+    return f"{keeps} has {split.op} ({_times(split.phases)}) where {takes} has {parts}."
 
 
 def _alone(
     names: tuple[str, str], sides: tuple[Side, Side], pairs: Sequence[Matched], *, floating: bool
 ) -> Iterator[str]:
-    """The computing ops that only one side has; those that both have left over found no partner, nothing more."""
-    chosen = [one for one in pairs if (one.first.value.dtype in ("", *FLOATS)) == floating]
-    for kind, other_kind, (name, other), side in (
+    """Name the computing ops that only one side has, without those that are left over on both sides."""
+    chosen = [pair for pair in pairs if (pair.first.value.dtype in ("", *FLOATS)) == floating]
+    for kind, other_kind, (name, other_name), side in (
         ("only-a", "only-b", names, sides[1]),
         ("only-b", "only-a", names[::-1], sides[0]),
     ):
-        # The other side may have them and not show them: a lazy core runs an op that it lacks outside of its graphs,
-        # and so is what counts an optimizer's steps, a number on the CPU.
+        # The other side may execute them outside of its graphs: a lazy core does so with ops that it lacks, and with
+        # the counter of an optimizer's steps, a number on the CPU.
         fallbacks = {kind_of_name(cut.removeprefix("fallback ")) for cut in side.cuts if cut.startswith("fallback ")}
         steps: list[Matched] = []
-        rest: list[Matched] = []
-        for one in chosen:
-            op = one.first
-            of_model = any(isinstance(taken.source, str) for taken in op.takes) or op.gives
+        undecided: list[Matched] = []
+        for pair in chosen:
+            op = pair.first
+            of_model = any(isinstance(op_input.source, str) for op_input in op.takes) or op.gives
             counts = op.phase == "optimizer" and op.value.shape == () and role_of(op.kind) == "elementwise"
-            (steps if side.cuts and counts and not of_model else rest).append(one)
+            (steps if side.cuts and counts and not of_model else undecided).append(pair)
         outside: Counter[tuple[str, str]] = Counter()
         by_phase: dict[str, Counter[str]] = {}
-        for (phase, name_of_op), count in (_left_over(rest, kind) - _left_over(rest, other_kind)).items():
+        for (phase, name_of_op), count in (_left_over(undecided, kind) - _left_over(undecided, other_kind)).items():
             if name_of_op in fallbacks:
                 outside[phase, name_of_op] += count
             else:
                 by_phase.setdefault(phase, Counter())[name_of_op] = count
         outside.update(_left_over(steps, kind))
         for (phase, name_of_op), count in outside.items():
-            yield f"{other} runs {name_of_op} outside of its graphs, {name} has it {_times([(phase, count)])}."
+            yield f"{other_name} runs {name_of_op} outside of its graphs, {name} has it {_times([(phase, count)])}."
         for phase, ops in sorted(by_phase.items(), key=lambda item: phase_place(item[0])):
             yield f"Only {name} has {_listed(ops)}{f' in the {phase}' if phase else ''}."
 
 
 def _left_over(pairs: Sequence[Matched], kind: str) -> Counter[tuple[str, str]]:
-    """By phase and op; the ops of one decomposed call are counted once, as parts of what was called."""
-    found: dict[Hashable, tuple[str, str]] = {}
-    for one in pairs:
-        first = one.first
-        if one.kind != kind or not computes(one.stands_for):
+    """Count by phase and op; the ops of one decomposed call are counted once, as parts of the called op."""
+    ops_by_call: dict[Hashable, tuple[str, str]] = {}
+    for pair in pairs:
+        first = pair.first
+        if pair.kind != kind or not computes(pair.stands_for):
             continue
-        # `addmm` taken apart into `mm` and `add` is told as "parts of addmm", once a call and not once a part.
+        # `addmm` decomposed into `mm` and `add` is reported as "parts of addmm", once a call and not once a part.
         called = kind_of_name(first.node.original) if first.node.original else first.kind
         if first.group is None or called == first.kind:
-            found[first.call] = (first.phase, one.stands_for)
+            ops_by_call[first.call] = (first.phase, pair.stands_for)
         else:
-            found[first.group] = (first.phase, f"parts of {called}")
-    return Counter(found.values())
+            ops_by_call[first.group] = (first.phase, f"parts of {called}")
+    return Counter(ops_by_call.values())
 
 
 def _copies(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
-    """What one side lays out anew before an op reads it, and the other does not."""
-    copied = copies_on_one_side([op for one in pairs for op in one.a], [op for one in pairs for op in one.b])
-    for name, other, found in zip(names, names[::-1], copied, strict=True):
-        if found:
+    """Name the copies to another layout that only one side makes before an op reads the tensor."""
+    copied = copies_on_one_side([op for pair in pairs for op in pair.a], [op for pair in pairs for op in pair.b])
+    for name, other, reads in zip(names, names[::-1], copied, strict=True):
+        if reads:
             readers: Counter[str] = Counter()
-            for (phase, kind, _), count in found.items():
+            for (phase, kind, _), count in reads.items():
                 readers[f"{kind} in the {phase}" if phase else kind] += count
-            copies = " and ".join(dict.fromkeys(copy for _, _, copy in found))
+            copies = " and ".join(dict.fromkeys(copy for _, _, copy in reads))
             yield (
                 f"{name} copies by {copies} what is read by {_listed(readers)}, and {other} does not: a copy changes "
                 "no number, but for another layout the op that reads it may take another path in its library."
@@ -169,22 +169,22 @@ def _copies(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
 
 
 def _exchanged(pairs: Sequence[Matched]) -> Counter[tuple[str, str]]:
-    """What does the same work by other ops: one against one, or several against several."""
-    found: Counter[tuple[str, str]] = Counter()
-    for one in pairs:
-        a, b = (tuple(op.kind for op in computing(ops)) for ops in (one.a, one.b))
-        # One op against several is told as a decomposition, in a sentence of its own.
+    """Count the different ops that do the same work: one against one, or several against several."""
+    exchanges: Counter[tuple[str, str]] = Counter()
+    for pair in pairs:
+        a, b = (tuple(op.kind for op in computing(ops)) for ops in (pair.a, pair.b))
+        # One op against several is reported as a decomposition, in a sentence of its own.
         decomposed = len(a) != len(b) and min(len(a), len(b)) == 1
-        if one.kind in ("replaced", "group") and a and b and a != b and not decomposed:
-            found[", ".join(a), ", ".join(b)] += 1
-    return found
+        if pair.kind in ("replaced", "group") and a and b and a != b and not decomposed:
+            exchanges[", ".join(a), ", ".join(b)] += 1
+    return exchanges
 
 
 def _fusion(
     names: tuple[str, str], pairs: Sequence[Matched], posts: tuple[Sequence[Graph], Sequence[Graph]]
 ) -> Iterator[str]:
-    """How many of the computing nodes that went into a compiler share a generated kernel with another one."""
-    of_sides = ([op for one in pairs for op in one.a], [op for one in pairs for op in one.b])
+    """Say how many computing nodes of a compiler's graphs share a generated kernel with another one."""
+    of_sides = ([op for pair in pairs for op in pair.a], [op for pair in pairs for op in pair.b])
     for name, ops, graphs in zip(names, of_sides, posts, strict=True):
         pre = {graph.pre for graph in graphs}
         compiled = [op for op in computing(ops) if op.place.graph in pre]
@@ -195,7 +195,7 @@ def _fusion(
             for node in graph.nodes:
                 # A call into a library covers a node, too, but it fuses nothing.
                 generated = node.code and node.domain == "inductor"
-                held = {GraphPlace(graph.pre, one) for one in node.covers} & places if generated else set()
+                held = {GraphPlace(graph.pre, covered) for covered in node.covers} & places if generated else set()
                 kernels += len(held) > 1
                 fused |= held if len(held) > 1 else set()
             held_once += len(fused)
@@ -211,10 +211,10 @@ def _times(phases: Sequence[tuple[str, int]]) -> str:
     return ", ".join(f"{_count(count)} in the {phase}" if phase else _count(count) for phase, count in phases)
 
 
-def _listed(counts: Counter[str], each: str = "") -> str:
-    found = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{name} ({_count(count)}{each})" for name, count in found[:SHOWN]]
-    more = len(found) - SHOWN
+def _listed(counts: Counter[str], suffix: str = "") -> str:
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{name} ({_count(count)}{suffix})" for name, count in ranked[:SHOWN]]
+    more = len(ranked) - SHOWN
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
@@ -222,7 +222,7 @@ def _count(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-# Ops that one side keeps whole and the other takes apart, and how likely that is to change numbers.
+# Ops that one side keeps whole and the other decomposes, and the likelihood that this changes numbers.
 
 
 @dataclass(frozen=True)
@@ -235,54 +235,54 @@ class Decomposed:
 
     @cached_property
     def phases(self) -> Sequence[tuple[str, int]]:
-        """How often in which phase, the phase with most calls first."""
-        return Counter(one.first.phase for one in self.calls).most_common()
+        """The number of calls in each phase, the phase with most calls first."""
+        return Counter(call.first.phase for call in self.calls).most_common()
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """The ops that it is taken apart into, in their order: those of most calls where calls differ."""
-        found = Counter(tuple(op.node.op for op in computing(self._apart(one))) for one in self.calls)
-        return found.most_common(1)[0][0]
+        """The ops of the decomposition, in their order: those of most calls where calls differ."""
+        parts_of_calls = Counter(tuple(op.node.op for op in computing(self._apart(call))) for call in self.calls)
+        return parts_of_calls.most_common(1)[0][0]
 
     @cached_property
     def called(self) -> bool:
-        """Whether the parts are known to come from a call of the op, not only to do the same work."""
+        """Check whether the parts are known to come from a call of the op, not only to do the same work."""
         return all(
             op.node.original and kind_of_name(op.node.original) == self.op
-            for one in self.calls
-            for op in computing(self._apart(one))
+            for call in self.calls
+            for op in computing(self._apart(call))
         )
 
     @cached_property
     def rank(self) -> tuple[int, ...]:
-        """Smaller for what changes numbers more surely: see `_weight`."""
-        return (min(_weight(self._apart(one)) for one in self.calls), -len(self.calls))
+        """The sort key: smaller for a decomposition that changes numbers more surely, see `_weight`."""
+        return (min(_weight(self._apart(call)) for call in self.calls), -len(self.calls))
 
-    def _apart(self, one: Matched) -> Sequence[Op]:
-        return one.b if self.whole == "a" else one.a
+    def _apart(self, call: Matched) -> Sequence[Op]:
+        return call.b if self.whole == "a" else call.a
 
 
 def decomposed(pairs: Sequence[Matched]) -> list[Decomposed]:
-    """The decomposed ops, what changes numbers most surely first."""
-    found: dict[tuple[str, str], list[Matched]] = {}
-    for one in pairs:
+    """Return the decomposed ops, those that change numbers most surely first."""
+    calls_by_op: dict[tuple[str, str], list[Matched]] = {}
+    for pair in pairs:
         # One `_foreach_` node against the same op once a tensor is a group of one kind: as many roundings.
-        if one.kind != "group" or len({op.kind for op in (*one.a, *one.b)}) == 1:
+        if pair.kind != "group" or len({op.kind for op in (*pair.a, *pair.b)}) == 1:
             continue
-        a, b = computing(one.a), computing(one.b)
+        a, b = computing(pair.a), computing(pair.b)
         if len(a) != len(b) and min(len(a), len(b)) == 1:
-            found.setdefault((one.stands_for, "a" if len(a) == 1 else "b"), []).append(one)
-    made = [Decomposed(op, whole, calls) for (op, whole), calls in found.items()]
-    return sorted(made, key=lambda one: (*one.rank, one.op, one.whole))
+            calls_by_op.setdefault((pair.stands_for, "a" if len(a) == 1 else "b"), []).append(pair)
+    made = [Decomposed(op, whole, calls) for (op, whole), calls in calls_by_op.items()]
+    return sorted(made, key=lambda decomposition: (*decomposition.rank, decomposition.op, decomposition.whole))
 
 
 def _weight(ops: Sequence[Op]) -> int:
-    """What taking an op apart into these does to rounding.
+    """Rate the effect on rounding of decomposing an op into these.
 
-    0: elementwise arithmetic that adds to or subtracts from what another of the parts has rounded (1 - y *
-    y): that cancels, and a kernel of the whole op can contract it into one rounding. 1: other elementwise
-    arithmetic with several roundings. 2: reductions, whose order of summation is a kernel's own. 3: matrix
-    products and what else has a kernel of its own on both sides. 4: not floating point."""
+    0: elementwise arithmetic that adds to or subtracts from a rounded result of another part (1 - y * y): that
+    cancels, and a kernel of the whole op can contract it into one rounding. 1: other elementwise arithmetic with
+    several roundings. 2: reductions, whose order of summation is a kernel's own. 3: matrix products and other ops
+    with a kernel of their own on both sides. 4: not floating point."""
     parts = computing(ops)
     roles = {role_of(op.kind) for op in parts}
     if not any(op.value.dtype in ("", *FLOATS) for op in parts):
@@ -293,4 +293,4 @@ def _weight(ops: Sequence[Op]) -> int:
         return 2
     rounded = {op.number for op in parts if op.kind in ARITHMETIC}
     sums = [op for op in parts if op.kind in ("add", "sub")]
-    return 0 if any(one.source in rounded for op in sums for one in op.takes) else 1
+    return 0 if any(op_input.source in rounded for op in sums for op_input in op.takes) else 1

@@ -1,4 +1,4 @@
-"""What `graph diff` finds, as data: the table, the JSON and the page all show this. Schema 1."""
+"""The result of `graph diff`, as data: the table, the JSON and the page all show this. Schema 1."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ...records.graph_record import PHASES
 SCHEMA = 1
 
 MINOR_ROLES = ("fill", "view", "bookkeeping")
-"""Roles of what changes no number by itself, which is shown only when it is asked for. What reads a copy may give other
-bits, for its layout is another one (see `layout_copies`)."""
+"""Roles of ops that change no number by themselves; they are shown only on request. An op that reads a copy may return
+other bits, because the layout differs (see `layout_copies`)."""
 
 
 def phase_place(phase: str) -> int:
-    """Where a phase stands in a step; one of another name comes last."""
+    """The place of a phase in a step; one of another name comes last."""
     return PHASES.index(phase) if phase in PHASES else len(PHASES)
 
 
@@ -23,7 +23,7 @@ def phase_place(phase: str) -> int:
 class GraphPlace:
     """A node: the graph that it is in, and its name there."""
 
-    # `0-forward-pre` and `tanh_1`: what they are called in the run's files.
+    # `0-forward-pre` and `tanh_1`: their names in the run's files.
     graph: str
     node: str
 
@@ -32,8 +32,8 @@ class GraphPlace:
 class NodePair:
     """Nodes of A and nodes of B that do the same work. One node against one is kind `same` (the same op) or
     `replaced` (another op); one against several, or several against several, is `group`; with nothing on one
-    side it is `only-a` or `only-b`. `by` says what they were paired by: `module`, `source`, `sequence`, `data
-    flow`, `kind`, joined by `, `. `what` is the op that the group stands for (`aten.tanh_backward`)."""
+    side it is `only-a` or `only-b`. `by` names the criteria of the pairing: `module`, `source`, `sequence`, `data
+    flow`, `kind`, joined by `, `. `what` is the op that the group represents (`aten.tanh_backward`)."""
 
     kind: str
     phase: str
@@ -43,14 +43,14 @@ class NodePair:
     by: str = ""
     module: str | None = None
     role: str = ""
-    """What the op does to numbers: `elementwise`, `reduction`, `product`, `cast`, `compute` (anything else that
+    """The op's effect on numbers: `elementwise`, `reduction`, `product`, `cast`, `compute` (anything else that
     computes), `fill`, `view` or `bookkeeping`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpCount:
-    """How often an op is in one phase of one step on each side, under whatever name the mode has for it.
-    `role` is as in `Pair`."""
+    """The counts of an op in one phase of one step on each side, under the names that the modes have for it.
+    `role` is as in `NodePair`."""
 
     phase: str
     op: str
@@ -73,8 +73,8 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two runs: its graphs that were compared, in the order of their execution, how many graphs
-    one step executed, and what cut them (`mark_step` -> 4, `fallback aten.lerp` -> 2)."""
+    """One of the two runs: its graphs that were compared, in the order of their execution, the number of graphs
+    that one step executed, and the causes of their cuts (`mark_step` -> 4, `fallback aten.lerp` -> 2)."""
 
     run: str
     mode: str
@@ -101,7 +101,7 @@ class Diff:
     pairs: Sequence[NodePair]
     casts: Sequence[Cast]
     post_changed: bool | None = None
-    """Whether the post graphs differ: None where they cannot be compared (other modes, or not captured)."""
+    """True if the post graphs differ; None where they cannot be compared (other modes, or not captured)."""
 
     def to_json(self) -> dict[str, object]:
         """The record as plain JSON values, under the names of its fields."""

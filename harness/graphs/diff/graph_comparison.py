@@ -1,4 +1,4 @@
-"""Two runs' graphs held against each other: what `graph diff` shows."""
+"""The comparison of two runs' graphs that `graph diff` shows."""
 
 from __future__ import annotations
 
@@ -18,49 +18,53 @@ from .step_pairing import common_step, compare_post, executed_step
 def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase: str | None = None) -> Diff:
     """Compare one step of two runs, the lowest that both have, or `step`; only a phase of it, with `phase`.
 
-    Raises GraphsNotFound for a step or phase that is not there, JournalError for a graph that cannot be read.
+    Raises GraphsNotFound for a missing step or phase, JournalError for a graph that cannot be read.
     """
     chosen = common_step(a, b) if step is None else step
     steps = (executed_step(a, chosen), executed_step(b, chosen))
     ops = (ops_of(steps[0].ops), ops_of(steps[1].ops))
-    # All phases are paired, also where one is asked for: a backward is told by its forward.
+    # All phases are paired, even if only one is requested: a backward is recognized by its forward.
     matched = pair_ops(*ops)
     if phase is not None:
-        known = dict.fromkeys(op.phase for side in ops for op in side if op.phase)
-        if phase not in known:
-            raise GraphsNotFound(f"neither run has a graph of phase {phase}: {nearest(phase, known)}")
-        matched = [one for one in matched if one.first.phase == phase]
+        phases = dict.fromkeys(op.phase for side in ops for op in side if op.phase)
+        if phase not in phases:
+            raise GraphsNotFound(f"neither run has a graph of phase {phase}: {nearest(phase, phases)}")
+        matched = [pair for pair in matched if pair.first.phase == phase]
         ops = tuple([op for op in side if op.phase == phase] for side in ops)  # type: ignore[assignment]
-    alone = {id(op) for one in matched if one.kind.startswith("only-") for op in (*one.a, *one.b)}
+    alone = {id(op) for pair in matched if pair.kind.startswith("only-") for op in (*pair.a, *pair.b)}
     casts = casts_on_one_side(*ops, alone)
     # Compiled graphs are compared where one compiler made both: `compile` of `x=compile,fullgraph`.
-    posts = tuple([one for one in each.post if phase in (None, *one.phases)] for each in steps)
+    posts = tuple([graph for graph in executed.post if phase in (None, *graph.phases)] for executed in steps)
     bases = {graphs.run.manifest.spec.partition(",")[0].rpartition("=")[2] for graphs in (a, b)}
     post = compare_post(*posts) if len(bases) == 1 and all(posts) else None
-    # The sides are called by their modes, else by what tells them apart.
-    one, other = a.run.manifest, b.run.manifest
-    called = ((one.mode, other.mode), (one.label, other.label), (a.run.path.name, b.run.path.name))
+    # The sides are named by their modes if these differ, else by their labels or folders.
+    manifest_a, manifest_b = a.run.manifest, b.run.manifest
+    called = (
+        (manifest_a.mode, manifest_b.mode),
+        (manifest_a.label, manifest_b.label),
+        (a.run.path.name, b.run.path.name),
+    )
     names = next((pair for pair in called if pair[0] != pair[1]), ("A", "B"))
     sides = (steps[0].side(a), steps[1].side(b))
     pairs = [
         NodePair(
-            kind=each.kind,
-            phase=each.first.phase,
-            what=spelled(each.stands_for),
-            a=tuple(dict.fromkeys(op.place for op in each.a)),
-            b=tuple(dict.fromkeys(op.place for op in each.b)),
-            by=each.by,
-            module=next((op.node.module for op in (*each.a, *each.b) if op.node.module is not None), None),
-            role=role_of(each.stands_for),
+            kind=pair.kind,
+            phase=pair.first.phase,
+            what=spelled(pair.stands_for),
+            a=tuple(dict.fromkeys(op.place for op in pair.a)),
+            b=tuple(dict.fromkeys(op.place for op in pair.b)),
+            by=pair.by,
+            module=next((op.node.module for op in (*pair.a, *pair.b) if op.node.module is not None), None),
+            role=role_of(pair.stands_for),
         )
-        for each in matched
+        for pair in matched
     ]
-    said = answers(names, sides, matched, casts, (posts[0], posts[1]), post)
+    sentences = answers(names, sides, matched, casts, (posts[0], posts[1]), post)
     changed = None if post is None else bool(post)
-    return Diff(sides[0], sides[1], said, count_ops(*ops), pairs, casts, changed)
+    return Diff(sides[0], sides[1], sentences, count_ops(*ops), pairs, casts, changed)
 
 
-# The pairs of a difference as the rows of a table: what says the same is one row.
+# The pairs of a difference as the rows of a table: equal pairs are one row.
 
 Ops = Mapping[tuple[str, str], str]
 """The op of a node, by its graph and name."""
@@ -68,8 +72,8 @@ Ops = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """Pairs of one kind: `a` and `b` are the ops of each side in their order, `count` says how many such
-    pairs there are, `modules` where they are."""
+    """Pairs of one kind: `a` and `b` are the ops of each side in their order, `count` is the number of such
+    pairs, `modules` are their modules."""
 
     kind: str
     phase: str
@@ -81,26 +85,26 @@ class PairRow:
 
 
 def pair_rows(diff: Diff, a: RunGraphs, b: RunGraphs, *, everything: bool = False) -> list[PairRow]:
-    """The pairs that are not an op against the same op, those of several ops first; with `everything` also
-    what only passes values on."""
+    """Return the pairs that are not an op against the same op, those of several ops first; with `everything` also
+    ops that only pass values on."""
     ops = (_ops(a, diff.a.graphs), _ops(b, diff.b.graphs))
-    found: dict[tuple[str, str, str, tuple[str, ...], tuple[str, ...]], list[NodePair]] = {}
+    pairs_by_key: dict[tuple[str, str, str, tuple[str, ...], tuple[str, ...]], list[NodePair]] = {}
     for pair in diff.pairs:
         if pair.kind == "same" or (pair.role in MINOR_ROLES and not everything):
             continue
         key = (pair.kind, pair.phase, pair.what, _of(ops[0], pair.a), _of(ops[1], pair.b))
-        found.setdefault(key, []).append(pair)
+        pairs_by_key.setdefault(key, []).append(pair)
     rows = [
-        PairRow(*key, len(pairs), list(dict.fromkeys(one.module for one in pairs if one.module)))
-        for key, pairs in found.items()
+        PairRow(*key, len(pairs), list(dict.fromkeys(pair.module for pair in pairs if pair.module)))
+        for key, pairs in pairs_by_key.items()
     ]
     order = ("group", "replaced", "only-a", "only-b")
     return sorted(rows, key=lambda row: (order.index(row.kind), phase_place(row.phase), -row.count))
 
 
 def count_rows(diff: Diff, *, everything: bool = False) -> list[OpCount]:
-    """The op counts that differ, without those of what changes no number by itself; with `everything` all of them."""
-    return [one for one in diff.counts if everything or (one.a != one.b and one.role not in MINOR_ROLES)]
+    """Return the op counts that differ, without ops that change no number by themselves; with `everything` all."""
+    return [count for count in diff.counts if everything or (count.a != count.b and count.role not in MINOR_ROLES)]
 
 
 def _of(ops: Ops, places: Sequence[GraphPlace]) -> tuple[str, ...]:

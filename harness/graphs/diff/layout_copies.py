@@ -1,4 +1,4 @@
-"""Copies that lay a tensor out anew before an op whose kernel may add up in another order there.
+"""Copies of a tensor to another layout, read by an op whose kernel may then add up in another order.
 
 lazy     weight -> t_copy -> addmm      the product is given a contiguous tensor
 eager    weight -> t      -> addmm      and here one that lies transposed
@@ -13,50 +13,50 @@ from .op_kinds import passes_through, role_of
 from .paired_ops import Op
 
 TURNED = frozenset({"permute", "expand", "slice", "as_strided", "unfold"})
-"""Kinds of views that lie otherwise than what they are views of."""
+"""Kinds of views whose layout differs from that of their base."""
 
 READERS = ("product", "reduction", "compute")
-"""Roles of ops whose kernels add up in an order that hangs on the layout."""
+"""Roles of ops whose kernels add up in an order that depends on the layout."""
 
 Copied = Counter[tuple[str, str, str]]
-"""By the reading op's phase and kind, and the name of the op that copies."""
+"""Counts by the reading op's phase and kind, and the name of the op that copies."""
 
 
 def copies_on_one_side(a: Sequence[Op], b: Sequence[Op]) -> tuple[Copied, Copied]:
-    """What each side reads from such copies more often than the other does."""
-    found = copies_read(a), copies_read(b)
-    counts = [Counter[tuple[str, str]]() for _ in found]
-    for count, copied in zip(counts, found, strict=True):
+    """Return the reads from such copies that each side has more often than the other."""
+    reads = copies_read(a), copies_read(b)
+    counts = [Counter[tuple[str, str]]() for _ in reads]
+    for count, copied in zip(counts, reads, strict=True):
         for (phase, kind, _), times in copied.items():
             count[phase, kind] += times
     more = (counts[0] - counts[1], counts[1] - counts[0])
     return (
-        Counter({key: times for key, times in found[0].items() if key[:2] in more[0]}),
-        Counter({key: times for key, times in found[1].items() if key[:2] in more[1]}),
+        Counter({key: times for key, times in reads[0].items() if key[:2] in more[0]}),
+        Counter({key: times for key, times in reads[1].items() if key[:2] in more[1]}),
     )
 
 
 def copies_read(ops: Sequence[Op]) -> Copied:
-    """The ops of a side that read such copies, each once."""
+    """Count the ops of a side that read such copies, each once."""
     by_number = {op.number: op for op in ops}
-    found: Copied = Counter()
+    reads: Copied = Counter()
     for op in ops:
         if role_of(op.kind) not in READERS:
             continue
-        copies = (_copy_behind(one.source, by_number) for one in op.takes)
+        copies = (_copy_behind(op_input.source, by_number) for op_input in op.takes)
         name = next((copy.node.op for copy in copies if copy is not None), None)
         if name is not None:
-            found[op.phase, op.kind, name] += 1
-    return found
+            reads[op.phase, op.kind, name] += 1
+    return reads
 
 
 def _copy_behind(source: int | str, by_number: dict[int, Op]) -> Op | None:
-    """The copy that a value is or shows, None where it is none."""
+    """Return the copy that a value is or shows, None if there is none."""
     while isinstance(source, int) and source in by_number:
         op = by_number[source]
         if not passes_through(op.kind):
             return None
-        below = next((one.source for one in op.takes if not one.slot), None)
+        below = next((op_input.source for op_input in op.takes if not op_input.slot), None)
         seen = by_number.get(below) if isinstance(below, int) else None
         makes_view_a_copy = op.kind in TURNED and op.node.op.endswith("_copy")
         copies_view = op.kind == "clone" and seen is not None and seen.kind in TURNED

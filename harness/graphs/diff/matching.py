@@ -1,8 +1,8 @@
-"""Which unit of A does the work of which unit of B, found without a guess: what is ambiguous stays unpaired.
+"""The pairing of units of A and B that do the same work, without guesses: ambiguous units stay unpaired.
 
 Anchors come first: units that are alone with a signature on their side, on both sides. From pairs the matching spreads
-along the edges: the only `mul` that takes the one is the only `mul` that takes the other. All of it treats A and B
-alike, so that exchanging them exchanges the result; the time grows with the number of edges."""
+along the edges: the only `mul` that takes one unit of a pair is the only `mul` that takes the other. The method treats
+A and B alike, so that exchanging them exchanges the result; the time grows with the number of edges."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .value_flow import MIXED, Unit, ValueFlow
 
 Pairs = dict[int, int]
 Signature = Callable[[int, Unit], Hashable | None]
-"""A unit of side 0 (A) or 1 (B) to what it can be told by, None when that is not known."""
+"""Returns what identifies a unit of side 0 (A) or 1 (B), None when that is not known."""
 
 CROWDED = 64
-"""Units with more neighbours than this hand the matching on only while they are new."""
+"""Units with more neighbours than this spread the matching only while they are new."""
 
 
 class Matching:
-    """Pairs of units. `mates` are the pairs from A to B and from B to A, `by` says how a unit of A was found. While it
-    is `strict`, units of different modules are not paired: modes seldom differ in the module of an op."""
+    """Pairs of units. `mates` are the pairs from A to B and from B to A, `by` is the reason of each pair by the unit of
+    A. While `strict`, units of different modules are not paired: modes seldom differ in the module of an op."""
 
     def __init__(self, a: ValueFlow, b: ValueFlow) -> None:
         self.sides = (a.units, b.units)
@@ -38,14 +38,14 @@ class Matching:
         self.by[u] = why
 
     def anchor(self, signature: Signature, why: str, *, several: bool = False) -> None:
-        """Pair the units that are alone with their signature; with `several`, as many as many, in their order."""
+        """Pair the units that are alone with their signature; with `several`, equally many units, in their order."""
         buckets: tuple[dict[Hashable, list[int]], ...] = (defaultdict(list), defaultdict(list))
         for side, units in enumerate(self.sides):
             for unit in units:
-                found = None if unit.number in self.mates[side] else signature(side, unit)
-                if found is not None:
-                    buckets[side][found].append(unit.number)
-        # Nothing is paired before all is decided: `agree` asks the mates, and the order of units must not matter.
+                own_signature = None if unit.number in self.mates[side] else signature(side, unit)
+                if own_signature is not None:
+                    buckets[side][own_signature].append(unit.number)
+        # Nothing is paired before all is decided: `agree` reads the mates, and the order of units must not matter.
         new: list[tuple[int, int]] = []
         for key, us in buckets[0].items():
             vs = buckets[1].get(key, [])
@@ -64,8 +64,8 @@ class Matching:
         frontier = dict.fromkeys(pairs)
         fresh = set(frontier)
         while frontier:
-            # Each pair wishes that neighbours be paired which are the only ones of their kind, slot and shape on
-            # both sides; where that leaves some over, the only ones of their kind.
+            # Each pair wishes to pair neighbours that are the only ones of their kind, slot and shape on both sides;
+            # where that leaves some over, also the only ones of their kind.
             wishes: tuple[dict[int, set[int]], ...] = (defaultdict(set), defaultdict(set))
             for u, v in frontier:
                 x, y = a[u], b[v]
@@ -81,7 +81,7 @@ class Matching:
                             wishes[1][right[key][0]].add(left[key][0])
                         if len(done) == len(left):
                             break
-            # A wish is granted where nobody wishes otherwise, for either of the two.
+            # A wish is granted if no other wish contradicts it, for either of the two.
             mutual = ((x, min(ys)) for x, ys in wishes[0].items() if len(ys) == 1)
             fresh = {(x, y) for x, y in mutual if len(wishes[1][y]) == 1 and self.agree(x, y)}
             frontier = {}
@@ -95,7 +95,7 @@ class Matching:
                         frontier[near, self.mates[0][near]] = None
 
     def agree(self, u: int, v: int) -> bool:
-        """Whether nothing that is known of them says that two units do different work."""
+        """Check that no known property of two units shows that they do different work."""
         x, y = self.sides[0][u], self.sides[1][v]
         if x.kind != y.kind:
             return False
@@ -103,7 +103,7 @@ class Matching:
             sizes = list(zip(x.shape, y.shape, strict=False))
             # A symbolic size equals any.
             if len(x.shape) != len(y.shape) or any(
-                one != other and isinstance(one, int) and isinstance(other, int) for one, other in sizes
+                size_a != size_b and isinstance(size_a, int) and isinstance(size_b, int) for size_a, size_b in sizes
             ):
                 return False
         # Phases and modules count only where both are known.
@@ -117,14 +117,17 @@ class Matching:
         if x.names and y.names and not set(x.names) & set(y.names):
             return False
         if passes_through(x.kind):
-            # A view of another value is another view, whatever it looks like.
-            one, other = self._origins[0][u], self._origins[1][v]
-            if isinstance(one, int) and isinstance(other, int):
-                if self.mates[0].get(one, other) != other or self.mates[1].get(other, one) != one:
+            # A view of another value is another view, even if it looks the same.
+            origin_a, origin_b = self._origins[0][u], self._origins[1][v]
+            if isinstance(origin_a, int) and isinstance(origin_b, int):
+                if (
+                    self.mates[0].get(origin_a, origin_b) != origin_b
+                    or self.mates[1].get(origin_b, origin_a) != origin_a
+                ):
                     return False
-            elif one is not None and other is not None and one != other:
+            elif origin_a is not None and origin_b is not None and origin_a != origin_b:
                 return False
-        # Where all that both take is paired, it has to be with what the other takes.
+        # If all inputs of both units are paired, they must be paired with each other's inputs.
         of_x = [self.mates[0].get(near) for near, _ in x.taken]
         of_y = [near if near in self.mates[1] else None for near, _ in y.taken]
         if not of_x or not of_y or None in of_x or None in of_y:
@@ -137,42 +140,41 @@ class Matching:
         self, side: int, of: Unit, edges: Sequence[tuple[int, int]], takers: bool, exact: bool
     ) -> dict[Hashable, list[int]]:
         units, mates = self.sides[side], self.mates[side]
-        found: dict[Hashable, list[int]] = defaultdict(list)
-        for one, slot in edges:
-            if one in mates:
+        neighbours: dict[Hashable, list[int]] = defaultdict(list)
+        for number, slot in edges:
+            if number in mates:
                 continue
-            unit = units[one]
-            # The slot is one of the unit that takes, and says nothing where its inputs may change places.
+            unit = units[number]
+            # The slot is one of the unit that takes, and is irrelevant where its inputs may change places.
             taker = unit if takers else of
             place = 0 if taker.kind in COMMUTATIVE else slot
             key = (unit.kind, unit.first.phase, place, unit.shape) if exact else (unit.kind, unit.first.phase)
-            if one not in found[key]:
-                found[key].append(one)
-        return found
+            if number not in neighbours[key]:
+                neighbours[key].append(number)
+        return neighbours
 
 
 def _origins(units: Sequence[Unit]) -> list[int | str | None]:
-    """For each unit that only passes a value on, which unit made the value, or what the script calls it."""
-    found: list[int | str | None] = []
+    """For each unit that only passes a value on, return the unit that made the value, or its name in the script."""
+    origins: list[int | str | None] = []
     for unit in units:
         before = unit.taken[0][0] if unit.taken else None
         if before is None or not passes_through(unit.kind):
-            found.append(unit.labels[0] if unit.labels else None)
+            origins.append(unit.labels[0] if unit.labels else None)
         else:
             passed_on = passes_through(units[before].kind) and before < unit.number
-            found.append(found[before] if passed_on else before)
-    return found
+            origins.append(origins[before] if passed_on else before)
+    return origins
 
 
-# What a unit can be told by, and the order in which that is tried.
-#
-# The parameters that it takes and the gradients that it makes, its module, the autograd sequence number of its
-# forward op, its source line, what it takes from, what it stands between.
+# The properties that identify a unit, in the order in which they are tried: the parameters that it takes and the
+# gradients that it makes, its module, the autograd sequence number of its forward op, its source line, the units
+# that it takes from, its neighbours on both sides.
 
 
 class Signatures:
-    """What units can be told by, beginning with what is told best. Without `turns` it does not matter how many
-    forwards came before, which a side that recorded no forward does not know."""
+    """Properties that identify units, the most reliable first. Without `turns` the number of earlier forwards is
+    ignored: a side that recorded no forward does not know it."""
 
     def __init__(self, matching: Matching) -> None:
         self._matching = matching
@@ -182,7 +184,7 @@ class Signatures:
         return unit.kind, unit.first.phase, unit.first.turn if self.turns else -1
 
     def named(self, _side: int, unit: Unit) -> Hashable | None:
-        """By the parameters that it takes and the gradients that it makes."""
+        """Identify a unit by the parameters that it takes and the gradients that it makes."""
         if not unit.labels and not unit.names:
             return None
         return (*self._place(unit), unit.labels, unit.names)
@@ -191,14 +193,14 @@ class Signatures:
         return None if unit.first.node.module is None else (*self._place(unit), unit.first.node.module)
 
     def module_between(self, side: int, unit: Unit) -> Hashable | None:
-        found = self.module(side, unit)
-        return None if found is None else (found, self._between(side, unit))
+        module_key = self.module(side, unit)
+        return None if module_key is None else (module_key, self._between(side, unit))
 
     def source(self, side: int, unit: Unit) -> Hashable | None:
         return None if not unit.first.node.source else (*self._place(unit), unit.first.node.source, unit.shape)
 
     def sequence(self) -> Signature:
-        """By the forward op whose autograd sequence number it has, where that one is paired already."""
+        """Identify a unit by the forward op with its autograd sequence number, if that one is paired already."""
         tied: tuple[dict[Hashable, set[Hashable]], ...] = (defaultdict(set), defaultdict(set))
         a, b = self._matching.sides
         for u, v in self._matching.mates[0].items():
@@ -209,27 +211,27 @@ class Signatures:
 
         def of(side: int, unit: Unit) -> Hashable | None:
             own = (unit.first.turn, unit.first.node.sequence)
-            # Autograd gives a backward op the number of its forward op. A number that is tied to several of the other
-            # side (a forward in several ops) tells nothing.
-            others = tied[side].get(own, ())
-            if unit.first.phase == "forward" or len(others) != 1:
+            # Autograd assigns a backward op the number of its forward op. A number that is tied to several numbers of
+            # the other side (a forward in several ops) identifies nothing.
+            tied_numbers = tied[side].get(own, ())
+            if unit.first.phase == "forward" or len(tied_numbers) != 1:
                 return None
-            (other,) = others
-            back = tied[1 - side][other]
-            pair = (own, other) if side == 0 else (other, own)
+            (tied_number,) = tied_numbers
+            back = tied[1 - side][tied_number]
+            pair = (own, tied_number) if side == 0 else (tied_number, own)
             return (*self._place(unit), pair) if len(back) == 1 else None
 
         return of
 
     def neighbours(self, side: int, unit: Unit) -> Hashable | None:
-        """By the units that it takes from, all of them paired."""
+        """Identify a unit by the units that it takes from, all of them paired."""
         mates = self._matching.mates[side]
-        taken = [one for one, _ in unit.taken]
-        if not taken or any(one not in mates for one in taken):
+        sources = [source for source, _ in unit.taken]
+        if not sources or any(source not in mates for source in sources):
             return None
         return (
             *self._place(unit),
-            tuple(sorted(one if side == 0 else mates[one] for one in taken)),
+            tuple(sorted(source if side == 0 else mates[source] for source in sources)),
             unit.labels,
         )
 
@@ -243,18 +245,18 @@ class Signatures:
         return (unit.kind, unit.first.phase)
 
     def _between(self, side: int, unit: Unit) -> Hashable:
-        """What it stands between in its phase; which ops of another phase take its value is the partitioner's."""
+        """The neighbours on both sides in its phase; the partitioner chooses the takers in other phases."""
         units = self._matching.sides[side]
 
         def kinds(edges: Sequence[tuple[int, int]]) -> Hashable:
-            near = (units[one] for one, _ in edges)
-            return tuple(sorted({one.kind for one in near if one.first.phase == unit.first.phase}))
+            near = (units[number] for number, _ in edges)
+            return tuple(sorted({neighbour.kind for neighbour in near if neighbour.first.phase == unit.first.phase}))
 
         return kinds(unit.taken), kinds(unit.given), unit.shape
 
 
 def match(matching: Matching) -> None:
-    """Pair what can be paired: what is told best first, what is alone before what comes several times."""
+    """Pair units: by the most reliable properties first, units alone with a property before equally many units."""
     tell = Signatures(matching)
     rounds: list[tuple[Callable[[], Signature], str]] = [
         (lambda: tell.named, "data flow"),
@@ -265,7 +267,7 @@ def match(matching: Matching) -> None:
         (lambda: tell.neighbours, "data flow"),
         (lambda: tell.kind_between, "kind"),
     ]
-    # Modules, then turns, are let go only when nothing more is found with them: what is told best comes first.
+    # Turns, then modules, are dropped only when they find no more pairs: the most reliable properties come first.
     for strict, turns in ((True, True), (True, False), (False, False)):
         matching.strict, tell.turns = strict, turns
         for several in (False, True):

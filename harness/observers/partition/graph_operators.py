@@ -51,7 +51,7 @@ class Operator:
     """The path of the module that calls it; the outermost is ""."""
     verdict: SupportAnswer
     names: frozenset[str]
-    """What it may be called in `ops_to_partition`: as it was written, and as it is dispatched."""
+    """The names that `ops_to_partition` may use for it: as it was written, and as it is dispatched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +67,20 @@ Written = Mapping[int, WrittenCall]
 
 
 def written_operators(graph: torch.fx.Graph) -> Written:
-    """The operators of a graph of ops as they were written, by the calls that they come from."""
-    found: dict[int, WrittenCall] = {}
+    """Return the operators of a graph of ops as they were written, by the calls that they come from."""
+    calls: dict[int, WrittenCall] = {}
     for node in graph.nodes:
         number = call_of(node)
         if number is not None and node.op == "call_function" and is_operator(node.target):
-            before = found[number].kinds if number in found else ()
-            found[number] = WrittenCall((*before, _kind(node)), _configuration(node))
-    return found
+            before = calls[number].kinds if number in calls else ()
+            calls[number] = WrittenCall((*before, _kind(node)), _configuration(node))
+    return calls
 
 
 def operators_of(graph: torch.fx.Graph, written: Written, support: Support, lines: ScriptLines) -> Iterator[Operator]:
-    """The operators of an aten graph in its order. A backward is told none that are written."""
+    """Yield the operators of an aten graph in its order. For a backward `written` is empty."""
     # The nodes of each call that is one operator as it was written, under the call's number; every other node by
-    # itself. What only takes a result apart (getitem) is no operator.
+    # itself. A node that only takes a result apart (getitem) is no operator.
     groups: dict[object, tuple[WrittenCall | None, list[torch.fx.Node]]] = {}
     for node in graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__module__", "") == "_operator":
@@ -92,7 +92,7 @@ def operators_of(graph: torch.fx.Graph, written: Written, support: Support, line
     for call, nodes in groups.values():
         # A call is supported where all of its nodes are; the first that is not says why, and where it was written.
         verdicts = [(node, support.of(node)) for node in nodes]
-        decisive, verdict = next((one for one in verdicts if not one[1].supported), verdicts[-1])
+        decisive, verdict = next((pair for pair in verdicts if not pair[1].supported), verdicts[-1])
         own = tuple(map(_kind, nodes))
         call = call or WrittenCall(own, _configuration(decisive))
         stack = decisive.meta.get("nn_module_stack")

@@ -1,4 +1,4 @@
-"""A backend of torch.compile that partitions what it is given between a mode's backend and the CPU."""
+"""A backend of torch.compile that partitions graphs between a mode's backend and the CPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger("numdrift.partition")
 
 
 def log_graph(partition: GraphPartition) -> None:
-    """Log, at INFO, what is supported, what is not, and every subgraph with its operators."""
+    """Log, at INFO, the supported and the unsupported operators, and every subgraph with its operators."""
     if not logger.isEnabledFor(logging.INFO):
         return
     lines = [
@@ -50,11 +50,11 @@ def log_graph(partition: GraphPartition) -> None:
 
 
 class PartitioningBackend:
-    """Takes captured graphs, as torch.compile's backends do. `told` hears of each graph, also of one that
-    breaks a limit.
+    """Takes captured graphs, as torch.compile's backends do. `report` receives each graph, also one that breaks a
+    limit.
 
-    `module` is the class of what is captured, `script` the file whose lines operators are named by. With
-    `only` everything but these calls goes to the CPU; `calls` are those that were met. Raises PartitionError.
+    `module` is the class of the captured module, `script` the file whose lines name the operators. With `only`
+    everything but these calls goes to the CPU; `calls` are those that were met. Raises PartitionError.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PartitioningBackend:
         config: PartitionConfig,
         module: str,
         script: str,
-        told: Callable[[GraphPartition], None] = log_graph,
+        report: Callable[[GraphPartition], None] = log_graph,
         numbers: Iterator[int] | None = None,
         only: frozenset[Part] | None = None,
     ) -> None:
@@ -75,7 +75,7 @@ class PartitioningBackend:
         self._module = module
         self._lines = ScriptLines(script)
         self._support = Support(adapter)
-        self._told = told
+        self._told = report
         self._numbers = itertools.count() if numbers is None else numbers
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -99,7 +99,7 @@ class PartitioningBackend:
             except PartitionError as error:
                 broken = error
                 partition = dataclasses.replace(partition, violated=str(error))
-            # A graph that breaks a limit is told like every other one: the table shows what broke it.
+            # A graph that breaks a limit is reported like every other one: the table shows the reason.
             self.partitioning.graphs.append(partition)
             self._told(partition)
             if broken is not None:
@@ -117,16 +117,16 @@ def _executable(plan: Plan, adapter: Adapter) -> torch.fx.GraphModule:
         if device == CPU:
             continue
         subgraph = getattr(plan.module, name)
-        # Adapters compile graphs that give a tuple; `fuse` makes one that gives its only result as it is.
+        # Adapters compile graphs that return a tuple; `fuse` makes a graph that returns its only result as it is.
         output = subgraph.graph.output_node()
-        given = output.args[0]
-        alone = isinstance(given, torch.fx.Node)
-        nodes: Any = (given,) if alone else given
+        result = output.args[0]
+        alone = isinstance(result, torch.fx.Node)
+        nodes: Any = (result,) if alone else result
         output.args = (tuple(nodes),)
         subgraph.recompile()
         inputs = [node.meta.get("val") for node in subgraph.graph.nodes if node.op == "placeholder"]
         traced = [node.meta.get("val") for node in nodes]
-        strides = [tuple(one.stride()) if isinstance(one, torch.Tensor) else None for one in traced]
+        strides = [tuple(value.stride()) if isinstance(value, torch.Tensor) else None for value in traced]
         run = adapter.compile_graph(subgraph, inputs)
         delattr(plan.module, name)
         plan.module.add_module(name, Placed(run, strides, alone))
@@ -154,6 +154,6 @@ class Placed(torch.nn.Module):
             ):
                 results.append(value)
             else:
-                made = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
-                results.append(made.copy_(value))
+                restrided = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
+                results.append(restrided.copy_(value))
         return results[0] if self._alone else tuple(results)

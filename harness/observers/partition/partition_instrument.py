@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 
 class PartitionInstrument(Observer):
-    """Has each root module called through the partitioner, before its first call.
+    """Puts the partitioner around each root module, before its first call.
 
-    Its options are `mode`, the one whose backend gets what it supports, and `config`; with `only`, a list of calls by
-    the numbers of their graph and in it, everything but these goes to the CPU. Unlike other instruments it changes what
-    is executed: that is what it is for. A limit that is broken raises in the script, where the module is called.
+    Its options are `mode`, whose backend gets the operators that it supports, and `config`; with `only`, a list of
+    calls by the number of their graph and their number in it, everything but these goes to the CPU. Unlike other
+    instruments it changes the execution: that is its purpose. A broken limit raises in the script, where the module is
+    called.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -56,7 +57,7 @@ class PartitionInstrument(Observer):
         self._writer.begin(str(self._spec), self._adapter.name)
 
     def adopted(self, module: torch.nn.Module) -> None:
-        # The script's own `torch.compile(model)` is left eager in a partitioned run: what it holds is partitioned.
+        # The script's own `torch.compile(model)` is left eager in a partitioned run: its module is partitioned.
         inner = getattr(module, "_orig_mod", module)
         module = within_wrapper(inner if isinstance(inner, torch.nn.Module) else module)
         name = type(module).__name__
@@ -84,7 +85,7 @@ class PartitionInstrument(Observer):
         if missing and self._kinds:
             self._writer.write("note", text=f"no graph has {missing[0]!r}; {nearest(missing[0], self._kinds)}")
         if self._only is not None:
-            calls = {part: call for one in self._backends for part, call in one.calls.items()}
+            calls = {part: call for backend in self._backends for part, call in backend.calls.items()}
             self._writer.write("calls", calls=[[*part, *call] for part, call in sorted(calls.items())])
         self._writer.write("end")
 

@@ -1,4 +1,4 @@
-"""What a partitioned process writes: `partition.jsonl`, one object a line.
+"""The record of a partitioned process: `partition.jsonl`, one object a line.
 
     {"event": "backend", "schema": 1, "mode": "compile", "backend": "inductor"}
     {"event": "graph", "graph": 0, "phase": "forward", "module": "MLP", "operators": [...], "subgraphs": [...], ...}
@@ -9,9 +9,9 @@
     {"event": "failed", "message": "...", "exit_code": 2}
     {"event": "end"}
 
-The calls are those of a process of which some are chosen: the number of the graph, that of the call in it,
-operator, line, module. A graph has its line when it is partitioned, also when it breaks a limit. What was
-written survives a kill; a process that lacks its `end` was cut off.
+The calls are those of a process of which some are chosen: the number of the graph, the number of the call in it,
+operator, line, module. A graph has its line when it is partitioned, also when it breaks a limit. Lines survive a kill;
+a process that lacks its `end` was cut off.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ captured graph, and that of the call in it."""
 
 
 class PartCall(NamedTuple):
-    """What a part is: the operator as it was written, its line, and the path of the module that calls it (the
+    """The identity of a part: the operator as it was written, its line, and the path of the module that calls it (the
     outermost is "")."""
 
     operator: str
@@ -43,8 +43,8 @@ class PartCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TensorCheck:
-    """A tensor of the partitioned module held against the module's own: `what` is output or gradient,
-    `largest` the largest absolute difference, `scale` the largest absolute value."""
+    """A tensor of the partitioned module compared with the module's own: `what` is output or gradient, `largest` the
+    largest absolute difference, `scale` the largest absolute value."""
 
     what: str
     name: str
@@ -69,7 +69,7 @@ class CarrierRow:
 
 @dataclass(frozen=True, slots=True)
 class BisectionRecord:
-    """What `--bisect` has found; `whole` is the drift with everything on the backend, `asked` the partitions
+    """The result of `--bisect`; `whole` is the drift with everything on the backend, `asked` the number of partitions
     executed."""
 
     whole: float
@@ -101,7 +101,7 @@ class PartitionWriter:
 
 @dataclass(slots=True)
 class PartitionRecord:
-    """What was written of one process. `whole` is false where it was killed before it had written its end."""
+    """The record of one process. `whole` is false where the process was killed before it had written its end."""
 
     mode: str = ""
     backend: str = ""
@@ -116,8 +116,8 @@ class PartitionRecord:
 
     @property
     def violated(self) -> str:
-        """What the first graph that breaks a limit has against it, "" where none does."""
-        return next((one.violated for one in self.graphs if one.violated), "")
+        """The limit that is broken by the first graph that breaks one, "" where none does."""
+        return next((graph.violated for graph in self.graphs if graph.violated), "")
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -127,40 +127,42 @@ class PartitionRecord:
             "whole": self.whole,
             "violated": self.violated,
             "failure": self.failure,
-            "graphs": [one.to_json() for one in self.graphs],
+            "graphs": [graph.to_json() for graph in self.graphs],
             "notes": self.notes,
-            "checks": [asdict(one) for one in self.checks],
+            "checks": [asdict(check) for check in self.checks],
             "bisection": None if self.bisection is None else asdict(self.bisection),
         }
 
 
 def read_partition(path: Path) -> PartitionRecord:
-    """Read what a process has written, nothing where it wrote nothing. Raises JournalError for a damaged record."""
-    found = PartitionRecord()
+    """Read the record of a process, an empty one where it wrote nothing. Raises JournalError for a damaged record."""
+    record = PartitionRecord()
     try:
         for event in complete_events(path) if path.exists() else ():
             kind = event["event"]
             if kind == "backend":
-                found.mode, found.backend = event["mode"], event["backend"]
+                record.mode, record.backend = event["mode"], event["backend"]
             elif kind == "graph":
-                found.graphs.append(GraphPartition.from_json(event))
+                record.graphs.append(GraphPartition.from_json(event))
             elif kind == "note":
-                found.notes.append(event["text"])
+                record.notes.append(event["text"])
             elif kind == "check":
                 # by name: a later version may write more
-                found.checks.append(TensorCheck(**{name: event[name] for name in TensorCheck.__dataclass_fields__}))
+                record.checks.append(TensorCheck(**{name: event[name] for name in TensorCheck.__dataclass_fields__}))
             elif kind == "calls":
-                found.calls = {(graph, number): PartCall(*call) for graph, number, *call in event["calls"]}
+                record.calls = {(graph, number): PartCall(*call) for graph, number, *call in event["calls"]}
             elif kind == "bisection":
                 carriers = [
-                    CarrierRow(tuple(PartCall(*call) for call in one["operators"]), one["alone"], one["without"])
-                    for one in event["carriers"]
+                    CarrierRow(
+                        tuple(PartCall(*call) for call in carrier["operators"]), carrier["alone"], carrier["without"]
+                    )
+                    for carrier in event["carriers"]
                 ]
-                found.bisection = BisectionRecord(event["whole"], event["asked"], tuple(carriers))
+                record.bisection = BisectionRecord(event["whole"], event["asked"], tuple(carriers))
             elif kind == "failed":
-                found.failure, found.exit_code = event["message"], event["exit_code"]
+                record.failure, record.exit_code = event["message"], event["exit_code"]
             elif kind == "end":
-                found.whole = True
+                record.whole = True
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError(path, f"is no record of a partition ({error})") from error
-    return found
+    return record

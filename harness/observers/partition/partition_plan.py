@@ -1,4 +1,4 @@
-"""Which nodes of an aten graph run where, and whether that keeps to the limits."""
+"""Decides which nodes of an aten graph run where, and checks the limits."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from .graph_operators import Operator, Support, Written, operators_of
 from .partition_journal import Part, PartCall
 
 PLACE, OPERATOR = "numdrift_place", "numdrift_operator"
-"""What a node knows while its graph is fused: where it runs, and of which operator it is the node that computes."""
+"""The keys of a node's metadata while its graph is fused: where it runs, and the operator whose node it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a graph is partitioned for: `module` is the class that it was captured of, `device` the backend's name.
+    """The request to partition a graph: `module` is the class that it was captured of, `device` the backend's name.
 
     With `only`, everything but these calls goes to the CPU.
     """
@@ -49,8 +49,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A copy of the graph whose operators are in submodules; `placed` says where each runs, in the order of
-    execution, and `calls` what was called where, of the operators that come from a call."""
+    """A copy of the graph whose operators are in submodules; `placed` says where each runs, in the order of execution,
+    and `calls` has the parts whose operators come from a call."""
 
     module: torch.fx.GraphModule
     placed: Sequence[tuple[str, str]]
@@ -59,27 +59,27 @@ class Plan:
 
 
 def plan_graph(module: torch.fx.GraphModule, phase: Phase, support: Support, request: Request) -> Plan:
-    """Partition one aten graph, whatever the limits say."""
+    """Partition one aten graph, also where that breaks the limits."""
     graph = copied_graph(module)
     forward = phase == "forward"
     operators = list(operators_of(graph.graph, request.written if forward else {}, support, request.lines))
     device: dict[Operator, str] = {}
     calls: dict[Part, PartCall] = {}
     counts: Counter[tuple[str, str, str, str, str, str, bool]] = Counter()
-    for one in operators:
-        numbers = {call_of(node) for node in one.nodes}
+    for entry in operators:
+        numbers = {call_of(node) for node in entry.nodes}
         parts = {(request.graph, number) for number in numbers if number is not None}
         # A gradient is moved by its own name, and by that of the operator that it is the gradient of.
-        names = set(one.names)
-        origin = None if forward else call_of(one.nodes[0])
+        names = set(entry.names)
+        origin = None if forward else call_of(entry.nodes[0])
         if origin is not None and origin in request.written:
             names.update(request.written[origin].kinds)
         moved = not names.isdisjoint(request.config.moved)
         moved = moved or (request.only is not None and request.only.isdisjoint(parts))
-        why = one.verdict
-        device[one] = CPU if moved or not why.supported else request.device
-        counts[one.kind, one.configuration, one.call, device[one], why.reason, why.failure_at, moved] += 1
-        calls |= dict.fromkeys(parts, PartCall(one.kind, one.call, one.module))
+        why = entry.verdict
+        device[entry] = CPU if moved or not why.supported else request.device
+        counts[entry.kind, entry.configuration, entry.call, device[entry], why.reason, why.failure_at, moved] += 1
+        calls |= dict.fromkeys(parts, PartCall(entry.kind, entry.call, entry.module))
     subgraphs = _fused(graph, operators, device, request.device)
     rows = tuple(
         PartitionedOperator(kind, configuration, call, count, place, reason, at, moved)
@@ -134,18 +134,19 @@ def check(partition: GraphPartition, config: PartitionConfig) -> None:
 def _fused(
     graph: torch.fx.GraphModule, operators: Sequence[Operator], device: dict[Operator, str], backend: str
 ) -> list[tuple[str, SubgraphRow]]:
-    """Fuse the graph in place: first what the backend gets, then the rest; the submodules in the order of execution."""
-    for number, one in enumerate(operators):
-        for node in one.nodes:
-            node.meta |= {PLACE: device[one]}
-        # An operator that lies in two subgraphs counts in that of the node that computes it: the last that is no
-        # view. What is kept for the backward is detached, often elsewhere.
-        values = [node for node in one.nodes if is_operator(node.target) and not returns_view(node.target)]
-        (values or one.nodes)[-1].meta[OPERATOR] = number
+    """Fuse the graph in place: first the nodes of the backend, then the others; return the submodules in the order of
+    execution."""
+    for number, entry in enumerate(operators):
+        for node in entry.nodes:
+            node.meta |= {PLACE: device[entry]}
+        # An operator that lies in two subgraphs counts in that of the node that computes it: the last that is no view.
+        # Values that are kept for the backward are detached, often elsewhere.
+        values = [node for node in entry.nodes if is_operator(node.target) and not returns_view(node.target)]
+        (values or entry.nodes)[-1].meta[OPERATOR] = number
     for node in graph.graph.nodes:  # what takes a result apart is where the result is
         if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
             node.meta |= {PLACE: node.args[0].meta.get(PLACE)}
-    # What is fused first has the free hand, and so the fewest subgraphs: that is the backend's.
+    # The nodes that are fused first are the least constrained, and so get the fewest subgraphs: those of the backend.
     inside = fuse(graph, lambda node: node.meta.get(PLACE) == backend, "backend_")
     inside |= fuse(graph, lambda node: node.meta.get(PLACE) == CPU, "cpu_")
     graph.recompile()

@@ -1,6 +1,6 @@
-"""The process that partitions a module by itself: made by a factory, called with examples, and held against itself.
+"""The process that partitions a module alone: made by a factory, called with examples, and compared with itself.
 
-It is told by a JSON file: the factory, the mode, the limits, and where to write.
+Its request is a JSON file: the factory, the mode, the limits, and the path of the record.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SEED = 0
 
 
 def main(path: Path) -> int:
-    """Do what the file says; gives the exit code."""
-    asked = json.loads(path.read_text(encoding="utf-8"))
+    """Do what the request in the file says; return the exit code."""
+    request = json.loads(path.read_text(encoding="utf-8"))
     writer = PartitionWriter(path.parent / PARTITION)
-    spec = ModeSpec.from_json(asked["mode"])
+    spec = ModeSpec.from_json(request["mode"])
     try:
         adapter = adapter_of(spec)
         writer.begin(str(spec), adapter.name)
@@ -42,37 +42,39 @@ def main(path: Path) -> int:
             torch.set_num_threads(spec.threads)
         if spec.dtype is not None:
             raise UsageError(f"mode {spec.name!r}: make the module in {spec.dtype} in its factory, and leave dtype out")
-        module, inputs = _made(asked["target"])
-        if asked["inference"]:
+        module, inputs = _made(request["target"])
+        if request["inference"]:
             module.eval()
 
         def tried(
-            config: PartitionConfig, told: Callable[[GraphPartition], None], only: frozenset[Part] | None = None
+            config: PartitionConfig, report: Callable[[GraphPartition], None], only: frozenset[Part] | None = None
         ) -> tuple[PartitionedModule, list[TensorCheck]]:
-            """The module partitioned from its first state, and held against itself unpartitioned."""
+            """Partition the module from its first state, and compare it with itself unpartitioned."""
             torch.compiler.reset()
-            plain, held = copy.deepcopy(module), copy.deepcopy(module)
-            made = partitioned(held, inputs, adapter, config, told, only)
-            return made, _checks(plain, made, held, inputs)
+            plain, module_copy = copy.deepcopy(module), copy.deepcopy(module)
+            result = partitioned(module_copy, inputs, adapter, config, report, only)
+            return result, _checks(plain, result, module_copy, inputs)
 
         def drift(only: frozenset[Part]) -> float:
-            # Without limits: a part on the CPU makes subgraphs that nobody asked for.
+            # Without limits: a part on the CPU makes further subgraphs.
             _, checks = tried(PartitionConfig(), lambda _: None, only)
-            return max((one.relative for one in checks if not one.identical), default=0.0)
+            return max((check.relative for check in checks if not check.identical), default=0.0)
 
-        with torch.set_grad_enabled(not asked["inference"]):
-            config = PartitionConfig.from_json(asked["config"])
-            made, checks = tried(config, lambda graph: writer.write("graph", **graph.to_json()))
+        with torch.set_grad_enabled(not request["inference"]):
+            config = PartitionConfig.from_json(request["config"])
+            result, checks = tried(config, lambda graph: writer.write("graph", **graph.to_json()))
             for check in checks:
                 writer.write("check", **asdict(check))
-            if asked["bisect"]:
-                calls = made.calls
-                found = carriers(sorted(calls), lambda sets: [drift(only) for only in sets])
+            if request["bisect"]:
+                calls = result.calls
+                bisection = carriers(sorted(calls), lambda sets: [drift(only) for only in sets])
                 rows = [
-                    CarrierRow(tuple(calls[part] for part in one.parts), one.alone, one.without)
-                    for one in found.carriers
+                    CarrierRow(tuple(calls[part] for part in carrier.parts), carrier.alone, carrier.without)
+                    for carrier in bisection.carriers
                 ]
-                writer.write("bisection", whole=found.whole, asked=found.asked, carriers=[asdict(one) for one in rows])
+                writer.write(
+                    "bisection", whole=bisection.whole, asked=bisection.asked, carriers=[asdict(row) for row in rows]
+                )
     except NumdriftError as error:
         writer.failed(str(error), error.exit_code)
         return error.exit_code
@@ -81,7 +83,7 @@ def main(path: Path) -> int:
 
 
 def _made(target: str) -> tuple[torch.nn.Module, Any]:
-    """The module that a factory gives, and what it is called with. Raises UsageError."""
+    """Return the module of a factory, and the arguments of its call. Raises UsageError."""
     place, _, name = target.rpartition(":")
     if place.endswith(".py"):
         path = Path(place).absolute()
@@ -99,7 +101,7 @@ def _made(target: str) -> tuple[torch.nn.Module, Any]:
         except ModuleNotFoundError as error:
             raise UsageError(f"{place} cannot be imported from {Path.cwd()}: {error}") from error
     if not hasattr(source, name):
-        public = [one for one in vars(source) if not one.startswith("_")]
+        public = [attribute for attribute in vars(source) if not attribute.startswith("_")]
         raise UsageError(f"{place} has no {name!r}; {nearest(name, public)}")
     factory = getattr(source, name)
     module = factory if isinstance(factory, torch.nn.Module) else factory()
@@ -116,38 +118,42 @@ def _made(target: str) -> tuple[torch.nn.Module, Any]:
     return module, inputs() if callable(inputs) and not isinstance(inputs, torch.Tensor) else inputs
 
 
-def _checks(plain: torch.nn.Module, made: torch.nn.Module, module: torch.nn.Module, inputs: Any) -> list[TensorCheck]:
-    """The outputs of both, and the gradients of their parameters."""
+def _checks(
+    plain: torch.nn.Module, partitioned_copy: torch.nn.Module, module: torch.nn.Module, inputs: Any
+) -> list[TensorCheck]:
+    """Compare the outputs of both, and the gradients of their parameters."""
 
-    def held(what: str, name: str, expected: torch.Tensor, found: torch.Tensor) -> TensorCheck:
+    def held(kind: str, name: str, expected: torch.Tensor, value: torch.Tensor) -> TensorCheck:
         wide = torch.complex128 if expected.is_complex() else torch.float64
-        a, b = expected.to(wide), found.to(wide)
+        a, b = expected.to(wide), value.to(wide)
         largest = (a - b).abs().max().item() if a.numel() else 0.0
         scale = a.abs().max().item() if a.numel() else 0.0
-        return TensorCheck(what, name, torch.equal(expected, found), largest, scale)
+        return TensorCheck(kind, name, torch.equal(expected, value), largest, scale)
 
-    expected, found = _executed(plain, inputs), _executed(made, inputs)
-    outputs = enumerate(zip(expected, found, strict=True))
-    checks = [held("output", str(at), one, other) for at, (one, other) in outputs]
-    for (name, one), (_, other) in zip(plain.named_parameters(), module.named_parameters(), strict=True):
-        if one.grad is not None and other.grad is not None:
-            checks.append(held("gradient", name, one.grad, other.grad))
+    expected, values = _executed(plain, inputs), _executed(partitioned_copy, inputs)
+    outputs = enumerate(zip(expected, values, strict=True))
+    checks = [held("output", str(at), reference, result) for at, (reference, result) in outputs]
+    for (name, reference_parameter), (_, parameter) in zip(
+        plain.named_parameters(), module.named_parameters(), strict=True
+    ):
+        if reference_parameter.grad is not None and parameter.grad is not None:
+            checks.append(held("gradient", name, reference_parameter.grad, parameter.grad))
     return checks
 
 
 def _executed(module: torch.nn.Module, inputs: Any) -> Sequence[torch.Tensor]:
-    """The outputs of one call from the same random numbers; where they have gradients, those of a weighted
-    sum are computed."""
+    """Return the outputs of one call from the same random numbers; where they have gradients, compute those of a
+    weighted sum."""
     args, kwargs = arguments_of(inputs)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         outputs = list(tensors_in(module(*args, **kwargs)))
     losses = []
-    for one in outputs:
-        if one.requires_grad:
-            # Weights differ from element to element: of a softmax the plain sum has no gradient.
-            flat = one.double().flatten()
+    for output in outputs:
+        if output.requires_grad:
+            # Weights differ from element to element: for a softmax the plain sum has no gradient.
+            flat = output.double().flatten()
             losses.append((flat * torch.linspace(0.5, 1.5, flat.numel(), dtype=torch.float64)).sum())
     if losses:
         torch.stack(losses).sum().backward()
-    return [one.detach() for one in outputs]
+    return [output.detach() for output in outputs]

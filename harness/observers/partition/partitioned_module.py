@@ -21,7 +21,7 @@ from .partition_journal import Part, PartCall
 class PartitionedModule(torch.nn.Module):
     """Executes `module` in parts; its parameters are the module's own, so it trains as the module does.
 
-    `partitioning` says what was put where.
+    `partitioning` has the graphs and the places of their operators.
     """
 
     def __init__(self, module: torch.nn.Module, backend: PartitioningBackend) -> None:
@@ -75,12 +75,12 @@ def partitioned(
     inputs: Any,
     adapter: Adapter,
     config: PartitionConfig,
-    told: Callable[[GraphPartition], None],
+    report: Callable[[GraphPartition], None],
     only: frozenset[Part] | None = None,
 ) -> PartitionedModule:
-    """As `partition`, with a backend that is there; `told` hears of each graph, and with `only` all but these
-    calls go to the CPU."""
-    elsewhere = {one.device.type for one in [*module.parameters(), *module.buffers()]} - {"cpu"}
+    """Partition as `partition` does, with a backend that is available. `report` receives each graph; with `only` all
+    calls but these go to the CPU."""
+    elsewhere = {tensor.device.type for tensor in [*module.parameters(), *module.buffers()]} - {"cpu"}
     if elsewhere:
         raise UsageError(
             f"{type(module).__name__} is on {' and '.join(sorted(elsewhere))}; give a module on the CPU: the backend's "
@@ -88,15 +88,15 @@ def partitioned(
         )
     try:
         file = inspect.getfile(type(module))
-    except (TypeError, OSError):  # a class that is in no file: one of this folder stands for it
+    except (TypeError, OSError):  # a class that is in no file: one of this folder represents it
         file = str(Path.cwd() / "__main__")
-    backend = PartitioningBackend(adapter, config, type(module).__name__, file, told, only=only)
-    made = PartitionedModule(module, backend)
+    backend = PartitioningBackend(adapter, config, type(module).__name__, file, report, only=only)
+    result = PartitionedModule(module, backend)
     args, kwargs = arguments_of(inputs)
     # The first call captures and partitions. It is no call of the training: buffers and the generator are put back.
     before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     with torch.random.fork_rng(devices=[]):
-        made(*args, **kwargs)
+        result(*args, **kwargs)
     with torch.no_grad():
         for buffer, value in before:
             buffer.copy_(value)
@@ -104,7 +104,7 @@ def partitioned(
     missing = sorted(config.moved - kinds)
     if missing:
         raise UsageError(f"ops_to_partition: no graph has {missing[0]!r}; {nearest(missing[0], kinds)}")
-    return made
+    return result
 
 
 def adapter_of(spec: ModeSpec) -> Adapter:
@@ -115,7 +115,7 @@ def adapter_of(spec: ModeSpec) -> Adapter:
 
 
 def arguments_of(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """What a module is called with, by place and by name."""
+    """Return the positional and the named arguments of a module's call."""
     if isinstance(inputs, Mapping):
         return (), inputs
     return (tuple(inputs), {}) if isinstance(inputs, (list, tuple)) else ((inputs,), {})

@@ -1,4 +1,4 @@
-"""What has a name of its own in a trace: each call of a module, and each call of a kernel that Inductor made."""
+"""The named ranges of a trace: each call of a module, and each call of a kernel that Inductor made."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
 
 class ModuleRanges:
-    """A range for each call of a module, by the name that the model has it under.
+    """A range for each call of a module, by its name in the model.
 
-    The hooks belong to torch and to no module: a model that is copied or saved takes nothing along.
+    The hooks belong to torch and to no module: a copied or saved model does not contain them.
     """
 
     def __init__(self, ranges: Ranges) -> None:
@@ -49,25 +49,26 @@ class ModuleRanges:
         self._patches.undo()
 
     def adopted(self, root: torch.nn.Module) -> dict[str, str]:
-        """Learn the names of a root module's parts; gives the class of each."""
-        found = {}
+        """Record the names of a root module's parts; return the class of each."""
+        classes = {}
         for name, module in root.named_modules():
             # A part of two models keeps the name that it had first.
             self._names.setdefault(module, name or ROOT)
-            found[self._names[module]] = type(module).__name__
-        return found
+            classes[self._names[module]] = type(module).__name__
+        return classes
 
 
 class KernelRanges:
     """A range for each call of a kernel while it is installed.
 
-    `told` hears of each kernel that is generated, as an event's fields: of which ops, modules and lines it was made.
+    `report` receives each kernel that is generated, as an event's fields: the ops, modules and lines that it was made
+    of.
     """
 
-    def __init__(self, begin: Callable[[str], Handle | None], script: str, told: Callable[..., None]) -> None:
+    def __init__(self, begin: Callable[[str], Handle | None], script: str, report: Callable[..., None]) -> None:
         self._begin = begin
         self._script = script
-        self._told = told
+        self._told = report
         self._patches = Patches("the ranges of kernels")
 
     def install(self, *, detailed: bool) -> None:

@@ -33,7 +33,7 @@ OF_OPTIMIZERS = "Optimizer."
 
 
 class ProfileInstrument(Observer):
-    """Follows the training from step to step; what is traced has `ranges` in it."""
+    """Follows the training from step to step; a trace has the `ranges` in it."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._request = TraceRequest.from_json(surroundings.options)
@@ -154,7 +154,7 @@ class ProfileInstrument(Observer):
         self._ranges.resume(f"{STEP}{step}")
 
     def _end(self, *, whole: bool) -> None:
-        """The step is over, or the script is within it."""
+        """Record the end of the step, or of the script within it (then not `whole`)."""
         if self._over:
             return
         facts: dict[str, Any] = {"step": self._step, "seconds": time.perf_counter() - self._step_began}

@@ -24,11 +24,12 @@ class _Range:
 
 
 class Ranges:
-    """What is open on the script's own thread, the outermost first, and apart from it on each other thread.
+    """The ranges that are open on the script's own thread, the outermost first, and separately those of each other
+    thread.
 
-    A trace holds slices that lie within each other or beside each other. A phase begins where the script says nothing
-    of it, so it may begin within a block and end after it: it is split at the block's borders then. While nothing is
-    traced the ranges are known and none is written; `resume` opens those that the script is in.
+    A trace holds slices that lie within each other or beside each other. The script does not mark phases, so a phase
+    may begin within a block and end after it: it is split at the block's borders then. While nothing is traced the
+    ranges are tracked and none is written; `resume` opens those that the script is in.
     """
 
     def __init__(self, begin: Callable[[str], Handle]) -> None:
@@ -41,21 +42,21 @@ class Ranges:
 
     @property
     def here(self) -> bool:
-        """Whether this is the script's own thread."""
+        """True on the script's own thread."""
         return threading.get_ident() == self._thread
 
     def phase(self, name: str) -> None:
-        """The script's thread is in this phase from here on; "" for none."""
-        place = next((number for number, one in enumerate(self._open) if one.sort == "phase"), None)
+        """Begin this phase of the script's thread; "" for none."""
+        place = next((number for number, open_range in enumerate(self._open) if open_range.sort == "phase"), None)
         if place is None:
             if name:
                 self._push(self._open, _Range(name, "phase"))
             return
-        # What is open within the old phase is closed with it and opened anew within the new one.
-        within = [_Range(one.name, one.sort) for one in self._open[place + 1 :]]
+        # A range that is open within the old phase is closed with it and opened anew within the new one.
+        within = [_Range(open_range.name, open_range.sort) for open_range in self._open[place + 1 :]]
         self._close_from(self._open, place)
-        for one in ([_Range(name, "phase")] if name else []) + within:
-            self._push(self._open, one)
+        for new_range in ([_Range(name, "phase")] if name else []) + within:
+            self._push(self._open, new_range)
 
     def enter(self, name: str, sort: Sort) -> None:
         # [phase] becomes [block, phase]: the phase may go on after the block, and is split at its border.
@@ -68,28 +69,28 @@ class Ranges:
             self._push(stack, _Range(around.name, "phase"))
 
     def leave(self, name: str, sort: Sort) -> None:
-        """The innermost range of that name ends; what is open within it goes on after it if it is a phase."""
+        """End the innermost range of that name; a phase that is open within it goes on after it."""
         stack = self._stack()
-        # One that was begun before the trace, or on another thread, is not there: nothing ends then.
-        places = [n for n, one in enumerate(stack) if (one.name, one.sort) == (name, sort)]
+        # A range that was begun before the trace, or on another thread, is not in the stack: nothing ends then.
+        places = [n for n, open_range in enumerate(stack) if (open_range.name, open_range.sort) == (name, sort)]
         if not places:
             return
-        within = [one.name for one in stack[places[-1] + 1 :] if one.sort == "phase"]
+        within = [open_range.name for open_range in stack[places[-1] + 1 :] if open_range.sort == "phase"]
         self._close_from(stack, places[-1])
         for phase in within:
             self._push(stack, _Range(phase, "phase"))
 
     def resume(self, outermost: str) -> None:
-        """Write from here on, within a range of this name: a trace has begun."""
+        """Write ranges from here on, within a range of this name: a trace has begun."""
         self._written = True
         self._outermost = self._begin(outermost)
-        for one in self._open:
-            one.handle = self._begin(one.name)
+        for open_range in self._open:
+            open_range.handle = self._begin(open_range.name)
 
     def suspend(self) -> None:
-        """Close what is written: the trace is about to end."""
-        for one in reversed(self._open):
-            self._end(one)
+        """Close the written ranges: the trace is about to end."""
+        for open_range in reversed(self._open):
+            self._end(open_range)
         self._elsewhere.clear()
         outermost, self._outermost = self._outermost, None
         if outermost is not None:
@@ -97,25 +98,25 @@ class Ranges:
         self._written = False
 
     def forget(self) -> None:
-        """This is a fork of the process: begin nothing any more, and leave what is open to the process that
-        began it."""
+        """Begin nothing any more in this fork of the process, and leave the open ranges to the process that began
+        them."""
         self._written = False
 
     def _stack(self) -> list[_Range]:
         return self._open if self.here else self._elsewhere.setdefault(threading.get_ident(), [])
 
-    def _push(self, stack: list[_Range], one: _Range) -> None:
+    def _push(self, stack: list[_Range], open_range: _Range) -> None:
         if self._written:
-            one.handle = self._begin(one.name)
-        stack.append(one)
+            open_range.handle = self._begin(open_range.name)
+        stack.append(open_range)
 
     def _close_from(self, stack: list[_Range], place: int) -> None:
-        for one in reversed(stack[place:]):
-            self._end(one)
+        for open_range in reversed(stack[place:]):
+            self._end(open_range)
         del stack[place:]
 
     @staticmethod
-    def _end(one: _Range) -> None:
-        handle, one.handle = one.handle, None
+    def _end(open_range: _Range) -> None:
+        handle, open_range.handle = open_range.handle, None
         if handle is not None:
             handle.__exit__(None, None, None)

@@ -24,12 +24,13 @@ from ...torch_private.torch_profiler import (
 
 
 class Tracer:
-    """Traces one step at a time. Another profiler of the script's goes first: `yielded` is told, and nothing is traced.
+    """Traces one step at a time. A profiler of the script's own has priority: `yielded` is called, and nothing is
+    traced.
 
-    A device has done all that it was given when a trace begins and before it ends: what runs in a trace is of its step,
-    and nothing of the step is lost that runs after it.
+    A device has finished all its work when a trace begins and before it ends: all the work in a trace is of its step,
+    and all the work of the step is in it.
 
-    `left_open` says that something was under way when the last trace ended: another one must not begin then.
+    `left_open` is true when a range was under way at the end of the last trace: no other trace may begin then.
     """
 
     def __init__(self, kind: Kind, device: str, script: str, yielded: Callable[[], None]) -> None:
@@ -62,7 +63,7 @@ class Tracer:
         return True
 
     def stop(self, path: Path | None) -> int:
-        """End the trace and write it, unless `path` is None; gives the bytes of the file."""
+        """End the trace and write it, unless `path` is None; return the bytes of the file."""
         running, self._running = self._running, None
         wait_for_device(self._device)
         running.stop()
@@ -93,16 +94,16 @@ class Tracer:
         wait_for_device(self._device)
         self._starting = True  # this one is not the script's
         try:
-            made = torch.profiler.profile(
+            profiler = torch.profiler.profile(
                 activities=self._activities,
                 record_shapes=self._detailed,
                 with_stack=self._detailed,
-                profile_memory=is_accelerator(self._device),  # that of the host is told step by step, by the metrics
+                profile_memory=is_accelerator(self._device),  # the metrics report the host's step by step
             )
-            made.start()
+            profiler.start()
         finally:
             self._starting = False
-        return made
+        return profiler
 
     def _profiler_begins(self, profiler: Any) -> None:
         if not self._starting and self._running is not None:

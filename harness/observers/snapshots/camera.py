@@ -29,12 +29,13 @@ RESERVE = 16 * MIB
 """Bytes of a disk that are left to the training and its recording."""
 
 STRICT = ("parameter", "buffer", "gradient", "state", "loss")
-"""How the names of values begin in which minus infinity is no mask of an attention."""
+"""The beginnings of the names of values in which minus infinity is no mask of an attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be kept of an execution that is about to begin; not `certain` where something must happen first."""
+    """The parts of an execution that is about to begin that are to be kept; not `certain` where an event must happen
+    first."""
 
     execution: Execution
     held: tuple[str, ...]
@@ -56,7 +57,7 @@ class SnapshotFolder:
         self._limit_count = limit_count
 
     def refusal(self, size: int) -> str:
-        """Why there is no room for a snapshot of so many bytes, "" where there is."""
+        """Say why there is no room for a snapshot of so many bytes, "" where there is."""
         if self._limit_count is not None and self.count >= self._limit_count:
             return f"{self._limit_count} are taken, which is the limit (--limit-count)"
         if self._limit_size is not None and self.written + size > self._limit_size:
@@ -64,8 +65,8 @@ class SnapshotFolder:
                 f"it takes about {in_mib(size)}, and of the {in_mib(self._limit_size)} that --limit-size allows "
                 f"{in_mib(self.written)} are taken"
             )
-        there = self.path if self.path.exists() else self.path.parent
-        free = shutil.disk_usage(there).free
+        existing_folder = self.path if self.path.exists() else self.path.parent
+        free = shutil.disk_usage(existing_folder).free
         if size + RESERVE > free:
             takes = f"it takes about {in_mib(size)}, and " if size else ""
             return f"{takes}{in_mib(free)} are free there, of which {in_mib(RESERVE)} are left to the recording"
@@ -105,15 +106,15 @@ class SnapshotFolder:
 
 
 def size_of(snapshot: Snapshot) -> int:
-    """What a snapshot takes on disk, about."""
+    """Estimate the size of a snapshot on disk."""
     return snapshot.bytes + PER_CALL * len(snapshot.tape.calls) + BESIDES
 
 
 class Camera:
-    """Takes the snapshots of one process. `step` is set by whoever follows the training.
+    """Takes the snapshots of one process. `step` is set by the follower of the training.
 
-    `stopping` says why the training is to end here, "" where it is not. Whatever fails is told to `notice`,
-    each kind of failure once.
+    `stopping` says why the training is to end here, "" where it is not. Each kind of failure is reported to `notice`
+    once.
     """
 
     def __init__(self, choice: Choice, folder: SnapshotFolder, notice: Callable[[str], None]) -> None:
@@ -145,13 +146,14 @@ class Camera:
         return base if self._reserved[base] == 1 else f"{base}-{self._reserved[base]}"
 
     def name_of(self, key: object, phase: str) -> str:
-        """The name of the graph that `key` stands for, a new one at first."""
+        """Return the name of the graph with this key, a new one at first."""
         if (key, phase) not in self._named:
             self._named[key, phase] = self.name(phase)
         return self._named[key, phase]
 
     def begins(self, name: str, phase: str, device_index: int = 0) -> Wish | None:
-        """A graph is about to be executed; None where nothing of it is wanted."""
+        """Count the execution of a graph that is about to begin; return the wish for a snapshot of it, None where none
+        is wanted."""
         count = self._counts[name, device_index]
         self._counts[name, device_index] += 1
         self.ran[name] += 1
@@ -161,24 +163,24 @@ class Camera:
             return None
         function = registered.function or self._loaded
         if function is None:
-            # Who asks for nothing in particular gets each graph of the first step.
+            # A choice that selects nothing gets each graph of the first step.
             wanted = self.choice.on or self.choice.selects or execution.step == 0
-            held = self.choice.what if wanted else ()
+            kinds = self.choice.what if wanted else ()
         else:
             try:
-                held = asked(function, execution)
+                kinds = asked(function, execution)
             except Exception as error:  # noqa: BLE001, the function is the user's
-                held, said = (), (str(error).splitlines() or [""])[0]
-                if not (isinstance(error, ValueError) and "it returned" in said):
-                    said = f"{type(error).__name__}: {said}"
-                if f"callback {said}" not in self._told:
-                    self._told.add(f"callback {said}")
+                kinds, message = (), (str(error).splitlines() or [""])[0]
+                if not (isinstance(error, ValueError) and "it returned" in message):
+                    message = f"{type(error).__name__}: {message}"
+                if f"callback {message}" not in self._told:
+                    self._told.add(f"callback {message}")
                     callback = getattr(function, "__name__", "the callback")
-                    self._notice(f"no snapshot of {execution} is taken: {callback} failed: {said}")
-        return Wish(execution, held, certain=not self.choice.on) if held else None
+                    self._notice(f"no snapshot of {execution} is taken: {callback} failed: {message}")
+        return Wish(execution, kinds, certain=not self.choice.on) if kinds else None
 
     def has_room(self, wish: Wish, size: int) -> bool:
-        """Whether so many bytes have room; says why not, where the snapshot is certain."""
+        """Check that so many bytes have room; report why not, where the snapshot is certain."""
         refusal = self._folder.refusal(size)
         if refusal and wish.certain:
             self._refuse(wish, refusal)
@@ -188,7 +190,7 @@ class Camera:
         """Write a snapshot, if it has room; a full disk ends the taking, and not the training."""
         if self._done:
             return
-        # Asked again: what an execution gives is known only when it has ended.
+        # Checked again: the size of the outputs is known only when the execution has ended.
         refusal = self._folder.refusal(size_of(snapshot))
         if refusal:
             self._refuse(wish, refusal)
@@ -216,9 +218,9 @@ class Camera:
                 self.stopping = f"the first execution that {words[snapshot.reason]} is kept"
 
     def failed(self, doing: str, error: Exception) -> None:
-        """Something of ours went wrong, and the execution goes on without it."""
-        first = (str(error).splitlines() or [""])[0]
-        self.tell(f"{doing} failed: {type(error).__name__}: {first}")
+        """Report a failure of numdrift's own; the execution goes on without a snapshot."""
+        first_line = (str(error).splitlines() or [""])[0]
+        self.tell(f"{doing} failed: {type(error).__name__}: {first_line}")
 
     def tell(self, text: str) -> None:
         if text not in self._told:
@@ -237,7 +239,7 @@ class Camera:
 
 
 def is_finite(name: str, value: torch.Tensor) -> bool:
-    """Whether a value is finite. Minus infinity is no fault where it may mask something: in activations."""
+    """Check that a value is finite. Minus infinity is accepted where it may mask something: in activations."""
     if not (value.is_floating_point() or value.is_complex()):
         return True
     with bare_execution(), torch.no_grad():

@@ -45,7 +45,7 @@ class NamedGraph:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What dynamo is having compiled."""
+    """The region that dynamo compiles at the moment."""
 
     number: int
     signature: GraphSignature
@@ -53,7 +53,7 @@ class Region:
 
 
 class CompiledExecutions(Observer):
-    """Watches from `install` to `close`. What fails here is told to the camera, and the execution goes on."""
+    """Watches from `install` to `close`. A failure here is reported to the camera, and the execution goes on."""
 
     def __init__(self, camera: Camera, around: Circumstances, names: ScriptNames) -> None:
         self._camera = camera
@@ -82,20 +82,20 @@ class CompiledExecutions(Observer):
         self._regions.clear()
 
     def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
-        before = self._region
+        outer_region = self._region
         self._region = self._try("reading dynamo's graph", lambda: self._begin(seen))
         try:
             return compile_()
         finally:
-            self._region = before
+            self._region = outer_region
 
-    def _begin(self, seen: DynamoGraph) -> Region:
+    def _begin(self, graph: DynamoGraph) -> Region:
         self._count += 1
-        phase = "optimizer" if "/torch/optim/" in seen.file.replace("\\", "/") else "forward"
-        return Region(self._count, signature_of(seen, self._names.by_identity()), phase)
+        phase = "optimizer" if "/torch/optim/" in graph.file.replace("\\", "/") else "forward"
+        return Region(self._count, signature_of(graph, self._names.by_identity()), phase)
 
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
-        # A backward is compiled later, when dynamo is at another region: the key of its forward says whose it is.
+        # A backward is compiled later, when dynamo is at another region: the key of its forward names its region.
         region = self._regions.get(seen.key) if seen.phase == "backward" else self._region
         if region is None or seen.key is None:
             return compile_()
@@ -105,7 +105,7 @@ class CompiledExecutions(Observer):
         if graph is None:
             return compiled
         if is_compiled_by_inductor(compiled):
-            # Its calls come through `around_call`. An id is given anew, so the graph goes when what was compiled goes.
+            # Its calls come through `around_call`. An id is reused, so the graph is dropped with the compiled object.
             self._graphs[id(compiled)] = graph
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
             return compiled
@@ -137,8 +137,8 @@ class CompiledExecutions(Observer):
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
         returned = flat_outputs(list(module.graph.nodes)[-1])
         outputs = [
-            bindings.get(one.name, f"output {number}") if isinstance(one, torch.fx.Node) else ""
-            for number, one in enumerate(returned)
+            bindings.get(node.name, f"output {number}") if isinstance(node, torch.fx.Node) else ""
+            for number, node in enumerate(returned)
         ]
         return NamedGraph(
             self._camera.name(phase),
@@ -162,21 +162,21 @@ class CompiledExecutions(Observer):
             outputs = execute()
         except Exception as error:
             if self._camera.choice.on == "error":
-                first = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-                taken = functools.partial(execution.snapshot, [], self._node_names, "error", first)
-                self._try("taking a snapshot", lambda: self._camera.take(execution.wish, taken()))
+                message = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+                snapshot = functools.partial(execution.snapshot, [], self._node_names, "error", message)
+                self._try("taking a snapshot", lambda: self._camera.take(execution.wish, snapshot()))
             raise
         self._try("taking a snapshot", lambda: self._ended(execution, outputs))
         return outputs
 
     def _begins(self, graph: NamedGraph, inputs: Sequence[Any]) -> CompiledExecution | None:
-        devices = [one.device for one in inputs if isinstance(one, torch.Tensor)]
-        index = next((one.index for one in devices if one.index is not None), 0)
+        devices = [value.device for value in inputs if isinstance(value, torch.Tensor)]
+        index = next((device.index for device in devices if device.index is not None), 0)
         wish = self._camera.begins(graph.name, graph.phase, index)
-        # At least the inputs are written; what the graph gives is not known yet.
+        # At least the inputs are written; the outputs are not known yet.
         if wish is None or not self._camera.has_room(wish, bytes_of_tensors(inputs) if INPUTS in wish.held else 0):
             return None
-        kinds = sorted({"cpu", *(str(one) for one in devices)} - {"meta"})
+        kinds = sorted({"cpu", *(str(device) for device in devices)} - {"meta"})
         return CompiledExecution(
             graph=graph.compiled,
             wish=wish,
@@ -192,15 +192,15 @@ class CompiledExecutions(Observer):
         on = self._camera.choice.on
         if on == "error":
             return
-        given = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        results = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         if on == "nonfinite":
-            # What it gave, and what it wrote into its inputs.
+            # The outputs, and the inputs that it wrote.
             written = [execution.inputs[index] for index in written_inputs(execution.graph.module.graph).values()]
-            pairs = [*zip(execution.ports[1], given, strict=False), *(("buffer", one) for one in written)]
-            if all(is_finite(name, one) for name, one in pairs if isinstance(one, torch.Tensor)):
+            pairs = [*zip(execution.ports[1], results, strict=False), *(("buffer", value) for value in written)]
+            if all(is_finite(name, value) for name, value in pairs if isinstance(value, torch.Tensor)):
                 return
         reason: Reason = "nonfinite" if on == "nonfinite" else "chosen"
-        self._camera.take(execution.wish, execution.snapshot(given, self._node_names, reason))
+        self._camera.take(execution.wish, execution.snapshot(results, self._node_names, reason))
 
     def _try(self, doing: str, do: Callable[[], Any]) -> Any:
         try:

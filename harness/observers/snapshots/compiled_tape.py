@@ -1,5 +1,4 @@
-"""One execution of a compiled graph as a snapshot: its graph executed op by op on copies, beside what it
-really gave."""
+"""One execution of a compiled graph as a snapshot: its graph executed op by op on copies, beside its actual outputs."""
 
 from __future__ import annotations
 
@@ -43,36 +42,36 @@ class CompiledExecution:
     generators: Mapping[str, torch.Tensor]
 
     def snapshot(self, outputs: Sequence[Any], names: NodeNames, reason: Reason, error: str = "") -> Snapshot:
-        """What the execution was, which gave `outputs`, or `error`."""
+        """Make the snapshot of the execution, which returned `outputs`, or raised `error`."""
         log, copies = _NotingLog(), list(self.copies)
         inputs = [
-            Port(name, log.table.view(one, is_input=True))
-            for name, one in zip(self.ports[0], copies, strict=True)
-            if isinstance(one, torch.Tensor)
+            Port(name, log.table.view(value, is_input=True))
+            for name, value in zip(self.ports[0], copies, strict=True)
+            if isinstance(value, torch.Tensor)
         ]
         results, unplayable = self._interpreted(log, copies, names, error)
-        # What the execution really gave, each at the place where the op by op execution gives the same. The inputs that
-        # it has written come last.
-        given = list(zip(self.ports[1], outputs, results if results is not None else outputs, strict=False))
+        # The actual outputs, each beside the result of the op by op execution at its place. The inputs that it has
+        # written come last.
+        triples = list(zip(self.ports[1], outputs, results if results is not None else outputs, strict=False))
         for index in written_inputs(self.graph.module.graph).values() if outputs else ():
-            given.append((f"{self.ports[0][index]}{AFTERWARDS}", self.inputs[index], copies[index]))
+            triples.append((f"{self.ports[0][index]}{AFTERWARDS}", self.inputs[index], copies[index]))
         ports: list[Port] = []
         watched: list[Watched] = []
-        for name, real, stands in given:
-            if isinstance(real, torch.Tensor) and isinstance(stands, torch.Tensor):
-                view = log.table.view(stands.detach(), is_input=results is not None)
-                watched.append(watched_output(len(watched), len(log.calls), view, real.detach().cpu().clone()))
+        for name, actual, replayed in triples:
+            if isinstance(actual, torch.Tensor) and isinstance(replayed, torch.Tensor):
+                view = log.table.view(replayed.detach(), is_input=results is not None)
+                watched.append(watched_output(len(watched), len(log.calls), view, actual.detach().cpu().clone()))
                 ports.append(Port(name or f"output {len(ports)}", view))
-        held = tuple(one for one in self.wish.held if one != OUTPUTS or not error)
+        kinds = tuple(kind for kind in self.wish.held if kind != OUTPUTS or not error)
         table, calls = log.table, tuple(log.calls)
         return Snapshot(
             self.wish.execution,
             replace(self.around, devices=tuple(sorted({slot.device for slot in table.slots}))),
             reason,
-            held,
+            kinds,
             tuple(inputs),
             tuple(ports),
-            Tape(self.wish.execution.step, table.slots, table.inputs if INPUTS in held else {}, calls, tuple(watched)),
+            Tape(self.wish.execution.step, table.slots, table.inputs if INPUTS in kinds else {}, calls, tuple(watched)),
             unplayable=unplayable,
             error=error,
             dynamic=self.dynamic,
@@ -82,8 +81,8 @@ class CompiledExecution:
     def _interpreted(
         self, log: _NotingLog, copies: list[Any], names: NodeNames, error: str
     ) -> tuple[list[Any] | None, str]:
-        """What the graph gives op by op, from the state that the generators had; None where it cannot be executed
-        so, and why. Of an execution that raised `error` it is the call that raises."""
+        """Execute the graph op by op, from the state that the generators had; return its results, None where it cannot
+        be executed so, and the reason. For an execution that raised `error` that is the call that raises."""
         graph, run = self.graph, self.wish.execution.count
 
         def describe(node: torch.fx.Node) -> Described:
@@ -108,7 +107,7 @@ class CompiledExecution:
 
 
 class _NotingLog(CallLog):
-    """Knows the call that was begun last: the one that has raised, if one has."""
+    """A log that knows the call that was begun last: the one that has raised, if one has."""
 
     def __init__(self) -> None:
         super().__init__(CallValues())
@@ -117,6 +116,6 @@ class _NotingLog(CallLog):
     def take(
         self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: OpPlace, *, grad: bool
     ) -> NotedCall:
-        taken = super().take(operation, args, kwargs, place, grad=grad)
-        self.last = (operation, taken)
-        return taken
+        noted_call = super().take(operation, args, kwargs, place, grad=grad)
+        self.last = (operation, noted_call)
+        return noted_call

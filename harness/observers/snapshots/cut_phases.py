@@ -1,4 +1,4 @@
-"""What a graph is called that a cut executes: by the phases of the step that came before it."""
+"""Names the graph that a cut executes, by the phases of the step that came before it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CutPhases:
             self._in_step.clear()
 
     def named(self, camera: Camera) -> tuple[str, str]:
-        """Name and phase of what is about to be executed; the next phases belong to the next graph."""
+        """Return name and phase of the graph that is about to be executed; the next phases belong to the next graph."""
         phase = "+".join(self._phases) or self.latest
         self._phases.clear()
         self._in_step[phase] += 1

@@ -1,7 +1,7 @@
-"""Lazy executions: what a cut of the pending graph executes, for the tensors that the script can see.
+"""Lazy executions: the graph that a cut executes, for the tensors that the script can see.
 
-Before the cut the core is asked for the graph of these tensors and for what it starts from, after it for their values.
-An execution that no cut orders (an op that falls back to the CPU, `.item()`) happens inside of the core, unseen.
+Before the cut the core is asked for the graph of these tensors and for its inputs, after it for their values. An
+execution that no cut orders (an op that falls back to the CPU, `.item()`) happens inside of the core, unseen.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .snapshot_record import (
 )
 
 SYNCS = ("CachedCompile", "UncachedCompile")
-"""What the lazy core counts at each execution of a graph."""
+"""The counters of the lazy core that grow at each execution of a graph."""
 
 
 UNSEEN = (
@@ -57,8 +57,8 @@ UNSEEN = (
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What is about to be executed: `roots` are the tensors, by name, that the graph computes, `data` the
-    values that it starts from, by the number of the core, and `values` those that the script's tensors have.
+    """A graph that is about to be executed: `roots` are the tensors, by name, that it computes, `data` the values that
+    it starts from, by the number of the core, and `values` those that the script's tensors have.
     """
 
     wish: Wish
@@ -72,23 +72,27 @@ class Pending:
         self,
         around: Circumstances,
         names: Mapping[int, str],
-        given: Mapping[str, torch.Tensor],
+        root_values: Mapping[str, torch.Tensor],
         reason: Reason,
     ) -> Snapshot:
-        """What the execution was; `names` are those of values, `given` is what it gave for each root."""
+        """Make the snapshot of the execution; `names` are those of values, `root_values` the result of each root."""
         log = CallLog(CallValues())
         copies = [value.detach().clone() for _, value in self.data]
         inputs: list[Port] = []
         unnamed: Counter[str] = Counter()
-        left = dict(self.values)
+        unmatched = dict(self.values)
         for (number, _), value in zip(self.data, copies, strict=True):
             # By the core's number, else by the same bits: the core keeps a parameter, and the tensor that it was
             # detached from, as two values in memory of their own.
             name = names.get(number, "")
             if not name and value.dim():
-                alike = (one for one, known in left.items() if known.shape == value.shape and is_same(known, value))
+                alike = (
+                    candidate_name
+                    for candidate_name, candidate in unmatched.items()
+                    if candidate.shape == value.shape and is_same(candidate, value)
+                )
                 name = next(alike, "")
-            left.pop(name, None)
+            unmatched.pop(name, None)
             if not name:
                 kind = "input" if value.dim() else "number"
                 name = f"{kind} {unnamed[kind]}"
@@ -97,20 +101,20 @@ class Pending:
         results, unplayable = self._executed(log, copies)
         outputs: list[Port] = []
         watched: list[Watched] = []
-        for number, (name, value) in enumerate(given.items()):
-            stands = value if results is None else results[number]
-            view = log.table.view(stands.detach(), is_input=results is not None)
+        for number, (name, value) in enumerate(root_values.items()):
+            replayed = value if results is None else results[number]
+            view = log.table.view(replayed.detach(), is_input=results is not None)
             changed = name.partition(" ")[0] in CHANGING
             outputs.append(Port(f"{name}{AFTERWARDS}" if changed else name, view))
             watched.append(watched_output(number, len(log.calls), view, value.detach().clone()))
-        execution, held = self.wish.execution, self.wish.held
-        kept = log.table.inputs if INPUTS in held else {}
-        tape = Tape(execution.step, log.table.slots, kept, tuple(log.calls), tuple(watched))
+        execution, kinds = self.wish.execution, self.wish.held
+        kept_inputs = log.table.inputs if INPUTS in kinds else {}
+        tape = Tape(execution.step, log.table.slots, kept_inputs, tuple(log.calls), tuple(watched))
         around = replace(around, devices=("lazy",))
-        return Snapshot(execution, around, reason, held, tuple(inputs), tuple(outputs), tape, unplayable=unplayable)
+        return Snapshot(execution, around, reason, kinds, tuple(inputs), tuple(outputs), tape, unplayable=unplayable)
 
     def _executed(self, log: CallLog, copies: Sequence[torch.Tensor]) -> tuple[list[Any] | None, str]:
-        """What the graph gives op by op, None where it cannot be executed so, and why."""
+        """Execute the graph op by op; return its results, None where it cannot be executed so, and the reason."""
         after = generator_state("cpu")
         try:
             set_generator_state("cpu", self.generator)
@@ -124,7 +128,7 @@ class Pending:
 
 
 class LazyCuts(Observer):
-    """Follows the mode's cuts. What fails is told to the camera, and the training goes on."""
+    """Follows the mode's cuts. A failure is reported to the camera, and the training goes on."""
 
     def __init__(self, camera: Camera, around: Circumstances, mode: CuttingMode, bound: Bound) -> None:
         self._camera = camera
@@ -154,7 +158,7 @@ class LazyCuts(Observer):
                 self._camera.tell(UNSEEN.format(unseen))
 
     def close(self) -> None:
-        """What was pending when a script failed was never executed: there is no execution that gave the error."""
+        """Stop. A graph that was pending when a script failed was never executed: no execution raised the error."""
         self._open = False
         self._pending = None
 
@@ -178,29 +182,31 @@ class LazyCuts(Observer):
             return None
         # The pending tensors that the script can see, those without a name by their number.
         bound = self._bound()
-        known = {id(tensor): name for name, tensor in bound.items()}
-        seen = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor) and one.device.type == "lazy"]
+        names_by_id = {id(tensor): name for name, tensor in bound.items()}
+        live = [obj for obj in gc.get_objects() if issubclass(type(obj), torch.Tensor) and obj.device.type == "lazy"]
         roots: dict[str, torch.Tensor] = {}
         unnamed = 0
-        for tensor in {id(one): one for one in [*bound.values(), *seen] if one.device.type == "lazy"}.values():
+        for tensor in {
+            id(candidate): candidate for candidate in [*bound.values(), *live] if candidate.device.type == "lazy"
+        }.values():
             if lazy_has_value(tensor):
                 continue
-            if id(tensor) in known:
-                roots[known[id(tensor)]] = tensor
+            if id(tensor) in names_by_id:
+                roots[names_by_id[id(tensor)]] = tensor
             else:
                 roots[f"output {unnamed}"] = tensor
                 unnamed += 1
         if not roots:
             return None
         data = pending_data(list(roots.values()))
-        if not self._camera.has_room(wish, bytes_of_tensors([one for _, one in data])):
+        if not self._camera.has_room(wish, bytes_of_tensors([value for _, value in data])):
             return None
         text = pending_torchscript(list(roots.values()))
         values: dict[str, torch.Tensor] = {}
         for name, tensor in bound.items():
             if tensor.device.type == "lazy" and lazy_has_value(tensor):
-                there = pending_data([tensor])  # executes nothing
-                values |= {name: there[0][1]} if there else {}
+                pending_values = pending_data([tensor])  # executes nothing
+                values |= {name: pending_values[0][1]} if pending_values else {}
         return Pending(wish, roots, text, data, values, generator_state("cpu"))
 
     def _name(self) -> None:
@@ -210,13 +216,13 @@ class LazyCuts(Observer):
                 self._names.setdefault(lazy_tensor_id(tensor), name)
 
     def _take(self, pending: Pending) -> None:
-        given = dict(zip(pending.roots, self._mode.read(list(pending.roots.values())), strict=True))
+        values = dict(zip(pending.roots, self._mode.read(list(pending.roots.values())), strict=True))
         reason: Reason = "chosen"
         if self._camera.choice.on == "nonfinite":
             reason = "nonfinite"
-            if all(is_finite(name, value) for name, value in given.items()):
+            if all(is_finite(name, value) for name, value in values.items()):
                 return
-        snapshot = pending.snapshot(self._around, self._names, given, reason)
+        snapshot = pending.snapshot(self._around, self._names, values, reason)
         self._camera.take(pending.wish, snapshot)
 
     def _try(self, doing: str, do: Any) -> Any:

@@ -1,7 +1,7 @@
 """The process that executes a snapshot in an interpreter of its own: torch_xla lives in one.
 
-It is told by a JSON file which snapshot, in which mode, and where to write what came of it: the values `0`, `1` and so
-on in the order of the outputs, and as facts the rest. What numdrift refuses is a fact as well.
+Its request is a JSON file: the snapshot, the mode, and the path of the answer. The answer has the values `0`, `1` and
+so on in the order of the outputs, and the rest as facts. A refusal is a fact as well.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .snapshot_replay import replayed
 
 
 def main(config: Path) -> int:
-    """Do what the file says; gives the exit code."""
-    asked = json.loads(config.read_text(encoding="utf-8"))
-    snapshot, answer = Path(asked["snapshot"]), Path(asked["answer"])
+    """Do what the request in the file says; return the exit code."""
+    request = json.loads(config.read_text(encoding="utf-8"))
+    snapshot, answer = Path(request["snapshot"]), Path(request["answer"])
     try:
-        outcome = replayed(read_snapshot(snapshot), snapshot, ModeSpec.from_json(asked["mode"]))
+        outcome = replayed(read_snapshot(snapshot), snapshot, ModeSpec.from_json(request["mode"]))
     except NotAvailable as error:
         lacking = {"what": error.what, "why": error.why, "remedy": error.remedy}
         write_tensors(answer, {}, {"refused": str(error), "lacking": lacking})

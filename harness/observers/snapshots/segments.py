@@ -1,6 +1,7 @@
 """Eager executions: the forward, the backward and the optimizer of a step, each recorded as it is executed.
 
-What such a stretch of ops gives is whatever it has made that is still held when it ends, and the inputs that it wrote.
+The outputs of such a stretch of ops are the tensors that it made and that are still alive when it ends, and the inputs
+that it wrote.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from .camera import Camera, Wish, is_finite
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
 
 Bound = Callable[[], Mapping[str, torch.Tensor]]
-"""What the script's tensors are to it, by names as `parameter net.0.weight`."""
+"""The script's tensors by the names of their roles, as `parameter net.0.weight`."""
 
 BEGINS = ("forward", "backward", "optimizer")
 
 
 @dataclass(slots=True)
 class Segment:
-    """A stretch of ops that is being recorded. `names` are what is known of the tensors that it begins with."""
+    """A stretch of ops that is being recorded. `names` are the known names of the tensors that it begins with."""
 
     wish: Wish
     recorder: TapeRecorder
@@ -66,7 +67,7 @@ class EagerSegments(Observer):
             self._begin(progress)
 
     def script_ended(self, failure: str) -> None:
-        """An error has ended what is being recorded, if anything is."""
+        """End the recording, if there is one, with the error that ended the script."""
         self._error = failure
 
     def close(self) -> None:
@@ -80,7 +81,7 @@ class EagerSegments(Observer):
         wish = self._camera.begins(name, phase)
         if wish is None:
             return
-        names = {key: one for key, one in self._bound().items() if not dispatches_itself(one)}
+        names = {key: tensor for key, tensor in self._bound().items() if not dispatches_itself(tensor)}
         if not self._camera.has_room(wish, 0):
             return
         recorder = TapeRecorder(self._camera.step, self._around.script, modules=not compiled_frames())
@@ -112,79 +113,79 @@ class EagerSegments(Observer):
 
     def _take(self, segment: Segment, tape: Tape) -> None:
         wish, on, recorder = segment.wish, self._camera.choice.on, segment.recorder
-        # What the storages that the segment met are called, with the view that is called so. A name from its beginning
+        # The names of the storages that the segment met, with the view that has the name. A name from its beginning
         # goes before one from its end: a gradient may have been replaced.
-        now = {key: one for key, one in self._bound().items() if not dispatches_itself(one)}
+        now = {key: tensor for key, tensor in self._bound().items() if not dispatches_itself(tensor)}
         names: dict[int, tuple[str, View]] = {}
         for key, tensor in [*segment.names.items(), *now.items()]:
-            known = recorder.view_of(tensor)
-            if known is not None:
-                names.setdefault(known.slot, (key, known))
-        given: list[tuple[Port, torch.Tensor]] = []
+            seen_view = recorder.view_of(tensor)
+            if seen_view is not None:
+                names.setdefault(seen_view.slot, (key, seen_view))
+        outputs: list[tuple[Port, torch.Tensor]] = []
         reason: Reason = "chosen"
         if on == "error":
             reason = "error"
             tape = tape if recorder.raised is None else replace(tape, calls=(*tape.calls, recorder.raised))
         else:
-            # What was made and is still held, and the inputs that were written, by their latest values.
+            # The outputs that are still alive, and the inputs that were written, by their latest values.
             for slot, (made_by, view) in made_or_written(tape).items():
                 name, seen_as = names.get(slot, (made_by, view))
                 value = recorder.alive(seen_as)
                 if value is not None:
                     name = f"{name}{AFTERWARDS}" if slot in tape.inputs and slot in names else name
-                    given.append((Port(name, seen_as), value))
+                    outputs.append((Port(name, seen_as), value))
         if on == "nonfinite":
             reason = "nonfinite"
-            if all(is_finite(port.name, value) for port, value in given):
+            if all(is_finite(port.name, value) for port, value in outputs):
                 return
-        held = tuple(one for one in wish.held if one != OUTPUTS or on != "error")
+        kinds = tuple(kind for kind in wish.held if kind != OUTPUTS or on != "error")
         watched = [
             watched_output(number, len(tape.calls), port.view, value.cpu().clone())
-            for number, (port, value) in enumerate(given)
+            for number, (port, value) in enumerate(outputs)
         ]
         snapshot = Snapshot(
             wish.execution,
             replace(self._around, devices=tuple(sorted({slot.device for slot in tape.slots}))),
             reason,
-            held,
+            kinds,
             tuple(_inputs(tape, names, "input" if wish.execution.phase == "forward" else "saved")),
-            tuple(port for port, _ in given),
-            replace(tape, inputs=tape.inputs if INPUTS in held else {}, watched=tuple(watched)),
+            tuple(port for port, _ in outputs),
+            replace(tape, inputs=tape.inputs if INPUTS in kinds else {}, watched=tuple(watched)),
             error=self._error if on == "error" else "",
         )
         self._camera.take(wish, snapshot)
 
 
 def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
-    """The slots that the calls of a tape made or wrote, with the op that did it first, numbered among its
-    like, and the view that it gave."""
-    found: dict[int, tuple[str, View]] = {}
+    """Return the slots that the calls of a tape made or wrote, with the op that did it first, numbered among its like,
+    and its view."""
+    views_by_slot: dict[int, tuple[str, View]] = {}
     numbers: Counter[str] = Counter()
     for call in tape.calls:
         name = call.name if not numbers[call.name] else f"{call.name}_{numbers[call.name]}"
         numbers[call.name] += 1
-        made = [one for one, fresh in zip(call.outputs, call.fresh, strict=True) if fresh]
+        fresh_views = [output for output, fresh in zip(call.outputs, call.fresh, strict=True) if fresh]
         operation = registered_operation(call.op)
         written = [] if operation is None else written_values(operation, call.arguments, call.keywords)
-        for view in [*made, *leaves(list(written))]:
+        for view in [*fresh_views, *leaves(list(written))]:
             if isinstance(view, View):
-                found.setdefault(view.slot, (name, view))
-    return found
+                views_by_slot.setdefault(view.slot, (name, view))
+    return views_by_slot
 
 
 def _inputs(tape: Tape, names: Mapping[int, tuple[str, View]], unknown: str) -> list[Port]:
-    """The storages that came from before, as the script knows them, else numbered as `unknown` and seen as by
-    the first call that takes them."""
-    first: dict[int, View] = {}
+    """Return the storages from before, by the names that the script has for them, else numbered as `unknown` and in the
+    view of the first call that takes them."""
+    first_views: dict[int, View] = {}
     for call in tape.calls:
         for value in leaves([*call.arguments, *call.keywords.values()]):
             if isinstance(value, View):
-                first.setdefault(value.slot, value)
+                first_views.setdefault(value.slot, value)
     ports, unnamed = [], 0
     for slot in tape.inputs:
         if slot in names:
             ports.append(Port(*names[slot]))
-        elif slot in first:
-            ports.append(Port(f"{unknown} {unnamed}", first[slot]))
+        elif slot in first_views:
+            ports.append(Port(f"{unknown} {unnamed}", first_views[slot]))
             unnamed += 1
     return ports

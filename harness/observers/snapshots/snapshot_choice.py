@@ -1,5 +1,5 @@
-"""Which executions a snapshot is taken of: by step, by count, by name, by rank, by a function, or when
-something happens."""
+"""Chooses the executions that a snapshot is taken of: by step, by count, by name, by rank, by a function, or when an
+event happens."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ...records.execution_facts import KEYWORDS, Execution
 from ...records.step_selection import StepSelection
 
 Callback = Callable[..., str]
-"""`on_snapshot(name, device_index, execution_count, step)`; one of three parameters is not told the step."""
+"""`on_snapshot(name, device_index, execution_count, step)`; with three parameters without the step."""
 
 EVENTS = ("nonfinite", "error", "drift")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was asked for. `names` are patterns as a shell has them; `what` is inputs, outputs or both; `on` is one of
-    EVENTS or "". `callback` is `FILE.py:FUNCTION`. Limits are bytes and files of one run, None for none.
+    """The choice of executions. `names` are patterns as a shell has them; `what` is inputs, outputs or both; `on` is
+    one of EVENTS or "". `callback` is `FILE.py:FUNCTION`. Limits are bytes and files of one run, None for none.
 
-    `stops` ends the training once all of it is taken.
+    `stops` ends the training once all of them are taken.
     """
 
     steps: StepSelection | None = None
@@ -41,26 +41,26 @@ class Choice:
     limit_count: int | None = None
 
     def matches(self, execution: Execution) -> bool:
-        """Whether step, count and name are among those asked for."""
+        """Check that step, count and name are among the chosen ones."""
         if self.steps is not None and execution.step not in self.steps:
             return False
         if self.executions is not None and execution.count not in self.executions:
             return False
         names = (execution.name, execution.name.partition("-")[2])  # `3-backward`, and `backward` of any step
-        return not self.names or any(fnmatchcase(name, one) for one in self.names for name in names)
+        return not self.names or any(fnmatchcase(name, pattern) for pattern in self.names for name in names)
 
     @property
     def selects(self) -> bool:
-        """Whether anything is selected by step, count or name."""
+        """True when executions are selected by step, count or name."""
         return self.steps is not None or self.executions is not None or bool(self.names)
 
     @property
     def last_step(self) -> int | None:
-        """The step after which nothing is asked for any more, None where that is open."""
+        """The last step that is chosen, None where that is open."""
         if self.steps is None or not self.steps.ranges:
             return None
         ends = [last for _, last in self.steps.ranges]
-        return None if None in ends else max(one for one in ends if one is not None)
+        return None if None in ends else max(end for end in ends if end is not None)
 
     def to_json(self) -> dict[str, object]:
         return of_fields(self)
@@ -72,30 +72,33 @@ class Choice:
 
 
 def asked(callback: Callback, execution: Execution) -> tuple[str, ...]:
-    """What a callback says of an execution. Raises what it raises, and ValueError for a word that is none."""
+    """Return the answer of a callback about an execution. Raises what the callback raises, and ValueError for an
+    unknown word."""
     count = 4
     try:
         parameters = inspect.signature(callback).parameters.values()
-        by_place = sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters)
-        if by_place == 3 and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        by_place = sum(
+            parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) for parameter in parameters
+        )
+        if by_place == 3 and not any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
             count = 3
     except (TypeError, ValueError):  # a function of C that says nothing of its parameters
         pass
     answer = callback(*(execution.name, execution.device_index, execution.count, execution.step)[:count])
     if not isinstance(answer, str) or any(word not in KEYWORDS for word in answer.split()):
         raise ValueError(f"it returned {answer!r}; the words are 'inputs', 'outputs', 'inputs outputs' and ''")
-    return tuple(one for one in KEYWORDS if one in answer.split())
+    return tuple(keyword for keyword in KEYWORDS if keyword in answer.split())
 
 
 def load_callback(text: str) -> Callback:
-    """The function of `FILE.py:FUNCTION`. Raises ValueError or TypeError, and whatever the file raises."""
+    """Load the function of `FILE.py:FUNCTION`. Raises ValueError or TypeError, and whatever the file raises."""
     path, _, name = text.rpartition(":")
     spec = importlib.util.spec_from_file_location("numdrift_snapshot_callback", Path(path))
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = getattr(module, name, None)
-    if not callable(found):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise TypeError(f"{path} has no function {name!r}")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]

@@ -68,8 +68,8 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
         "around": asdict(snapshot.around),
         "reason": snapshot.reason,
         "held": list(snapshot.held),
-        "inputs": [[one.name, encoder.encode(one.view)["view"]] for one in snapshot.inputs],
-        "outputs": [[one.name, encoder.encode(one.view)["view"]] for one in snapshot.outputs],
+        "inputs": [[port.name, encoder.encode(port.view)["view"]] for port in snapshot.inputs],
+        "outputs": [[port.name, encoder.encode(port.view)["view"]] for port in snapshot.outputs],
         "unplayable": snapshot.unplayable,
         "error": snapshot.error,
         "dynamic": snapshot.dynamic,
@@ -93,7 +93,7 @@ def read_snapshot(path: Path) -> Snapshot:
     facts = outer.get("snapshot")
     if not isinstance(facts, dict):
         raise SnapshotError(path, "is no snapshot; `numdrift snapshot list` shows those of a run")
-    # The description is checked before anything in it is believed, the tensors by what it says of them.
+    # The description is checked before anything in it is used, and the tensors are checked against it.
     if _digest_of_text(facts) != outer.get("sha256"):
         raise SnapshotError(path, "is damaged: its description is not the one that was written")
     if facts.get("schema") != SCHEMA:
@@ -127,8 +127,8 @@ def _digest_of_text(facts: Any) -> str:
 
 
 def _shaped(slot: int, data: torch.Tensor, ports: Sequence[Port]) -> torch.Tensor:
-    """The bytes of a storage as the input that fills it, as bytes where none does."""
-    view = next((one.view for one in ports if one.view.slot == slot), None)
+    """Return the bytes of a storage as the input that fills it, as bytes where none does."""
+    view = next((port.view for port in ports if port.view.slot == slot), None)
     if view is None or view.dtype not in CODES:
         return data
     count, row_major = 1, []
@@ -145,14 +145,14 @@ def _shaped(slot: int, data: torch.Tensor, ports: Sequence[Port]) -> torch.Tenso
 
 def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Snapshot:
     """Raises ValueError, TypeError, KeyError and AttributeError: nothing in the file is taken on trust."""
-    held = tuple(one for one in KEYWORDS if one in facts["held"])
+    kinds = tuple(keyword for keyword in KEYWORDS if keyword in facts["held"])
     described, tensors = dict(facts["tape"]), dict(stored)
     proto = tensors.pop(HLO, None)
     described["slots"] = [[size, "cpu", dtype] for size, _, dtype in described["slots"]]
     for call in described["calls"]:
         op = _text(call["op"])
-        namespace, _, rest = op.partition(".")
-        if namespace not in OPS or rest.partition(".")[0] in OUTSIDE:
+        namespace, _, op_name = op.partition(".")
+        if namespace not in OPS or op_name.partition(".")[0] in OUTSIDE:
             raise ValueError(f"it holds the op {op}, which is none that a snapshot executes (of {' and '.join(OPS)})")
     # A tape has inputs as bytes, and a value for each watched place.
     for name in stored:
@@ -161,14 +161,14 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
                 flat = stored[name].contiguous().reshape(-1)
                 tensors[name] = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
     for number in range(len(described["watched"])):
-        given = tensors.pop(f"output {number}", None)
-        if given is None and OUTPUTS in held:
+        output = tensors.pop(f"output {number}", None)
+        if output is None and OUTPUTS in kinds:
             raise ValueError(f"output {number} is missing")
-        tensors[f"watched {number}"] = torch.empty(0) if given is None else given
-    # Of a device whose package is not loaded here torch does not know the name: whoever replays it says where.
-    there = is_known({str(device) for _, device, _ in facts["tape"]["slots"]})
-    tape = understood_tape(tensors, described, on_the_cpu=not there)
-    tape = tape if there else placed(tape, "cpu")
+        tensors[f"watched {number}"] = torch.empty(0) if output is None else output
+    # torch does not know the name of a device whose package is not loaded here: the replay names the device.
+    device_known = is_known({str(device) for _, device, _ in facts["tape"]["slots"]})
+    tape = understood_tape(tensors, described, on_the_cpu=not device_known)
+    tape = tape if device_known else placed(tape, "cpu")
     if facts["reason"] not in get_args(Reason):
         raise ValueError(f"a reason {facts['reason']!r}")
     outputs = _ports(facts["outputs"], tape)
@@ -194,7 +194,7 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
             devices=tuple(map(_text, around["devices"])),
         ),
         reason=facts["reason"],
-        held=held,
+        held=kinds,
         inputs=_ports(facts["inputs"], tape),
         outputs=outputs,
         tape=tape,
@@ -215,12 +215,12 @@ def _ports(described: Any, tape: Tape) -> tuple[Port, ...]:
 
 def _views(described: Any, tape: Tape) -> tuple[View, ...]:
     decoder = Decoder(lambda number: torch.empty(0))
-    found = tuple(decoder.view(view) for view in described)
-    for view in found:
+    views = tuple(decoder.view(view) for view in described)
+    for view in views:
         # Read without this, a view could show memory that is not the storage's.
         if view.slot >= len(tape.slots) or view.extent * view.dtype.itemsize > tape.slots[view.slot].size:
             raise ValueError("an input or output lies outside of its storage")
-    return found
+    return views
 
 
 def _text(value: Any) -> str:

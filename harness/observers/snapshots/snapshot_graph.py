@@ -20,7 +20,7 @@ from .snapshot_record import Snapshot
 CLONE = torch.ops.aten.clone.default
 
 DROPOUT = "aten.native_dropout.default"
-"""A random op whose result is its input, times what it drew, times 1 / (1 - p)."""
+"""A random op whose result is its input, times its draw, times 1 / (1 - p)."""
 
 ALONE = ("bernoulli", "normal", "uniform", "random", "exponential", "geometric", "cauchy", "log_normal")
 """In-place ops that draw values which depend on nothing but the draw."""
@@ -28,7 +28,7 @@ ALONE = ("bernoulli", "normal", "uniform", "random", "exponential", "geometric",
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotGraph:
-    """`inputs` are tensors for its placeholders, each time anew; its outputs are the snapshot's, in their order.
+    """`inputs` returns new tensors for its placeholders; its outputs are the snapshot's, in their order.
 
     `is_functional` says that nothing is written to but, at the end, an input. `generators` are the states
     that the random ops begin with which it keeps.
@@ -50,26 +50,26 @@ class SnapshotGraph:
 
 
 def draws_alone(call: Call) -> bool:
-    """Whether what a random op draws depends on nothing else that it is given."""
+    """Check that the draw of a random op depends on none of its other arguments."""
     name = call.name
     return name.rstrip("_") in ALONE or name.endswith("_like") or not any(True for _ in views_in(call))
 
 
 def scale_of(probability: float) -> float:
-    """What a dropout multiplies with what it keeps."""
+    """The factor of a dropout for the elements that it keeps."""
     return 0.0 if probability == 1.0 else 1.0 / (1.0 - probability)
 
 
 def graph_of(snapshot: Snapshot, *, keep_draws: bool) -> SnapshotGraph:
-    """The graph of a snapshot that can be replayed.
+    """Return the graph of a snapshot that can be replayed.
 
-    Random ops become what they drew unless `keep_draws`: then they are executed anew. Raises NotReplayable.
+    Random ops become their draws unless `keep_draws`: then they are executed again. Raises NotReplayable.
     """
     return _Building(snapshot, keep_draws=keep_draws).built()
 
 
 class _Building:
-    """Follows the calls, and knows at each of them which node stands for which view of which storage."""
+    """Follows the calls, and knows at each of them the node of each view of each storage."""
 
     def __init__(self, snapshot: Snapshot, *, keep_draws: bool) -> None:
         self._snapshot = snapshot
@@ -86,12 +86,12 @@ class _Building:
         draws = [call for call in self._tape.calls if self._is_drawn(call)]
         # A placeholder for each storage that came from before, in the view that it is first seen by if one is enough:
         # the other views are strided from it.
-        seen: dict[int, dict[View, None]] = {slot: {} for slot in self._tape.inputs}
-        ports = [one.view for one in self._snapshot.inputs]
+        views_by_slot: dict[int, dict[View, None]] = {slot: {} for slot in self._tape.inputs}
+        ports = [port.view for port in self._snapshot.inputs]
         for view in [*ports, *(view for call in self._tape.calls for view in views_in(call))]:
-            if view.slot in seen:
-                seen[view.slot].setdefault(view)
-        for slot, views in seen.items():
+            if view.slot in views_by_slot:
+                views_by_slot[view.slot].setdefault(view)
+        for slot, views in views_by_slot.items():
             if not views:
                 continue
             base = max(views, key=lambda view: view.extent)
@@ -100,26 +100,26 @@ class _Building:
             node = self._placeholder(base)
             self._nodes[base] = node
             self._bases[slot] = (node, base)
-        # What was drawn is given as well: random ops become these tensors.
+        # Drawn values are inputs, too: random ops become these tensors.
         drawn = [tensor for call in draws if call.draw is not None for tensor in call.draw.drawn]
         placeholders = {id(tensor): self._placeholder(tensor) for tensor in drawn}
         early: dict[int, torch.fx.Node] = {}
         for position, call in enumerate(self._tape.calls):
-            for number, one in enumerate(self._tape.watched):
-                if one.position == position:  # it may be written to afterwards
-                    early[number] = self._graph.call_function(CLONE, (self._node(one.view),))
+            for number, watched_value in enumerate(self._tape.watched):
+                if watched_value.position == position:  # it may be written to afterwards
+                    early[number] = self._graph.call_function(CLONE, (self._node(watched_value.view),))
             if self._is_drawn(call):
                 self._drawn(call, placeholders)
             else:
                 self._call(call)
         watched = enumerate(self._tape.watched)
-        outputs = [early.get(number) or self._node(one.view) for number, one in watched]
+        outputs = [early.get(number) or self._node(watched_value.view) for number, watched_value in watched]
         if self._snapshot.error and self._tape.calls:
             outputs.append(self._graph.call_function(*self._called(self._tape.calls[-1])))
         self._graph.output(tuple(outputs))
 
         def is_impure(node: torch.fx.Node) -> bool:
-            # An in-place op whose result nobody takes has to stay all the same.
+            # An in-place op whose result nothing takes has to stay all the same.
             if node.op in ("placeholder", "output"):
                 return True
             return is_operation_overload(node.target) and bool(written_names(node.target))
@@ -143,9 +143,9 @@ class _Building:
         return self._graph.placeholder(f"input_{len(self._given) - 1}")
 
     def _node(self, view: View) -> torch.fx.Node:
-        found = self._nodes.get(view)
-        if found is not None:
-            return found
+        known_node = self._nodes.get(view)
+        if known_node is not None:
+            return known_node
         if view.slot not in self._bases:
             raise NotReplayable("a call takes what no recorded call gave")
         base, seen_as = self._bases[view.slot]
@@ -157,7 +157,7 @@ class _Building:
         return node
 
     def _called(self, call: Call) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        """The op of a call and what it is given, as nodes."""
+        """Return the op of a call and its arguments, as nodes."""
         operation = registered_operation(call.op)
         if operation is None:
             raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
@@ -171,44 +171,44 @@ class _Building:
 
         # Arguments first: a view that is met for the first time becomes a node here, and nodes stand in this order.
         arguments = mapped(value, call.arguments)
-        return operation, arguments, {name: mapped(value, one) for name, one in call.keywords.items()}
+        return operation, arguments, {name: mapped(value, argument) for name, argument in call.keywords.items()}
 
     def _call(self, call: Call) -> None:
-        if call.outputs and not any(isinstance(one, View) for one in call.outputs):
+        if call.outputs and not any(isinstance(output, View) for output in call.outputs):
             return  # a number, which the calls after it hold as it was
         operation, args, kwargs = self._called(call)
         written = written_values(operation, call.arguments, call.keywords)
-        targets = [one for one in leaves(list(written)) if isinstance(one, View)]
+        targets = [target for target in leaves(list(written)) if isinstance(target, View)]
         node = self._graph.call_function(operation, args, kwargs)
         # A copy into an input is how a functional graph ends; any other write makes it none.
-        is_end = call.op == "aten.copy_.default" and all(one.slot in self._tape.inputs for one in targets)
+        is_end = call.op == "aten.copy_.default" and all(target.slot in self._tape.inputs for target in targets)
         self._writes = self._writes or (bool(targets) and not is_end)
         returns = schema_of(operation).returns
-        lists = [str(one.type).startswith("List") for one in returns]
+        lists = [str(returned.type).startswith("List") for returned in returns]
         if len(returns) > 1 and any(lists):
             raise NotReplayable(f"{call.op} gives lists among other results")
         several = len(returns) > 1 or (len(lists) == 1 and lists[0])
         for index, view in enumerate(call.outputs):
             if not isinstance(view, View):
                 continue
-            made = self._graph.call_function(operator.getitem, (node, index)) if several else node
-            self._nodes[view] = made
+            result = self._graph.call_function(operator.getitem, (node, index)) if several else node
+            self._nodes[view] = result
             if call.fresh[index]:
-                self._bases[view.slot] = (made, view)
+                self._bases[view.slot] = (result, view)
 
     def _drawn(self, call: Call, placeholders: dict[int, torch.fx.Node]) -> None:
-        """What was drawn, in place of a random op's outputs and in what it wrote."""
+        """Put the drawn values in place of a random op's outputs, and into the tensors that it wrote."""
         assert call.draw is not None
         drawn, aten = list(call.draw.drawn), torch.ops.aten
         if call.op == DROPOUT:
             # result = input * mask * 1 / (1 - p), where only the mask was drawn
             source, probability = self._node(call.arguments[0]), float(call.arguments[1])
             mask = placeholders[id(drawn[1])]
-            kept = self._graph.call_function(aten.mul.Tensor, (source, mask))
-            result = self._graph.call_function(aten.mul.Scalar, (kept, scale_of(probability)))
-            for view, made in zip(call.outputs, (result, mask), strict=True):
-                self._nodes[view] = made
-                self._bases[view.slot] = (made, view)
+            masked = self._graph.call_function(aten.mul.Tensor, (source, mask))
+            result = self._graph.call_function(aten.mul.Scalar, (masked, scale_of(probability)))
+            for view, node in zip(call.outputs, (result, mask), strict=True):
+                self._nodes[view] = node
+                self._bases[view.slot] = (node, view)
             return
         operation = registered_operation(call.op)
         for view, fresh in zip(call.outputs, call.fresh, strict=True):

@@ -1,7 +1,7 @@
-"""The part of `numdrift snapshot take` in the script's process: it follows what the mode executes unit by unit.
+"""The part of `numdrift snapshot take` in the script's process: it follows the executions of the mode.
 
-With torch.compile that is each call of a compiled graph, in the modes lazy and xla what a cut executes, and eagerly
-the forward, the backward and the optimizer of a step.
+With torch.compile an execution is a call of a compiled graph, in the modes lazy and xla the graph of a cut, and eagerly
+the forward, the backward or the optimizer of a step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .snapshot_record import Circumstances
 from .xla_cut_executions import XlaCuts
 
 EVENT = "snapshots"
-"""The journal's event that says what was executed and how many snapshots were taken."""
+"""The journal's event that lists the executions and the number of snapshots that were taken."""
 
 SAFE_TO_STOP = ("forward", "backward", "optimizer", "step")
 """Points of a training where it may be ended: the script is running and nothing of a backward is under way.
@@ -29,7 +29,7 @@ SAFE_TO_STOP = ("forward", "backward", "optimizer", "step")
 
 
 class SnapshotInstrument(Observer):
-    """Takes snapshots as its options, a `Choice`, have it; on ranks that are not chosen it does nothing."""
+    """Takes snapshots by its options, a `Choice`; on ranks that are not chosen it does nothing."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings

@@ -12,17 +12,18 @@ from ...records.execution_facts import INPUTS, OUTPUTS, Execution
 from ...tape.tape import Call, Tape, View, Watched, leaves, views_in
 
 Reason = Literal["chosen", "nonfinite", "error", "drift"]
-"""Why a snapshot was taken: somebody asked for it, or something happened."""
+"""The reason for a snapshot: a user chose it, or an event happened."""
 
 INDUCTOR_RANDOM = "inductor_rand"
 """In the names of the ops that draw by Inductor's own generator, which only Inductor has: `prims.inductor_random`,
 `prims.inductor_randint`."""
 
 AFTERWARDS = " afterwards"
-"""How the names of inputs end that the execution has written, as outputs."""
+"""The suffix of the names of inputs that the execution has written, as outputs."""
 
 CHANGING = ("parameter", "buffer", "state")
-"""What a training changes: where such a tensor is pending, its name also means a value from before."""
+"""The kinds of tensors that a training changes: where such a tensor is pending, its name also means a value from
+before."""
 
 SENSITIVE = {
     "parameter": "parameters",
@@ -32,13 +33,13 @@ SENSITIVE = {
     "input": "inputs of the script, its batch",
     "saved": "what the forward kept, activations or parts of the batch",
 }
-"""What the first word of a port's name says that a value is, where that may be confidential."""
+"""The meaning of the first word of a port's name, for values that may be confidential."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or an output. `name` says what it is to the script, as `parameter net.0.weight`, `gradient
-    net.0.weight`, `input 0`, `loss`, or else which op gave it; `view` is where it is on the tape."""
+    """An input or an output. `name` is its role in the script, as `parameter net.0.weight`, `gradient net.0.weight`,
+    `input 0`, `loss`, or else the op that made it; `view` is its place on the tape."""
 
     name: str
     view: View
@@ -50,7 +51,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hlo:
-    """What XLA was handed: a module as `text` and, serialized, as an HloModuleProto. Its `parameters` are inputs of the
+    """The module that XLA received, as `text` and, serialized, as an HloModuleProto. Its `parameters` are inputs of the
     snapshot, its results the outputs, in their order."""
 
     text: str
@@ -60,7 +61,8 @@ class Hlo:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Where an execution took place: the mode's name and specification, the process, and what decides about its bits.
+    """The circumstances of an execution: the mode's name and specification, the process, and the facts that decide its
+    bits.
 
     `script` is the training script, `devices` are those of the execution's storages.
     """
@@ -79,9 +81,9 @@ class Circumstances:
 class Snapshot:
     """One execution. `tape` has its calls; `held` says whether inputs, outputs or both have values.
 
-    `outputs` belong to the tape's watched values, in their order. `unplayable` says why the calls are not all that it
-    was, "" where they are; `hlo`, where there is one, is all that it was. `error` is what the execution raised.
-    `dynamic` is a graph that was compiled for any size.
+    `outputs` belong to the tape's watched values, in their order. `unplayable` says why the calls are not the whole
+    execution, "" where they are; `hlo`, where there is one, is the whole execution. `error` is the error that the
+    execution raised. `dynamic` marks a graph that was compiled for any size.
     """
 
     execution: Execution
@@ -99,13 +101,13 @@ class Snapshot:
 
     @property
     def bytes(self) -> int:
-        """What its values take on disk."""
+        """The size of its values on disk."""
         # Inputs are storages, kept as bytes.
-        taken = sum(one.numel() for one in self.tape.inputs.values()) if INPUTS in self.held else 0
-        given = bytes_of_tensors([one.value for one in self.tape.watched]) if OUTPUTS in self.held else 0
+        input_bytes = sum(storage.numel() for storage in self.tape.inputs.values()) if INPUTS in self.held else 0
+        output_bytes = bytes_of_tensors([watched.value for watched in self.tape.watched]) if OUTPUTS in self.held else 0
         drawn = [tensor for call in self.tape.calls if call.draw is not None for tensor in call.draw.drawn]
         hlo = len(self.hlo.proto) + len(self.hlo.text) if self.hlo is not None else 0
-        return taken + given + bytes_of_tensors(drawn) + hlo
+        return input_bytes + output_bytes + bytes_of_tensors(drawn) + hlo
 
     def value_of(self, port: Port) -> torch.Tensor | None:
         """The value of an input, None where it is not held."""
@@ -117,21 +119,21 @@ class Snapshot:
 
     def given(self) -> list[torch.Tensor | None]:
         """The values of the outputs, None where they are not held."""
-        return [one.value if OUTPUTS in self.held else None for one in self.tape.watched]
+        return [watched.value if OUTPUTS in self.held else None for watched in self.tape.watched]
 
     def sensitive(self) -> dict[str, int]:
-        """What may be confidential in it, by kind, with how many there are."""
+        """Count what may be confidential in it, by kind."""
         ports = [
             *(self.inputs if INPUTS in self.held else ()),
             *(self.outputs if OUTPUTS in self.held else ()),
         ]
-        kinds = [name.partition(" ")[0] for name in {one.name.removesuffix(AFTERWARDS) for one in ports}]
+        kinds = [name.partition(" ")[0] for name in {port.name.removesuffix(AFTERWARDS) for port in ports}]
         return {words: kinds.count(kind) for kind, words in SENSITIVE.items() if kind in kinds}
 
 
 def bytes_of_tensors(values: Sequence[object]) -> int:
-    """Bytes of the tensors among these."""
-    return sum(one.numel() * one.element_size() for one in values if isinstance(one, torch.Tensor))
+    """Count the bytes of the tensors among these."""
+    return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
 
 
 def watched_output(number: int, position: int, view: View, value: torch.Tensor) -> Watched:
@@ -144,10 +146,10 @@ def draws_own(call: Call) -> bool:
 
 
 def outputs_of_own_draws(tape: Tape) -> frozenset[str]:
-    """The names of the watched values that a draw of Inductor's own goes into, by whatever storage it reaches."""
+    """Return the names of the watched values that a draw of Inductor's own reaches, through whatever storage."""
 
     def slots(values: Iterable[object]) -> Iterator[int]:
-        return (one.slot for value in values for one in leaves(value) if isinstance(one, View))
+        return (leaf.slot for value in values for leaf in leaves(value) if isinstance(leaf, View))
 
     reached: set[int] = set()
     for call in tape.calls:
@@ -155,4 +157,4 @@ def outputs_of_own_draws(tape: Tape) -> frozenset[str]:
             reached.update(slots(call.outputs))
             if call.name.endswith("_"):  # what an in-place op writes, without giving it
                 reached.update(slots(call.arguments[:1]))
-    return frozenset(one.name for one in tape.watched if one.view.slot in reached)
+    return frozenset(watched.name for watched in tape.watched if watched.view.slot in reached)

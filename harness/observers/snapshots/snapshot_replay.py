@@ -36,9 +36,11 @@ ELSEWHERE = "it was taken with torch {}, and this is torch {}"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a replay gave: `values` are the outputs in their order. `error` is what it raised, "" where it did not.
+    """The outcome of a replay: `values` are the outputs in their order. `error` is the error that it raised, "" for
+    none.
 
-    `drawn_otherwise` are the outputs, as the tape calls them, that depend on random numbers which only Inductor draws.
+    `drawn_otherwise` are the outputs, by their names in the tape, that depend on random numbers that only Inductor
+    draws.
     """
 
     values: Sequence[torch.Tensor]
@@ -48,7 +50,7 @@ class Outcome:
 
 
 class Drawn:
-    """The calls as they were, random ops giving what they drew."""
+    """The calls as they were recorded; random ops return their recorded draws."""
 
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
@@ -58,15 +60,15 @@ class Drawn:
         if draw is None or not (draws_alone(one.call) or one.call.op == DROPOUT or not draw.states):
             return AsRecorded().execute(one, arguments, keywords)
         device = next((value.device for value in arguments if isinstance(value, torch.Tensor)), None)
-        given = [value.clone().to(device or "cpu") for value in draw.drawn]
+        drawn_values = [value.clone().to(device or "cpu") for value in draw.drawn]
         if one.call.op == DROPOUT:
             # in the way of its CPU kernel, for the mask that it drew
-            value, mask, probability = arguments[0], given[1], float(arguments[1])
+            value, mask, probability = arguments[0], drawn_values[1], float(arguments[1])
             return [value.mul(mask).mul(scale_of(probability)), mask]
         if not draws_alone(one.call):
             raise NotReplayable(f"{one.call.op} draws random numbers, which another device draws otherwise")
-        outputs: list[Any] = [given.pop(0) for _ in one.call.outputs]
-        for target, drawn in zip(one.written(arguments, keywords), given, strict=False):
+        outputs: list[Any] = [drawn_values.pop(0) for _ in one.call.outputs]
+        for target, drawn in zip(one.written(arguments, keywords), drawn_values, strict=False):
             target.copy_(drawn)
         return outputs
 
@@ -93,7 +95,7 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     if snapshot.unplayable and as_hlo is None:
         raise SnapshotError(path, f"cannot be executed: {snapshot.unplayable}")
     require_here(replace(spec, python=None))
-    # What Inductor's own generator drew, only Inductor draws.
+    # Only Inductor draws what Inductor's own generator drew.
     own = _is_inductor(spec)
     notes = [] if own else [*snapshot.notes]
     otherwise = frozenset() if own else outputs_of_own_draws(snapshot.tape)
@@ -111,7 +113,7 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
         if issubclass(registry.load(spec.base), EagerMode):
             tape = placed(snapshot.tape, spec.device or spec.base)
             values = Replay(tape).run(Drawn())
-            return Outcome([values[one.name].cpu() for one in tape.watched], "", tuple(notes), otherwise)
+            return Outcome([values[watched.name].cpu() for watched in tape.watched], "", tuple(notes), otherwise)
         if snapshot.dynamic and spec.base == "compile":
             notes.append(STATIC)
         return Outcome(_as_graph(snapshot, spec), "", tuple(notes), otherwise)
@@ -121,15 +123,15 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
         raise
     except Exception as error:  # noqa: BLE001, an op or a backend raises what it likes
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        first = re.sub(r"\s+", " ", lines[0]) if lines else ""
-        return Outcome([], f"{type(error).__name__}: {first}", tuple(notes))
+        first_line = re.sub(r"\s+", " ", lines[0]) if lines else ""
+        return Outcome([], f"{type(error).__name__}: {first_line}", tuple(notes))
     finally:
         set_generator_state("cpu", generator)
         torch.set_num_threads(threads)
 
 
 def _as_hlo(snapshot: Snapshot, hlo: Hlo) -> list[torch.Tensor]:
-    """What XLA was handed, handed to it again."""
+    """Hand XLA again the module that it received."""
     start_xla()
     storages = snapshot.tape.inputs
     values = [viewed(storages[view.slot].clone().untyped_storage(), view) for view in hlo.parameters]
@@ -141,9 +143,9 @@ def _is_inductor(spec: ModeSpec) -> bool:
 
 
 def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
-    """The outputs of the graph as the mode's backend compiles it.
+    """Return the outputs of the graph as the mode's backend compiles it.
 
-    What Inductor was handed it is handed again: nothing traces or decomposes it anew.
+    Inductor receives the same graph again: nothing traces or decomposes it anew.
     """
     own = _is_inductor(spec)
     if spec.accelerator is not None:
@@ -156,13 +158,13 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
         inputs = graph.inputs()
         with inductor_as_stated(spec), torch.no_grad():
             mode = fake_mode()
-            fakes = [mode.from_tensor(one) for one in inputs]
+            fakes = [mode.from_tensor(value) for value in inputs]
             annotate(graph.module, fakes, mode)
             backward = snapshot.execution.phase == "backward"
             outputs = list(compile_graph(graph.module, fakes, backward=backward)(list(inputs)))
-            return [one.detach().cpu() for one in outputs]
-    # The adapter may execute the graph on its examples, which writes to them: they are made anew for the real one.
+            return [output.detach().cpu() for output in outputs]
+    # The adapter may execute the graph on its examples, which writes to them: the real inputs are made separately.
     execute = adapter_for(spec).compile_graph(graph.module, [value.cpu() for value in graph.inputs()])
     with torch.no_grad():
         outputs = execute(*(value.cpu() for value in graph.inputs()))
-    return [one.detach().cpu() for one in outputs]
+    return [output.detach().cpu() for output in outputs]

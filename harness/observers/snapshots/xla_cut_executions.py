@@ -1,8 +1,7 @@
-"""The executions of mode `xla`: what a cut executes, as HLO and as the aten calls that it was lowered from.
+"""The executions of mode `xla`: the graph of a cut, as HLO and as the aten calls that it was lowered from.
 
-Before the cut torch_xla is asked for the HLO of all that is pending and for what it starts from, after it for the
-values. An execution that no cut orders (an op that falls back to the CPU, `.item()`) happens inside of torch_xla,
-unseen.
+Before the cut torch_xla is asked for the HLO of all that is pending and for its inputs, after it for the values. An
+execution that no cut orders (an op that falls back to the CPU, `.item()`) happens inside of torch_xla, unseen.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .snapshot_record import Circumstances, Reason, bytes_of_tensors
 from .xla_pending import PendingModule, XlaPending
 
 SYNCS = ("CachedCompile", "UncachedCompile")
-"""What torch_xla counts at each execution of a graph."""
+"""The counters of torch_xla that grow at each execution of a graph."""
 
 PHASES: Mapping[Progress, Phase] = {
     "forward": "forward",
@@ -35,7 +34,7 @@ PHASES: Mapping[Progress, Phase] = {
     "step": "data",
     "end": "data",
 }
-"""Of an op that is called outside of autograd, after the training has come to a point."""
+"""The phase of an op that is called outside of autograd, by the point that the training has reached."""
 
 NOT_CUT = "no snapshots are taken: with mark_step=off nothing is cut"
 OP_BY_OP = "no snapshots are taken: with execute=op no graph is executed, but each op by itself"
@@ -47,7 +46,7 @@ UNSEEN = (
 
 
 class XlaCuts(Observer):
-    """Follows the mode's cuts. What fails is told to the camera, and the training goes on."""
+    """Follows the mode's cuts. A failure is reported to the camera, and the training goes on."""
 
     def __init__(
         self, camera: Camera, around: Circumstances, mode: CuttingMode, bound: Bound, *, op_by_op: bool
@@ -73,7 +72,7 @@ class XlaCuts(Observer):
 
     @property
     def is_behind(self) -> bool:
-        """Whether something of a step that has ended is still to be executed."""
+        """True when ops of a step that has ended are still to be executed."""
         return self._open and not self._is_fresh and self._step < self._camera.step
 
     def closing(self, moment: Moment, step: int) -> None:
@@ -94,14 +93,14 @@ class XlaCuts(Observer):
                 self._camera.tell(UNSEEN.format(unseen))
 
     def close(self) -> None:
-        """What was pending when a script failed was never executed: there is no execution that gave the error."""
+        """Stop. A graph that was pending when a script failed was never executed: no execution raised the error."""
         self._open = False
         self._pending = None
         self._calls.stop()
 
     def _note(self, step: int = 0) -> None:
-        """Follow the ops of a step of which something may be wanted. Where the script says itself where it cuts, a step
-        ends with nothing executed yet, and all are followed."""
+        """Follow the ops of a step that may be chosen. Where the script marks its cuts itself, a step ends with nothing
+        executed yet, and all steps are followed."""
         steps = self._camera.choice.steps
         if self._open and (steps is None or step in steps or self._mode.policy == "script"):
             self._calls.start()
@@ -126,11 +125,11 @@ class XlaCuts(Observer):
 
     def _look(self) -> XlaPending | None:
         drawn = self._calls.released()
-        pending = count_pending() - sum(len(given) for given in drawn.values())
+        pending = count_pending() - sum(len(tensors) for tensors in drawn.values())
         if not pending:
             return None
         self._cuts += 1
-        # A cut in the middle of a step, and one after its end, execute what is of the step that has begun.
+        # A cut in the middle of a step, and one after its end, execute ops of the step that has begun.
         now, self._camera.step = self._camera.step, self._camera.step if self._is_fresh else self._step
         try:
             name, phase = self._phases.named(self._camera)
@@ -144,7 +143,7 @@ class XlaCuts(Observer):
             self._camera.tell(MADE_UNSEEN.format(pending - len(roots), wish.execution.name))
             return None
         data = xla_data(list(roots.values()))
-        if not self._camera.has_room(wish, bytes_of_tensors([one.tensor for one in data])):
+        if not self._camera.has_room(wish, bytes_of_tensors([entry.tensor for entry in data])):
             return None
         names = {xla_value_id(tensor): name for name, tensor in self._bound().items() if tensor.device.type == "xla"}
         module = PendingModule.of(list(roots.values()), data)
@@ -157,13 +156,13 @@ class XlaCuts(Observer):
                 self._names.setdefault(xla_value_id(tensor), name)
 
     def _take(self, pending: XlaPending) -> None:
-        given = read_xla(pending.roots)
+        values = read_xla(pending.roots)
         reason: Reason = "chosen"
         if self._camera.choice.on == "nonfinite":
             reason = "nonfinite"
-            if all(is_finite(port.name, value) for port, value in zip(pending.outputs, given, strict=True)):
+            if all(is_finite(port.name, value) for port, value in zip(pending.outputs, values, strict=True)):
                 return
-        self._camera.take(pending.wish, pending.snapshot(self._around, given, reason))
+        self._camera.take(pending.wish, pending.snapshot(self._around, values, reason))
 
     def _try(self, doing: str, do: Any) -> Any:
         try:

@@ -1,4 +1,5 @@
-"""What mode `xla` is about to execute, as a snapshot has it: the HLO, what it starts from, and the calls behind it."""
+"""The graph that mode `xla` is about to execute, as a snapshot holds it: the HLO, its inputs, and the calls behind
+it."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from .snapshot_record import AFTERWARDS, CHANGING, Circumstances, Hlo, Port, Rea
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingModule:
-    """HLO that is pending, and the values that it starts from, read before they are replaced, with what they are known
-    as (`XlaData`)."""
+    """HLO that is pending, and the values of its inputs, read before they are replaced, with the keys by which they are
+    known (`XlaData`)."""
 
     proto: bytes
     text: str
@@ -32,10 +33,10 @@ class PendingModule:
 
     @classmethod
     def of(cls, tensors: Sequence[torch.Tensor], data: Sequence[XlaData] | None = None) -> PendingModule:
-        """That of these tensors; nothing is executed. Raises RuntimeError where an op cannot be lowered."""
-        known = xla_data(tensors) if data is None else data
-        values = [one.contiguous() for one in read_xla([one.tensor for one in known])]
-        return cls(xla_hlo_proto(tensors), xla_hlo(tensors), [one.known_as for one in known], values)
+        """Make the module of these tensors; nothing is executed. Raises RuntimeError where an op cannot be lowered."""
+        entries = xla_data(tensors) if data is None else data
+        values = [tensor.contiguous() for tensor in read_xla([entry.tensor for entry in entries])]
+        return cls(xla_hlo_proto(tensors), xla_hlo(tensors), [entry.known_as for entry in entries], values)
 
     def execute(self) -> list[torch.Tensor]:
         return execute_hlo(self.proto, self.values)
@@ -43,8 +44,9 @@ class PendingModule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class XlaPending:
-    """What is about to be executed: `roots` are the tensors that it gives, `outputs` what they are. `draws` has
-    what the calls at these places of the tape draw, so many tensors each, which is known once it has been executed."""
+    """A graph that is about to be executed: `roots` are its result tensors, `outputs` their descriptions. `draws` has
+    the values that the calls at these places of the tape draw, so many tensors each; they are known once the graph has
+    been executed."""
 
     wish: Wish
     hlo: Hlo
@@ -66,10 +68,10 @@ class XlaPending:
         before: Mapping[int, str],
         now: Mapping[int, str],
     ) -> XlaPending:
-        """Put together what is known of a graph. `drawn` has, by the number of a random call, what it gave; `before`
-        and `now` say, by the numbers of values, what they are to the script."""
-        slots = calls.slots_before([one for one in module.given if isinstance(one, int)], roots)
-        stretch = calls.stretch([view for one in roots if (view := calls.view(one)) is not None], slots.values())
+        """Put together what is known of a graph. `drawn` has the results of random calls by the call's number; `before`
+        and `now` have the script's names of values by the value's number."""
+        slots = calls.slots_before([key for key in module.given if isinstance(key, int)], roots)
+        stretch = calls.stretch([view for root in roots if (view := calls.view(root)) is not None], slots.values())
         inputs: dict[int, torch.Tensor] = {}
         ports: list[Port] = []
         unnamed: Counter[str] = Counter()
@@ -88,30 +90,30 @@ class XlaPending:
             if isinstance(known_as, int):
                 name, slot = before.get(known_as, ""), slots.get(known_as)
             ports.append(port(name, calls.added(value).slot if slot is None else slot, value))
-        parameters = tuple(one.view for one in ports)
+        parameters = tuple(input_port.view for input_port in ports)
         reason = calls.reason
         for slot in stretch.starts:  # what the calls start from and the HLO does not: it has a constant there
-            known = calls.before(slot)
-            if slot not in inputs and known is not None:
-                ports.append(port("", slot, read_xla([known])[0].contiguous()))
+            earlier_value = calls.before(slot)
+            if slot not in inputs and earlier_value is not None:
+                ports.append(port("", slot, read_xla([earlier_value])[0].contiguous()))
             elif slot not in inputs:
                 reason = reason or "it starts from a value that was made unseen"
-        kept = {slot: bytes_of_storage(value) for slot, value in inputs.items()} if INPUTS in wish.held else {}
-        tape = Tape(wish.execution.step, calls.slots, kept, stretch.calls, ())
-        made = made_or_written(tape)
+        stored_inputs = {slot: bytes_of_storage(value) for slot, value in inputs.items()} if INPUTS in wish.held else {}
+        tape = Tape(wish.execution.step, calls.slots, stored_inputs, stretch.calls, ())
+        made_views = made_or_written(tape)
         outputs = []
         for number in roots:
             view = calls.view(number)
             assert view is not None  # it is a root because a call has given it
-            name = now.get(number, "") or made.get(view.slot, ("output",))[0]
+            name = now.get(number, "") or made_views.get(view.slot, ("output",))[0]
             changed = name.partition(" ")[0] in CHANGING
             outputs.append(Port(f"{name}{AFTERWARDS}" if changed else name, view))
         draws = _draws(stretch, drawn)
         hlo = Hlo(module.text, module.proto, parameters)
         return cls(wish, hlo, tape, tuple(ports), tuple(outputs), list(roots.values()), draws, reason)
 
-    def snapshot(self, around: Circumstances, given: Sequence[torch.Tensor], reason: Reason) -> Snapshot:
-        """What the execution was, which gave this."""
+    def snapshot(self, around: Circumstances, values: Sequence[torch.Tensor], reason: Reason) -> Snapshot:
+        """Make the snapshot of the execution, which returned these values."""
         calls, unplayable = self.tape.calls, self.unplayable
         try:
             calls = self._with_draws()
@@ -119,7 +121,7 @@ class XlaPending:
             unplayable = unplayable or f"what was drawn is not known: {in_words(error)}"
         watched = tuple(
             watched_output(number, len(calls), port.view, value)
-            for number, (port, value) in enumerate(zip(self.outputs, given, strict=True))
+            for number, (port, value) in enumerate(zip(self.outputs, values, strict=True))
         )
         return Snapshot(
             self.wish.execution,
@@ -134,7 +136,7 @@ class XlaPending:
         )
 
     def _with_draws(self) -> tuple[Call, ...]:
-        """The calls with what the random ones drew: their graphs alone are executed, from the same seed."""
+        """Return the calls with the draws of the random ones: their graphs alone are executed, from the same seed."""
         if self.draws is None:
             return self.tape.calls
         module, counts = self.draws
@@ -148,15 +150,15 @@ class XlaPending:
 def _draws(
     stretch: Stretch, drawn: Mapping[int, Sequence[torch.Tensor]]
 ) -> tuple[PendingModule, Mapping[int, int]] | None:
-    """The graph of what was drawn. A call that is known as random and begins with no seed, as an attention without
-    dropout, has drawn nothing."""
-    found = {
+    """Return the graph of the draws. A random call without a seed, as an attention without dropout, has drawn
+    nothing."""
+    drawn_by_place = {
         place: drawn[number]
         for place, number in enumerate(stretch.numbers)
-        if number in drawn and any(one.known_as == SEED for one in xla_data(drawn[number]))
+        if number in drawn and any(entry.known_as == SEED for entry in xla_data(drawn[number]))
     }
-    if not found:
+    if not drawn_by_place:
         return None
-    return PendingModule.of([one for given in found.values() for one in given]), {
-        place: len(given) for place, given in found.items()
+    return PendingModule.of([tensor for tensors in drawn_by_place.values() for tensor in tensors]), {
+        place: len(tensors) for place, tensors in drawn_by_place.items()
     }
