@@ -1,12 +1,11 @@
 """Sites: the smallest sets of blocks that can be taken from either side, and their causes.
 
-Blocks belong together when one reads what the other makes and no value of the other side stands for that,
-when a backward op belongs to the very forward op that is another one, and when they draw random numbers.
-Sites that look alike (the same ops, the same difference, in the same phase) have one cause: a kernel that is
-another one everywhere is one cause, not fifty.
+Blocks belong together when one reads a value of the other that has no counterpart on the other side, when a backward op
+belongs to a forward op that differs, and when they draw random numbers. Sites that look alike (the same ops, the same
+difference, in the same phase) have one cause: a kernel that differs everywhere is one cause, not fifty.
 
-With `recorded_step` of the tape's example, and another factor on side b: the products of the forward and of
-its backward, blocks 0 and 3, go together, and are one cause.
+With `recorded_step` of the tape's example, and another factor on side b: the products of the forward and of its
+backward, blocks 0 and 3, go together, and are one cause.
 
     >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
     >>> examined = examine(pair, suspects(pair))
@@ -35,15 +34,15 @@ from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
 from .suspects import CASTS, READ, UNROUNDED, Kind, names_of
 
 DOMINATES = 64.0
-"""A kernel whose results differ by so many times more, relatively, is the one that a site is named by."""
+"""The factor by which a kernel's results must differ more, relatively, for its site to be named after it."""
 
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
 class SwapSite:
-    """Blocks that go together; `lead` names the site: the first of them that differs, or where that is a kernel,
-    another one that does so by far more."""
+    """Blocks that go together. `lead` names the site: it is the first of them that differs, or, where that is a kernel,
+    another one that differs by far more."""
 
     blocks: frozenset[int]
     lead: int
@@ -55,7 +54,7 @@ class SwapSite:
 
 @dataclass(frozen=True, slots=True)
 class SettingReason:
-    """A setting that makes blocks others, and `what` differs by it, in words."""
+    """A setting that makes blocks differ; `what` describes in words what differs by it."""
 
     difference: SettingDifference
     what: str
@@ -63,7 +62,8 @@ class SettingReason:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Sites that look alike. `ops` are each side's, of the leads; of one that a `setting` makes, of all its blocks."""
+    """Sites that look alike. `ops` are those of the leads on each side; for a cause that a `setting` makes, those of
+    all its blocks."""
 
     kind: Kind
     phase: Phase
@@ -91,32 +91,32 @@ class Groups:
             member = self._parent[member]
         return member
 
-    def join(self, one: int, other: int) -> None:
-        low, high = sorted((self.find(one), self.find(other)))
+    def join(self, first: int, second: int) -> None:
+        low, high = sorted((self.find(first), self.find(second)))
         self._parent[high] = low
 
     def members(self) -> list[list[int]]:
-        found: dict[int, list[int]] = {}
+        by_root: dict[int, list[int]] = {}
         for member in sorted(self._parent):
-            found.setdefault(self.find(member), []).append(member)
-        return list(found.values())
+            by_root.setdefault(self.find(member), []).append(member)
+        return list(by_root.values())
 
 
 def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Collection[int] = ()) -> list[SwapSite]:
-    """The sites of all blocks that differ, or that cannot be told to be equal. In the blocks `overridden` an eager mode
-    has other kernels than torch."""
-    flagged = sorted(number for number, one in examined.items() if one.differs is not False)
+    """Return the sites of all blocks that differ or cannot be shown to be equal. In the blocks `overridden` an eager
+    mode has other kernels than torch."""
+    flagged = sorted(number for number, block in examined.items() if block.differs is not False)
     groups = Groups(range(len(pair.blocks)))
-    # A block goes with those that read what only its own side knows.
+    # A block goes with those that read a value without a counterpart on the other side.
     for side in SIDES:
         for value, blocks in pair.readers[side].items():
             maker = pair.maker(side, value)
             if maker >= 0 and value not in pair.links.of[side]:
                 for reader in blocks - {END}:
                     groups.join(maker, reader)
-    # One that gives the very bits of other blocks goes with those: once they are of the other side it does not.
-    for number, one in examined.items():
-        if one.differs is not False:
+    # A block that repeats the bits of other blocks goes with those: it may not repeat them once they are swapped.
+    for number, block in examined.items():
+        if block.differs is not False:
             continue
         for side in SIDES:
             for node in _nodes(pair, number, side):
@@ -136,28 +136,28 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
         groups.join(drawing[0], number)
     sites = []
     for members in groups.members():
-        differing = [one for one in members if one in examined and examined[one].differs is not False]
+        differing = [member for member in members if member in examined and examined[member].differs is not False]
         if not differing:
             continue
         lead = differing[0]
-        # A kernel that is off by rounding does not name one that is wrong, with which it goes only because both are
-        # parts of one op: the tanh that a compiled backward executes once more, and its tanh_backward.
-        kernels = [one for one in differing if examined[one].suspect.kind in ("kernel", "layout")]
+        # A kernel that is off by rounding does not name a site with a wrong kernel that it joins only because both are
+        # parts of one op: the tanh that a compiled backward repeats, and its tanh_backward.
+        kernels = [member for member in differing if examined[member].suspect.kind in ("kernel", "layout")]
         if lead in kernels:
-            worst = max(kernels, key=lambda one: examined[one].largest)
+            worst = max(kernels, key=lambda member: examined[member].largest)
             lead = worst if examined[worst].largest > DOMINATES * examined[lead].largest else lead
-            # Where none of them can be tested alone, one that torch does not have of its own is what is other here.
+            # Where none of them can be tested alone, the site is named after a kernel that is not torch's own.
             if examined[lead].differs is None:
-                lead = next((one for one in kernels if one in overridden), lead)
-            # Nor does a kernel name what the script says otherwise beside it, if it cannot be seen to be the larger.
+                lead = next((member for member in kernels if member in overridden), lead)
+            # Nor does a kernel name a site where the script differs as well, unless the kernel's effect is larger.
             limit = DOMINATES * examined[lead].largest
-            # What only puts values elsewhere, as a compiled graph its new running statistics, computes nothing.
-            told = [one for one in differing if one not in kernels and not only_puts(pair, one)]
-            near = [one for one in told if phase_of(pair, one) == phase_of(pair, lead)]
-            near = [one for one in near if examined[one].is_entangled or examined[one].largest > limit]
-            far = [one for one in told if 0 < limit < examined[one].largest]
+            # A block that only moves values, as a compiled graph does with new running statistics, computes nothing.
+            stated = [member for member in differing if member not in kernels and not only_puts(pair, member)]
+            nearby = [member for member in stated if phase_of(pair, member) == phase_of(pair, lead)]
+            nearby = [member for member in nearby if examined[member].is_entangled or examined[member].largest > limit]
+            distant = [member for member in stated if 0 < limit < examined[member].largest]
             if lead not in overridden and is_no_more_than_rounding(examined[lead]):
-                lead = next(iter((*near, *far)), lead)
+                lead = next(iter((*nearby, *distant)), lead)
         sites.append(SwapSite(frozenset(members), lead))
     return sites
 
@@ -167,37 +167,39 @@ def only_puts(pair: TapePair, number: int) -> bool:
 
 
 def _join_again(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
-    """Join what has drawn once more, as it was executed again, to all that read what it gave then, and what was made of
-    that: the backward of such a dropout is of another mask, and of the other side there is none."""
-    acting = {one for one in flagged if any(why.startswith(AGAIN) for why in examined[one].suspect.reasons)}
+    """Join a block that drew random numbers again, because its call was repeated, to all that read the repeated values
+    or values made from them. The backward of such a dropout uses another mask, and the other side has no counterpart.
+    """
+    acting = {member for member in flagged if any(why.startswith(AGAIN) for why in examined[member].suspect.reasons)}
     for side in SIDES if acting else ():
         flow = pair.flows[side]
-        again: dict[FlowValue, int] = {}
+        repeated: dict[FlowValue, int] = {}
         for number, node in enumerate(flow.nodes):
             home = pair.home[side][number]
-            read = [again[use.value] for use in node.reads if use.value in again]
+            read = [repeated[use.value] for use in node.reads if use.value in repeated]
             for block in read:
                 groups.join(block, home)
             is_again = node.call.repeats is not None
             if home in acting and is_again and node.call.draw is not None:
-                again |= {use.value: home for use in node.made}
+                repeated |= {use.value: home for use in node.made}
             elif read and (is_again or view_behind(node.execution.operation) is not None):
-                again |= {use.value: read[0] for use in node.made}
+                repeated |= {use.value: read[0] for use in node.made}
 
 
 def is_no_more_than_rounding(kernel: Examined) -> bool:
-    """Whether a kernel's results are off by roundings, as far as is known, or by those that its graph leaves out."""
+    """Check whether a kernel's results are off by roundings, as far as is known, or by those that its graph leaves
+    out."""
     unrounded = any(reason.startswith(UNROUNDED) for reason in kernel.suspect.reasons)
     return unrounded or kernel.roundings <= DOMINATES
 
 
 def _join_casts(pair: TapePair, examined: Mapping[int, Examined], groups: Groups) -> None:
-    """Join a cast that one side alone has to what takes other digits for it: one that takes the cast's own is no other
-    without it."""
-    casts = {number for number, one in examined.items() if one.suspect.kind == "structure"}
-    casts = {one for one in casts if CASTS.issuperset((*names_of(pair, one, "a"), *names_of(pair, one, "b")))}
-    for number, one in examined.items():
-        if one.suspect.kind == "arguments":
+    """Join a cast that only one side has to the calls that take other digits because of it: a call that takes the
+    cast's own digits does not differ without it."""
+    casts = {number for number, block in examined.items() if block.suspect.kind == "structure"}
+    casts = {cast for cast in casts if CASTS.issuperset((*names_of(pair, cast, "a"), *names_of(pair, cast, "b")))}
+    for number, block in examined.items():
+        if block.suspect.kind == "arguments":
             for side in SIDES:
                 makers = {pair.maker(side, use.value) for node in _nodes(pair, number, side) for use in node.reads}
                 for maker in makers & casts:
@@ -205,9 +207,9 @@ def _join_casts(pair: TapePair, examined: Mapping[int, Examined], groups: Groups
 
 
 def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
-    """Join backward ops that are others to the forward ops that are others and made them."""
+    """Join backward ops that differ to the differing forward ops that they belong to."""
     for side in SIDES:
-        made: dict[int, int] = {}  # by autograd's sequence number, which an op shares with its backward
+        forwards: dict[int, int] = {}  # by autograd's sequence number, which an op shares with its backward
         for number in flagged:
             if examined[number].suspect.kind not in ("structure", "arguments"):
                 continue
@@ -216,42 +218,44 @@ def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: Se
                 if sequence is None:
                     continue
                 if node.call.phase == "forward":
-                    made.setdefault(sequence, number)
-                elif node.call.phase == "backward" and sequence in made:
-                    groups.join(made[sequence], number)
+                    forwards.setdefault(sequence, number)
+                elif node.call.phase == "backward" and sequence in forwards:
+                    groups.join(forwards[sequence], number)
 
 
 def _join_structures(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
     structural = [number for number in flagged if examined[number].suspect.kind == "structure"]
-    # An op that only the reference executes goes with the same op that only the other mode executes, in one place.
-    gone: dict[object, list[int]] = {}
+    # An op that only the reference executes joins the same op at the same site that only the other mode executes.
+    unmatched: dict[object, list[int]] = {}
     for number in structural:
         sides = [side for side in SIDES if pair.blocks[number].of(side)]
         if len(sides) != 1:
             continue
         look = (tuple(names_of(pair, number, sides[0])), phase_of(pair, number), module_of(pair, number))
-        waiting = gone.setdefault((look, other(sides[0])), [])
+        waiting = unmatched.setdefault((look, other(sides[0])), [])
         if waiting:
             groups.join(waiting.pop(0), number)
         else:
-            gone.setdefault((look, sides[0]), []).append(number)
-    # A backward that takes its gradients from elsewhere goes with the rewritten forward of its module that made it so.
+            unmatched.setdefault((look, sides[0]), []).append(number)
+    # A backward that takes its gradients from elsewhere joins the rewritten forward of its module, the reason for it.
     forward = [number for number in structural if phase_of(pair, number) == "forward"]
     for number in structural:
         if phase_of(pair, number) != "backward":
             continue
         # One module is, or is part of, the other; the outermost one, "", has all parts and is no sign of anything.
-        own, near = module_of(pair, number), []
-        for one in forward:
-            shorter, longer = sorted((module_of(pair, one) or "", own or ""), key=len)
-            within = bool(shorter) and longer.startswith(f"{shorter}.")
-            if module_of(pair, one) == own or within:
-                near.append(one)
-        # Without one it goes with the only rewritten forward if it does no more than autograd itself does, which adds
-        # gradients up: other ops are the script's.
+        module, related = module_of(pair, number), []
+        for rewritten in forward:
+            shorter, longer = sorted((module_of(pair, rewritten) or "", module or ""), key=len)
+            is_within = bool(shorter) and longer.startswith(f"{shorter}.")
+            if module_of(pair, rewritten) == module or is_within:
+                related.append(rewritten)
+        # Without such a forward it joins the only rewritten one if it does no more than autograd itself, which adds
+        # gradients up: other ops come from the script.
         names = {name for side in SIDES for name in names_of(pair, number, side)}
-        lone = len({groups.find(one) for one in forward}) == 1 and (pair.blocks[number].is_pair or names <= {"add"})
-        chosen = near or (forward if lone else [])
+        lone = len({groups.find(rewritten) for rewritten in forward}) == 1 and (
+            pair.blocks[number].is_pair or names <= {"add"}
+        )
+        chosen = related or (forward if lone else [])
         if chosen:
             groups.join(chosen[0], number)
 
@@ -265,39 +269,45 @@ def _nodes(pair: TapePair, number: int, side: Side) -> list[FlowNode]:
 
 
 def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[SwapSite]) -> list[Cause]:
-    """Group the sites by what they look like, in the order of the step."""
-    found: dict[object, Cause] = {}
-    alike: dict[object, list[SwapSite]] = {}
+    """Group the sites by their looks, in the order of the step."""
+    causes: dict[object, Cause] = {}
+    sites_of_look: dict[object, list[SwapSite]] = {}
     for site in sites:
         suspect = examined[site.lead].suspect
         phase = phase_of(pair, site.lead)
         ops = {side: tuple(names_of(pair, site.lead, side)) for side in SIDES}
         # The reasons of a structure say no more than its ops do.
         look: object = (suspect.kind, phase, *ops.values(), suspect.reasons if suspect.kind != "structure" else ())
-        if suspect.kind == "arguments" and not any(one in READ or one.startswith("shape ") for one in suspect.reasons):
-            # One wrong number, wherever it is told: to the ops of a forward, to those of its backward as well.
+        if suspect.kind == "arguments" and not any(
+            reason in READ or reason.startswith("shape ") for reason in suspect.reasons
+        ):
+            # One wrong number, wherever it is an argument: in the ops of a forward, and in those of its backward.
             look = (suspect.kind, phase == "optimizer", op_of_both(ops["a"]), op_of_both(ops["b"]), suspect.reasons)
         # Kernels of which none can be tested without the others: the lead names them, and may be innocent.
-        untold = [one for one in sorted(site.blocks - {site.lead}) if one in examined and examined[one].differs is None]
-        untold = [one for one in untold if examined[one].suspect.kind == "kernel" == suspect.kind]
+        untold = [
+            number
+            for number in sorted(site.blocks - {site.lead})
+            if number in examined and examined[number].differs is None
+        ]
+        untold = [number for number in untold if examined[number].suspect.kind == "kernel" == suspect.kind]
         reasons = suspect.reasons
         if untold and examined[site.lead].differs is None:
-            others = dict.fromkeys(name for one in untold for name in names_of(pair, one, "a"))
-            reasons += (f"cannot be told from {', '.join(others)}, with which it goes in one graph",)
-        found.setdefault(look, Cause(suspect.kind, phase, ops, reasons, ()))
-        alike.setdefault(look, []).append(site)
-    return [replace(cause, sites=tuple(alike[look])) for look, cause in found.items()]
+            names = dict.fromkeys(name for number in untold for name in names_of(pair, number, "a"))
+            reasons += (f"cannot be told from {', '.join(names)}, with which it goes in one graph",)
+        causes.setdefault(look, Cause(suspect.kind, phase, ops, reasons, ()))
+        sites_of_look.setdefault(look, []).append(site)
+    return [replace(cause, sites=tuple(sites_of_look[look])) for look, cause in causes.items()]
 
 
 def joined_causes(causes: Sequence[Cause], reasons: tuple[str, ...]) -> Cause:
-    """Several causes as the one that they are."""
-    ops = {side: tuple(dict.fromkeys(op for one in causes for op in one.ops[side])) for side in SIDES}
-    return replace(causes[0], ops=ops, reasons=reasons, sites=tuple(site for one in causes for site in one.sites))
+    """Return several causes as one."""
+    ops = {side: tuple(dict.fromkeys(op for cause in causes for op in cause.ops[side])) for side in SIDES}
+    return replace(causes[0], ops=ops, reasons=reasons, sites=tuple(site for cause in causes for site in cause.sites))
 
 
 def op_of_both(ops: Sequence[str]) -> tuple[str, ...]:
-    """The ops, of a backward those whose backward they are: ("gelu",) of `gelu_backward`."""
-    return tuple(re.sub(r"_backward(_data)?$", "", one) for one in ops)
+    """Return the ops; a backward op becomes its forward op: ("gelu",) of `gelu_backward`."""
+    return tuple(re.sub(r"_backward(_data)?$", "", op) for op in ops)
 
 
 def phase_of(pair: TapePair, number: int) -> Phase:
@@ -305,18 +315,18 @@ def phase_of(pair: TapePair, number: int) -> Phase:
 
 
 def differing_inputs(pair: TapePair) -> list[FlowValue]:
-    """What both sides start from and is not the same, by side a's value."""
-    found = []
+    """Return the inputs of the step that differ between both sides, by side a's value."""
+    differing = []
     for value, link in pair.links.of["a"].items():
-        mine = pair.flows["a"].tape.inputs.get(value.slot) if value.version == 0 else None
-        theirs = pair.flows["b"].tape.inputs.get(link.value.slot) if link.value.version == 0 else None
-        if mine is None or theirs is None or pair.maker("a", value) >= 0:
+        bytes_a = pair.flows["a"].tape.inputs.get(value.slot) if value.version == 0 else None
+        bytes_b = pair.flows["b"].tape.inputs.get(link.value.slot) if link.value.version == 0 else None
+        if bytes_a is None or bytes_b is None or pair.maker("a", value) >= 0:
             continue
         flows = pair.flows
         if flows["a"].is_whole(link.mine, value) and flows["b"].is_whole(link.theirs, link.value):
             # one of them may be a part of a storage of which the step sees nothing else
-            mine = bits_of(viewed(mine.untyped_storage(), link.mine))
-            theirs = bits_of(viewed(theirs.untyped_storage(), link.theirs))
-        if mine.numel() != theirs.numel() or not bool((mine == theirs).all()):
-            found.append(value)
-    return found
+            bytes_a = bits_of(viewed(bytes_a.untyped_storage(), link.mine))
+            bytes_b = bits_of(viewed(bytes_b.untyped_storage(), link.theirs))
+        if bytes_a.numel() != bytes_b.numel() or not bool((bytes_a == bytes_b).all()):
+            differing.append(value)
+    return differing

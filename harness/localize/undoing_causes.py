@@ -1,5 +1,5 @@
-"""Causes that undo one another: a script that says one thing in other words differs in several places, of which each
-alone makes another thing of it.
+"""Causes that undo one another: a script that computes one thing in other words differs in several places, and each of
+these alone changes the result.
 
     votes.argmax(-1)    3 - votes.flip(-1).argmax(-1)    without the flip or the subtraction, any place is chosen
 
@@ -21,40 +21,41 @@ from .proofs import FEW
 from .swap_sites import Cause, SwapSite, module_of
 
 UNDONE = 2.0
-"""A cause makes more drift alone than all of them together by so much: the others undo it."""
+"""The factor by which a cause alone makes more drift than all of them together: then the others undo it."""
 
 MOST = 6
-"""So many are tried in pairs."""
+"""The number of causes up to which pairs are tried."""
 
 TOLD = ("structure", "arguments")
-"""Kinds of causes that a script says in other words."""
+"""Kinds of causes in which the script computes something in other words."""
 
 
 def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Cause]:
-    """The causes, those as one that are told to be others, lie in one phase, and make more drift each than both, or
-    than all of a place with what cannot be swapped alone."""
-    found = list(causes)
-    if len(found) > FEW:
-        return found  # each by itself is too many to be tried
-    candidates = [one for one in found if one.kind in TOLD and _is_undone(tests, [one])]
+    """Return the causes, with those joined that undo one another: they are structures or arguments, lie in one phase,
+    and each makes more drift than both together, or than all causes of a place with those that cannot be swapped alone.
+    """
+    joined = list(causes)
+    if len(joined) > FEW:
+        return joined  # too many to try each by itself
+    candidates = [cause for cause in joined if cause.kind in TOLD and _is_undone(tests, [cause])]
     while len(candidates) in range(2, MOST + 1):
         pairs = [pair for pair in combinations(candidates, 2) if pair[0].phase == pair[1].phase]
-        pair = next((one for one in pairs if not _is_undone(tests, one)), None)
+        pair = next((tried_pair for tried_pair in pairs if not _is_undone(tests, tried_pair)), None)
         if pair is None:
             break
-        whole = _as_one(pair)
-        found = [whole if one is pair[0] else one for one in found if one is not pair[1]]
-        candidates = [one for one in candidates if one not in pair]
+        merged = _as_one(pair)
+        joined = [merged if cause is pair[0] else cause for cause in joined if cause is not pair[1]]
+        candidates = [cause for cause in candidates if cause not in pair]
     for place in (_place, _phase):
         groups: dict[object, list[Cause]] = {}
-        for one in found:
-            if one.kind in TOLD and (_is_undone(tests, [one]) or not _is_feasible(tests, one)):
-                groups.setdefault(place(tests.pair, one), []).append(one)
+        for cause in joined:
+            if cause.kind in TOLD and (_is_undone(tests, [cause]) or not _is_feasible(tests, cause)):
+                groups.setdefault(place(tests.pair, cause), []).append(cause)
         for group in groups.values():
-            if len(group) > 1 and any(_is_undone(tests, [one]) for one in group) and _goes_together(tests, group):
-                whole = _as_one(group)
-                found = [whole if one is group[0] else one for one in found if one not in group[1:]]
-    return found
+            if len(group) > 1 and any(_is_undone(tests, [member]) for member in group) and _goes_together(tests, group):
+                merged = _as_one(group)
+                joined = [merged if cause is group[0] else cause for cause in joined if cause not in group[1:]]
+    return joined
 
 
 def _phase(pair: TapePair, cause: Cause) -> object:
@@ -75,7 +76,7 @@ def _is_feasible(tests: HybridTests, cause: Cause) -> bool:
 
 
 def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
-    """Whether together they can be swapped, and make no more drift than there is."""
+    """Check whether the causes can be swapped together and then make no more drift than the step has."""
     try:
         limit = UNDONE * tests.swapped_out([]).amount
         return tests.swapped_in(causes).amount <= limit and tests.swapped_out(causes).amount <= limit
@@ -84,7 +85,7 @@ def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
 
 
 def _is_undone(tests: HybridTests, causes: Collection[Cause]) -> bool:
-    """Whether they make more drift than there is, put into side a and taken out of side b."""
+    """Check whether the causes make more drift than the step has, both swapped into side a and out of side b."""
     try:
         limit = UNDONE * tests.swapped_out([]).amount
         tried = list(causes)
@@ -94,10 +95,10 @@ def _is_undone(tests: HybridTests, causes: Collection[Cause]) -> bool:
 
 
 def _as_one(causes: Sequence[Cause]) -> Cause:
-    blocks = frozenset(block for one in causes for block in one.blocks)
-    lead = min(site.lead for one in causes for site in one.sites)
-    first = next(one for one in causes if any(site.lead == lead for site in one.sites))
-    others = [one for one in causes if one is not first]
-    reasons = dict.fromkeys(reason for one in (first, *others) for reason in one.reasons)
-    ops = {side: tuple(op for one in (first, *others) for op in one.ops[side]) for side in first.ops}
+    blocks = frozenset(block for cause in causes for block in cause.blocks)
+    lead = min(site.lead for cause in causes for site in cause.sites)
+    first = next(cause for cause in causes if any(site.lead == lead for site in cause.sites))
+    remaining = [cause for cause in causes if cause is not first]
+    reasons = dict.fromkeys(reason for cause in (first, *remaining) for reason in cause.reasons)
+    ops = {side: tuple(op for cause in (first, *remaining) for op in cause.ops[side]) for side in first.ops}
     return replace(first, ops=ops, reasons=tuple(reasons), sites=(SwapSite(blocks, lead),))

@@ -1,4 +1,4 @@
-"""Says which values of the two tapes stand for each other, and what two paired calls are told differently."""
+"""Links the corresponding values of the two tapes, and aligns the arguments of two paired calls."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Link:
 
 @dataclass(slots=True)
 class Links:
-    """The links of each side. They need not be inverse: what an extra op makes is, for the other side, what
-    it was made from. `again` are each side's nodes that compute once more what a node of the same block has before."""
+    """The links of each side. They need not be inverse: the result of an extra op is linked to the other side's value
+    of the op's input. `again` are each side's nodes that repeat an earlier node of the same block."""
 
     of: dict[Side, dict[FlowValue, Link]] = field(default_factory=lambda: {"a": {}, "b": {}})
     again: dict[Side, dict[int, int]] = field(default_factory=lambda: {"a": {}, "b": {}})
 
     def connect(self, a: Use, b: Use) -> None:
-        """Let both values stand for each other where nothing does yet, though one side has folded dimensions."""
+        """Link both values where they have no link yet; one side may have folded dimensions."""
         if a.view.size != b.view.size:
             if not are_folded(a.view, b.view):
                 return
@@ -55,57 +55,59 @@ class Links:
         self.of["b"].setdefault(b.value, Link(b.view, a.view, a.value))
 
     def are_linked(self, a: FlowValue, b: FlowValue) -> bool:
-        mine, theirs = self.of["a"].get(a), self.of["b"].get(b)
-        return (mine is not None and mine.value == b) or (theirs is not None and theirs.value == a)
+        link_a, link_b = self.of["a"].get(a), self.of["b"].get(b)
+        return (link_a is not None and link_a.value == b) or (link_b is not None and link_b.value == a)
 
 
 def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch: bool = True) -> Links:
-    """Link what the tapes name alike, what pairs make, and what pairs read where it was made by no pair. With
-    `own_batch` the batches of both scripts stand for each other also where the reference's was put in place of one.
+    """Link the values that the tapes name alike, those that pairs make, and those that pairs read and no pair made.
+    With `own_batch` the batches of both scripts are linked even where the reference's batch replaced one.
 
-    The order counts, as the first link of a value stays: what is surest comes first.
+    The order counts, as the first link of a value stays: the surest links come first.
     """
     links = Links()
     flows: tuple[tuple[Side, StorageFlow], ...] = (("a", a), ("b", b))
     names = [name for name in a.watched if name in b.watched]
-    # What the step started from, known by the names that it has at its end
+    # The values that the step started from, by the names that they have at its end
     for name in names:
         if name.startswith(("parameter ", "buffer ", "state ")):
-            one, another = (flow.tape.starts.get(name, flow.watched[name].view) for flow in (a, b))
-            if one.slot in a.tape.inputs and another.slot in b.tape.inputs:
-                links.connect(Use(one, FlowValue(one.slot, 0)), Use(another, FlowValue(another.slot, 0)))
+            start_a, start_b = (flow.tape.starts.get(name, flow.watched[name].view) for flow in (a, b))
+            if start_a.slot in a.tape.inputs and start_b.slot in b.tape.inputs:
+                links.connect(Use(start_a, FlowValue(start_a.slot, 0)), Use(start_b, FlowValue(start_b.slot, 0)))
     copies = {side: copied_views(flow) for side, flow in flows}
-    # What a copy of a view has made is what its name says, and what the view was of is known by it, too
+    # A name at the end may be that of a copy of a view: it identifies the copy, and through it the source
     copied = {side: {copy.value for _, copy, _ in copies[side]} for side in SIDES}
     for name in names:
         if a.watched[name].value in copied["a"] or b.watched[name].value in copied["b"]:
             links.connect(a.watched[name], b.watched[name])
     for side in SIDES:
         _link_copies(links, side, copies[side])
-    given = [(a.given[name], b.given[name]) for name in a.given if name in b.given]
-    # what was put in its place has the reference's content, which would be linked first
-    for ours, theirs in given if own_batch else ():
-        if ours.value not in a.makers and theirs.value not in b.makers:
-            links.connect(ours, theirs)
+    batches = [(a.given[name], b.given[name]) for name in a.given if name in b.given]
+    # a batch that was replaced has the reference's content, which would be linked first
+    for use_a, use_b in batches if own_batch else ():
+        if use_a.value not in a.makers and use_b.value not in b.makers:
+            links.connect(use_a, use_b)
     links.again = {
         side: again_within(flow, [block.of(side) for block in blocks if block.paired]) for side, flow in flows
     }
     once = [
-        [[one for one in block.of(side) if one not in links.again[side]] for side in SIDES]
+        [[node for node in block.of(side) if node not in links.again[side]] for side in SIDES]
         for block in blocks
         if block.paired
     ]
-    pairs = [(a.nodes[ours[0]], b.nodes[theirs[0]]) for ours, theirs in once if len(ours) == len(theirs) == 1]
-    # What both sides start from: by equal contents wherever there are such, before places among arguments count
-    for left, right in pairs:
-        for ours, theirs in common_reads(left, right):
-            mine = a.tape.inputs.get(ours.value.slot) if ours.value.version == 0 else None
-            yours = b.tape.inputs.get(theirs.value.slot) if theirs.value.version == 0 else None
-            known = ours.value in links.of["a"] or theirs.value in links.of["b"]
-            if mine is None or yours is None or known or layout_of(ours.view) != layout_of(theirs.view):
+    pairs = [
+        (a.nodes[nodes_a[0]], b.nodes[nodes_b[0]]) for nodes_a, nodes_b in once if len(nodes_a) == len(nodes_b) == 1
+    ]
+    # The inputs of both sides: by equal contents where possible, and only then by their places among the arguments
+    for node_a, node_b in pairs:
+        for use_a, use_b in common_reads(node_a, node_b):
+            bytes_a = a.tape.inputs.get(use_a.value.slot) if use_a.value.version == 0 else None
+            bytes_b = b.tape.inputs.get(use_b.value.slot) if use_b.value.version == 0 else None
+            is_linked = use_a.value in links.of["a"] or use_b.value in links.of["b"]
+            if bytes_a is None or bytes_b is None or is_linked or layout_of(use_a.view) != layout_of(use_b.view):
                 continue
-            if mine.numel() == yours.numel() and bool((mine == yours).all()):
-                links.connect(ours, theirs)
+            if bytes_a.numel() == bytes_b.numel() and bool((bytes_a == bytes_b).all()):
+                links.connect(use_a, use_b)
     expanded = {copy.value: source for source, copy, _ in copies["b"] if copy.view.size != source.view.size}
     unpaired: dict[Side, set[int]] = {
         side: {node for block in blocks if not block.is_pair for node in block.of(side)} for side in SIDES
@@ -115,59 +117,59 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
         for watched in flow.watched.values():  # the end of the step reads it
             readers[side].setdefault(watched.value, []).append(len(flow.nodes))
     read_alike: dict[FlowValue, set[FlowValue]] = {}
-    for left_read, right_read in (one for pair in pairs for one in common_reads(*pair)):
-        read_alike.setdefault(left_read.value, set()).add(right_read.value)
-    for left_numbers, right_numbers in once:
-        if not len(left_numbers) == len(right_numbers) == 1:
-            _link_ways(links, flows, (left_numbers, right_numbers), readers, read_alike)
+    for read_a, read_b in (common for pair in pairs for common in common_reads(*pair)):
+        read_alike.setdefault(read_a.value, set()).add(read_b.value)
+    for numbers_a, numbers_b in once:
+        if not len(numbers_a) == len(numbers_b) == 1:
+            _link_ways(links, flows, (numbers_a, numbers_b), readers, read_alike)
             continue
-        left, right = a.nodes[left_numbers[0]], b.nodes[right_numbers[0]]
-        for ours, theirs in common_reads(left, right):
-            makers = a.makers.get(ours.value), b.makers.get(theirs.value)
+        node_a, node_b = a.nodes[numbers_a[0]], b.nodes[numbers_b[0]]
+        for use_a, use_b in common_reads(node_a, node_b):
+            makers = a.makers.get(use_a.value), b.makers.get(use_b.value)
             loose = makers[0] in unpaired["a"] or makers[1] in unpaired["b"]
-            known = ours.value in links.of["a"] or theirs.value in links.of["b"]
-            if loose or (makers == (None, None) and not known):
-                ours, theirs = _before_expansion(ours, theirs, expanded)
+            is_linked = use_a.value in links.of["a"] or use_b.value in links.of["b"]
+            if loose or (makers == (None, None) and not is_linked):
+                use_a, use_b = _before_expansion(use_a, use_b, expanded)
                 # a copy of a view is known by what it was copied from
-                if ours.value not in copied["a"] and theirs.value not in copied["b"]:
-                    links.connect(ours, theirs)
-        made: list[tuple[Sequence[Use | None], Sequence[Use | None]]]
-        made = [(left.makes, right.makes), (left.writes, right.writes)]
-        if bool(left.writes) != bool(right.writes):  # in place on one side only
-            made.append((left.made, right.made))
-        turned = is_turned_product(left, right, links)
-        for mine_made, yours_made in made:
-            for use, other_use in zip(mine_made, yours_made, strict=False):
+                if use_a.value not in copied["a"] and use_b.value not in copied["b"]:
+                    links.connect(use_a, use_b)
+        results: list[tuple[Sequence[Use | None], Sequence[Use | None]]]
+        results = [(node_a.makes, node_b.makes), (node_a.writes, node_b.writes)]
+        if bool(node_a.writes) != bool(node_b.writes):  # in place on one side only
+            results.append((node_a.made, node_b.made))
+        turned = is_turned_product(node_a, node_b, links)
+        for made_a, made_b in results:
+            for use, other_use in zip(made_a, made_b, strict=False):
                 if use is None or other_use is None:
                     continue
-                # Other whole numbers say something else: the offsets within a window that a compiler has for indices
-                dtypes = {one.view.dtype for one in (use, other_use)}
-                if len(dtypes) == 1 or any(one.is_floating_point or one.is_complex for one in dtypes):
+                # Integers of other dtypes mean something else: a compiler has offsets within a window for indices
+                dtypes = {result.view.dtype for result in (use, other_use)}
+                if len(dtypes) == 1 or any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes):
                     links.connect(use, transposed(other_use) if turned else other_use)
-    for ours, theirs in given:
-        links.connect(ours, theirs)
+    for use_a, use_b in batches:
+        links.connect(use_a, use_b)
     for name in names:
         links.connect(a.watched[name], b.watched[name])
-    # What is computed once more, to what the first computation is linked to
+    # A repeated computation is linked to the counterpart of the first one
     for side, flow in flows:
-        known_links = links.of[side]
+        own_links = links.of[side]
         for number, first in links.again[side].items():
-            for again, earlier in zip(flow.nodes[number].makes, flow.nodes[first].makes, strict=False):
-                link = None if earlier is None else known_links.get(earlier.value)
-                if again is not None and link is not None and again.view.size == link.mine.size:
-                    known_links.setdefault(again.value, Link(again.view, link.theirs, link.value))
+            for repeated, earlier in zip(flow.nodes[number].makes, flow.nodes[first].makes, strict=False):
+                link = None if earlier is None else own_links.get(earlier.value)
+                if repeated is not None and link is not None and repeated.view.size == link.mine.size:
+                    own_links.setdefault(repeated.value, Link(repeated.view, link.theirs, link.value))
     for side in SIDES:
         _link_copies(links, side, copies[side])
     return links
 
 
-def are_folded(one: View, another: View) -> bool:
-    """Whether two views show the same elements in the same order, some dimensions of the one being one of the other:
-    [4, 16, 32] and [64, 32], and never [64, 32] and [32, 64]."""
-    if not all(is_contiguous(view.size, view.stride) for view in (one, another)):
+def are_folded(view_a: View, view_b: View) -> bool:
+    """Check whether two views show the same elements in the same order, with some dimensions of one folded in the
+    other: [4, 16, 32] and [64, 32], and never [64, 32] and [32, 64]."""
+    if not all(is_contiguous(view.size, view.stride) for view in (view_a, view_b)):
         return False
-    mine, yours = ({math.prod(view.size[at:]) for at in range(len(view.size) + 1)} for view in (one, another))
-    return max(mine) == max(yours) and (mine <= yours or yours <= mine)
+    sizes_a, sizes_b = ({math.prod(view.size[dim:]) for dim in range(len(view.size) + 1)} for view in (view_a, view_b))
+    return max(sizes_a) == max(sizes_b) and (sizes_a <= sizes_b or sizes_b <= sizes_a)
 
 
 def _link_ways(
@@ -177,90 +179,95 @@ def _link_ways(
     readers: Mapping[Side, Mapping[FlowValue, Sequence[int]]],
     read_alike: Mapping[FlowValue, Collection[FlowValue]],
 ) -> None:
-    """Link what two sides' ways to compute one op give, the nodes of either: of each number of elements the last that
-    is used elsewhere. What pairs read of it at the same places, `read_alike`, is surer, and linked with them."""
-    found: list[dict[Hashable, Use]] = []
+    """Link the results of two sides' ways to compute one op, the nodes of either: of each number of elements the last
+    one that is used elsewhere. Links by what pairs read at the same places, `read_alike`, are surer and come first."""
+    last_uses: list[dict[Hashable, Use]] = []
     inner: list[set[FlowValue]] = []
     for (side, flow), numbers in zip(flows, ways, strict=True):
-        made = [use for number in numbers for use in flow.nodes[number].made]
-        used = [use for use in made if any(one not in numbers for one in readers[side].get(use.value, ()))]
-        found.append({(math.prod(use.view.size), use.view.dtype): use for use in used})
-        inner.append({use.value for use in made})
-    if any(yours in inner[1] for mine in inner[0] for yours in read_alike.get(mine, ())):
+        made_uses = [use for number in numbers for use in flow.nodes[number].made]
+        used = [use for use in made_uses if any(reader not in numbers for reader in readers[side].get(use.value, ()))]
+        last_uses.append({(math.prod(use.view.size), use.view.dtype): use for use in used})
+        inner.append({use.value for use in made_uses})
+    if any(value_b in inner[1] for value_a in inner[0] for value_b in read_alike.get(value_a, ())):
         return
-    for key in found[0].keys() & found[1].keys():
-        links.connect(found[0][key], found[1][key])
+    for key in last_uses[0].keys() & last_uses[1].keys():
+        links.connect(last_uses[0][key], last_uses[1][key])
 
 
 Copied = tuple[Use, Use, Callable[[View], View | None]]
-"""A view that was copied, the copy, and what makes of a view the one that was copied from it."""
+"""A view that was copied, the copy, and a function that turns a view of the source into the view that was copied."""
 
 
 def copied_views(flow: StorageFlow) -> list[Copied]:
-    """The copies by which a backend without views has what a view is elsewhere, as `t_copy` is of `t`."""
-    found: list[Copied] = []
+    """Return the copies that a backend without views makes in place of views, as `t_copy` is of `t`."""
+    copies: list[Copied] = []
     for node in flow.nodes:
         operation = view_behind(node.execution.operation)
         if operation is not None and node.reads and node.makes and node.makes[0] is not None:
             viewed = functools.partial(_viewed, operation, node.call.arguments[1:])
-            found.append((node.reads[0], node.makes[0], viewed))
-    return found
+            copies.append((node.reads[0], node.makes[0], viewed))
+    return copies
 
 
 def _viewed(operation: Any, arguments: Sequence[Any], view: View) -> View | None:
-    """What a view op makes of this view; None where it has no such view."""
+    """Return the result of a view op on this view; None where it has no such view."""
     try:
         flat = torch.empty(view.extent, dtype=view.dtype, device="meta")
-        seen = operation(flat.as_strided(view.size, view.stride, view.offset), *arguments)
+        viewed_tensor = operation(flat.as_strided(view.size, view.stride, view.offset), *arguments)
     except (RuntimeError, IndexError, TypeError):
         return None
-    return replace(view, offset=seen.storage_offset(), size=tuple(seen.size()), stride=tuple(seen.stride()))
+    return replace(
+        view,
+        offset=viewed_tensor.storage_offset(),
+        size=tuple(viewed_tensor.size()),
+        stride=tuple(viewed_tensor.stride()),
+    )
 
 
 def _link_copies(links: Links, side: Side, copies: Sequence[Copied]) -> None:
-    """Let a copy stand for a view of what stands for the copied, and what was copied for what the copy stands for.
-    The other side takes what was copied: it is there whether the copy is made or not."""
-    known, far = links.of[side], links.of[other(side)]
+    """Link a copy to a view of the source's counterpart, and a source to the counterpart of its copy. The other side is
+    linked to the source, which exists whether the copy is made or not."""
+    own_links, far_links = links.of[side], links.of[other(side)]
     for source, copy, viewed in copies:
-        link = known.get(source.value)
-        if link is not None and copy.value not in known:
-            seen = _seen_through(link, source.view)
-            theirs = None if seen is None else viewed(seen)
-            if theirs is not None:
-                known[copy.value] = Link(copy.view, theirs, link.value)
+        link = own_links.get(source.value)
+        if link is not None and copy.value not in own_links:
+            shown_view = _seen_through(link, source.view)
+            far_view = None if shown_view is None else viewed(shown_view)
+            if far_view is not None:
+                own_links[copy.value] = Link(copy.view, far_view, link.value)
     for source, copy, viewed in reversed(copies):
-        link = known.get(copy.value)
-        if link is not None and source.value not in known:
-            mine, theirs = viewed(source.view), _seen_through(link, copy.view)
-            if mine is not None and theirs is not None:
-                known[source.value] = Link(mine, theirs, link.value)
-        back = None if link is None else far.get(link.value)
+        link = own_links.get(copy.value)
+        if link is not None and source.value not in own_links:
+            own_view, far_view = viewed(source.view), _seen_through(link, copy.view)
+            if own_view is not None and far_view is not None:
+                own_links[source.value] = Link(own_view, far_view, link.value)
+        back = None if link is None else far_links.get(link.value)
         if (
             link is not None
             and back is not None
             and back.value == copy.value
             and layout_of(back.theirs) == layout_of(copy.view)
         ):
-            seen = viewed(source.view)
-            if seen is not None:
-                far[link.value] = Link(back.mine, seen, source.value)
+            shown_view = viewed(source.view)
+            if shown_view is not None:
+                far_links[link.value] = Link(back.mine, shown_view, source.value)
 
 
-def _before_expansion(ours: Use, theirs: Use, expanded: Mapping[FlowValue, Use]) -> tuple[Use, Use]:
-    """A view that shows an element more than once cannot be written: where the other side has copied one, what was
-    expanded stands for what it was copied from."""
-    source = expanded.get(theirs.value)
-    if source is None or ours.view.size != theirs.view.size or len(source.view.size) != len(ours.view.size):
-        return ours, theirs
-    shown = zip(ours.view.size, ours.view.stride, source.view.size, strict=True)
+def _before_expansion(use_a: Use, use_b: Use, expanded: Mapping[FlowValue, Use]) -> tuple[Use, Use]:
+    """Return the uses to link; where the other side has copied an expanded view, those of its source. A view that shows
+    an element more than once cannot be written."""
+    source = expanded.get(use_b.value)
+    if source is None or use_a.view.size != use_b.view.size or len(source.view.size) != len(use_a.view.size):
+        return use_a, use_b
+    shown = zip(use_a.view.size, use_a.view.stride, source.view.size, strict=True)
     if not all(n == m or (m == 1 and not step) for n, step, m in shown):
-        return ours, theirs
-    plain = replace(ours.view, size=source.view.size, stride=tuple(step or 1 for step in ours.view.stride))
-    return Use(plain, ours.value), source
+        return use_a, use_b
+    plain = replace(use_a.view, size=source.view.size, stride=tuple(step or 1 for step in use_a.view.stride))
+    return Use(plain, use_a.value), source
 
 
 def _seen_through(link: Link, view: View) -> View | None:
-    """The other side's view for another view of what is linked; None where the link does not tell."""
+    """Return the other side's view for another view of a linked value; None where the link does not determine it."""
     if layout_of(link.mine) == layout_of(view):
         return link.theirs
     if layout_of(link.mine) == layout_of(link.theirs):
@@ -268,15 +275,19 @@ def _seen_through(link: Link, view: View) -> View | None:
     return None
 
 
-def is_turned_product(left: FlowNode, right: FlowNode, links: Links) -> bool:
-    """Whether two products are transposes of one another, (B'A')' for AB: autograd does so for a weight that lies
+def is_turned_product(node_a: FlowNode, node_b: FlowNode, links: Links) -> bool:
+    """Check whether two products are transposes of one another, (B'A')' for AB: autograd does so for a weight that lies
     column by column."""
-    if not left.call.name == right.call.name == "mm" or len(left.reads) != 2 or len(right.reads) != 2:
+    if not node_a.call.name == node_b.call.name == "mm" or len(node_a.reads) != 2 or len(node_b.reads) != 2:
         return False
-    (a, b), (c, d) = left.reads, right.reads
+    (a, b), (c, d) = node_a.reads, node_b.reads
     crossed = links.are_linked(a.value, d.value) and links.are_linked(b.value, c.value)
     straight = links.are_linked(a.value, c.value) and links.are_linked(b.value, d.value)
-    return crossed and not straight and all(one.view.size == two.view.size[::-1] for one, two in ((a, d), (b, c)))
+    return (
+        crossed
+        and not straight
+        and all(straight_use.view.size == turned_use.view.size[::-1] for straight_use, turned_use in ((a, d), (b, c)))
+    )
 
 
 def transposed(use: Use) -> Use:
@@ -284,17 +295,17 @@ def transposed(use: Use) -> Use:
     return Use(replace(view, size=view.size[::-1], stride=view.stride[::-1]), use.value)
 
 
-def common_reads(left: FlowNode, right: FlowNode) -> list[tuple[Use, Use]]:
-    """The views that two calls take at the same places among their arguments."""
+def common_reads(node_a: FlowNode, node_b: FlowNode) -> list[tuple[Use, Use]]:
+    """Return the views that two calls take at the same places among their arguments."""
     return [
-        (ours[1], theirs[1])
-        for ours, theirs in zip(arguments_of(left), arguments_of(right), strict=False)
-        if ours[1] is not None and theirs[1] is not None
+        (argument_a[1], argument_b[1])
+        for argument_a, argument_b in zip(arguments_of(node_a), arguments_of(node_b), strict=False)
+        if argument_a[1] is not None and argument_b[1] is not None
     ]
 
 
 def arguments_of(node: FlowNode) -> list[tuple[Any, Use | None]]:
-    """All that a call takes, flat and in order: the recorded leaf, with its use where it is a view."""
+    """Return all arguments of a call, flat and in order: the recorded leaf, with its use where it is a view."""
     reads = iter(node.reads)
     values = [*node.call.arguments, *node.call.keywords.values()]
     return [(leaf, next(reads) if isinstance(leaf, View) else None) for leaf in leaves(values)]

@@ -1,9 +1,9 @@
-"""Whether the calls of a tape gave, in their own process, the bits that plain kernels give here.
+"""Compares the results of a tape's calls in their own process with those of plain kernels here, bit for bit.
 
-A tape is executed here with the bits of every result held against those of the mode's real execution. Where
-they differ the call is executed over there instead, on these very inputs. What cannot be had even so (a node
-whose bits depend on what it was fused with) is taken as it was recorded; and where that lies beyond rounding from
-what the node gives alone, so far it is taken to lie from that on other inputs too.
+A tape is executed here, and the bits of every result are compared with those of the mode's real execution. Where they
+differ the call is executed over there instead, on these very inputs. A node whose bits cannot be reproduced even so,
+because they depend on what it was fused with, keeps its recorded values. Where those lie beyond rounding from the
+values that it computes alone, the same distance is assumed on other inputs too.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from .storage_flow import FlowNode, Side
 Digests = Sequence[Sequence[str | None]]
 
 ASTRAY = 64.0
-"""So many times farther than rounding of its inputs takes it a call in its graph lies from what it gives alone, where
-that is a fault: it does not hang on the last bits of its inputs."""
+"""A call in its graph is at fault where its values lie more than so many times farther from those that it computes
+alone than rounding its inputs moves them: such a distance does not depend on the last bits of its inputs."""
 
 
 @dataclass(slots=True)
 class Found:
-    """Numbers of nodes: `foreign` have other kernels in their process, the bits of `in_context` depend on
-    their neighbours, those of `unknown` nobody knows. `astray` are those in context whose values lie beyond rounding
-    from what they give alone."""
+    """Numbers of nodes. `foreign` have other kernels in their process, the bits of `in_context` depend on their
+    neighbours, those of `unknown` are not recorded. `astray` are those in context whose values lie beyond rounding from
+    those that they compute alone."""
 
     foreign: set[int] = field(default_factory=set)
     in_context: set[int] = field(default_factory=set)
@@ -49,8 +49,9 @@ class Found:
 
 
 class SideKernels:
-    """A side's kernels: plain ones here, foreign ones in its process, and recorded results where the inputs
-    are the recorded ones. Where they are not, what goes astray in its graph lies as far from its kernel's results."""
+    """A side's kernels: plain ones here, foreign ones in its process, and recorded results where the inputs are the
+    recorded ones. On other inputs a node that goes astray is moved from its kernel's results by the recorded distance.
+    """
 
     def __init__(self, found: Found, calls: WorkerCalls, recorded: Mapping[int, Recorded]) -> None:
         self._found = found
@@ -60,31 +61,31 @@ class SideKernels:
     def execute(
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        # What was recorded was given for the layout of then.
-        kept = self._recorded.get(number) if lies_as_recorded(node, arguments, keywords) else None
-        if kept is not None and kept.inputs == _digests([*arguments, *keywords.values()]):
-            return kept.given(node, arguments, keywords)
+        # Recorded results belong to the recorded layout.
+        record = self._recorded.get(number) if lies_as_recorded(node, arguments, keywords) else None
+        if record is not None and record.inputs == _digests([*arguments, *keywords.values()]):
+            return record.given(node, arguments, keywords)
         if number not in self._found.special:
             return executed(node.execution, arguments, keywords)
         outputs = self._calls.execute(node, arguments, keywords)
-        if kept is None or number not in self._found.astray:
+        if record is None or number not in self._found.astray:
             return outputs
-        fresh = iter(kept.apart)
+        shifts = iter(record.apart)
         return [
-            one if made is None else (one.double() + next(fresh)).to(one.dtype)
-            for made, one in zip(node.makes, outputs, strict=True)
+            output if made_use is None else (output.double() + next(shifts)).to(output.dtype)
+            for made_use, output in zip(node.makes, outputs, strict=True)
         ]
 
     def called(self, number: int, node: FlowNode) -> list[LaidOut] | None:
-        """How what a node of a compiled graph takes lay when the side's own code called the op, None where that is not
-        known or makes no difference."""
+        """Return the layouts of a compiled node's inputs when the side's own code called the op; None where they are
+        unknown or make no difference."""
         return self._calls.called(node) if number in self._found.special and node.call.compiled is not None else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """What a call gave in its real execution, for the inputs with these digests: fresh outputs, then what it wrote.
-    `apart` is how far that lies from what its kernel gives alone, where it goes astray."""
+    """The results of a call in its real execution, for the inputs with these digests: fresh outputs, then what it
+    wrote. `apart` is their distance from those that its kernel computes alone, where it goes astray."""
 
     inputs: Sequence[str]
     values: Sequence[torch.Tensor]
@@ -92,17 +93,17 @@ class Recorded:
 
     def given(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         values = iter(self.values)
-        outputs: list[Any] = [next(values).clone() if made is not None else None for made in node.makes]
+        outputs: list[Any] = [next(values).clone() if made_use is not None else None for made_use in node.makes]
         for tensor in node.execution.written(arguments, keywords):
             tensor.copy_(next(values))
         return outputs
 
 
 class CheckedKernels:
-    """Executes each call here and holds its bits against the digests of the real execution.
+    """Executes each call here and compares its bits with the digests of the real execution.
 
-    Without `ask` no call is executed over there: what was recorded is taken for it, and `foreign` waits to be
-    told apart.
+    Without `ask` no call is executed over there: recorded values replace its results, and `foreign` is not yet told
+    apart from `in_context`.
     """
 
     def __init__(self, digests: Digests, calls: WorkerCalls, *, ask: bool) -> None:
@@ -116,7 +117,7 @@ class CheckedKernels:
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
         expected = self._digests[node.execution.position]
-        if not any(expected):  # no digest is known of this call, so there is nothing to hold it against
+        if not any(expected):  # no digest of this call is known, so there is nothing to compare it with
             return self._unchecked(number, node, arguments, keywords)
         if not has_kernel(node.execution.operation):  # the script's own op
             return self._elsewhere(number, node, arguments, keywords, expected)
@@ -126,13 +127,14 @@ class CheckedKernels:
             outputs = executed(node.execution, arguments, keywords)
             if _same(_results(node, outputs, written), expected):
                 return outputs
-        _put_back(written, before)  # what an op in place wrote is its input no longer
+        _put_back(written, before)  # an op in place has overwritten its input
         return self._elsewhere(number, node, arguments, keywords, expected)
 
     def _unchecked(
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        """A call whose bits nobody knows: where its process gives other bits than this one, it is executed there."""
+        """Execute a call whose bits are not recorded: where its process computes other bits than this one, it is
+        executed there."""
         self.found.unknown.add(number)
         if not has_kernel(node.execution.operation):
             self.found.foreign.add(number)
@@ -142,16 +144,16 @@ class CheckedKernels:
         written = node.execution.written(arguments, keywords)
         before = [tensor.clone() for tensor in written]
         with suppress(NumdriftError, NotReplayable):
-            theirs = self._calls.execute(node, arguments, keywords)
-            there = _results(node, theirs, written)
+            worker_outputs = self._calls.execute(node, arguments, keywords)
+            worker_digests = _results(node, worker_outputs, written)
             after = [tensor.clone() for tensor in written]
             _put_back(written, before)
             outputs = executed(node.execution, arguments, keywords)
-            if _same(_results(node, outputs, written), there):
+            if _same(_results(node, outputs, written), worker_digests):
                 return outputs
             self.found.foreign.add(number)
             _put_back(written, after)
-            return theirs
+            return worker_outputs
         _put_back(written, before)
         return executed(node.execution, arguments, keywords)
 
@@ -163,7 +165,7 @@ class CheckedKernels:
         keywords: Mapping[str, Any],
         expected: Sequence[str | None],
     ) -> list[Any]:
-        # On the first walk what was recorded stands for it; on the second it is executed over there, on these inputs.
+        # The first walk takes recorded values for its results; the second executes it over there, on these inputs.
         values = None if self._ask else self._calls.value(node)
         if values is not None:
             self.found.foreign.add(number)
@@ -177,24 +179,24 @@ class CheckedKernels:
             if _same(_results(node, outputs, written), expected):
                 self.found.foreign.add(number)
                 return outputs
-            alone = [one.clone() for one in _given(node, outputs, written)]
+            alone = [result.clone() for result in _given(node, outputs, written)]
         _put_back(written, before)
         # Not even its own process gives these bits alone: they depend on its neighbours.
         values = self._calls.value(node)
         if values is None:
             return self._unchecked(number, node, arguments, keywords)
         self.found.in_context.add(number)
-        apart = [] if written else _apart(node, arguments, keywords, values, alone)
-        if apart:
+        distances = [] if written else _apart(node, arguments, keywords, values, alone)
+        if distances:
             self.found.astray.add(number)
-        self.recorded[number] = Recorded(inputs, values, apart)
+        self.recorded[number] = Recorded(inputs, values, distances)
         return self.recorded[number].given(node, arguments, keywords)
 
 
 def verify(pair: TapePair, side: Side, digests: Digests, calls: WorkerCalls) -> tuple[Found, Kernels]:
-    """Execute one side's tape against its digests; gives also the kernels that the side turns out to have.
+    """Execute one side's tape against its digests; return the findings and the kernels that the side turns out to have.
 
-    Twice: first to see which calls are others, so that the worker can make all their kernels ready together.
+    It does so twice: first to see which calls differ, so that the worker can prepare all their kernels together.
     """
     first = _walk(pair, side, CheckedKernels(digests, calls, ask=False))
     nodes = pair.flows[side].nodes
@@ -219,9 +221,9 @@ def _apart(
     values: Sequence[torch.Tensor],
     alone: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:
-    """How far a call's values lie from what it gives alone; nothing where that is rounding: no more than ASTRAY times
-    how far its results go once its inputs are off by their last bit, this way or that."""
-    if not alone or not all(one.is_floating_point() and bool(one.isfinite().all()) for one in (*values, *alone)):
+    """Return the distances of a call's values from those that it computes alone; empty where they are rounding: no more
+    than ASTRAY times the change of its results when its inputs are moved by their last bit, up or down."""
+    if not alone or not all(value.is_floating_point() and bool(value.isfinite().all()) for value in (*values, *alone)):
         return []
     signs = torch.Generator().manual_seed(0)
 
@@ -231,30 +233,33 @@ def _apart(
         sign = torch.randint(0, 2, value.shape, generator=signs).mul(2).sub(1).to(value.device, value.dtype)
         return value + value * sign * torch.finfo(value.dtype).eps
 
-    near = mapped(nudged, arguments), {name: mapped(nudged, one) for name, one in keywords.items()}
-    ours, theirs = (_given(node, executed(node.execution, *one), ()) for one in ((arguments, keywords), near))
-    apart = [value.double() - one.double() for value, one in zip(values, alone, strict=True)]
-    for distance, one, other in zip(apart, ours, theirs, strict=True):
-        last = float(one.double().norm()) * torch.finfo(one.dtype).eps
-        if float(distance.norm()) > ASTRAY * (float((other.double() - one.double()).norm()) + last):
-            return apart
+    nudged_inputs = mapped(nudged, arguments), {name: mapped(nudged, value) for name, value in keywords.items()}
+    own_results, nudged_results = (
+        _given(node, executed(node.execution, *inputs), ()) for inputs in ((arguments, keywords), nudged_inputs)
+    )
+    distances = [value.double() - value_alone.double() for value, value_alone in zip(values, alone, strict=True)]
+    for distance, own_result, nudged_result in zip(distances, own_results, nudged_results, strict=True):
+        last = float(own_result.double().norm()) * torch.finfo(own_result.dtype).eps
+        if float(distance.norm()) > ASTRAY * (float((nudged_result.double() - own_result.double()).norm()) + last):
+            return distances
     return []
 
 
 def _results(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[str]:
-    return [digest_of(one) for one in _given(node, outputs, written)]
+    return [digest_of(result) for result in _given(node, outputs, written)]
 
 
 def _given(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Its fresh outputs, then what it wrote."""
-    fresh = [output for made, output in zip(node.makes, outputs, strict=True) if made is not None]
-    return [*fresh, *written]
+    """Return its fresh outputs, then what it wrote."""
+    made_outputs = [output for made_use, output in zip(node.makes, outputs, strict=True) if made_use is not None]
+    return [*made_outputs, *written]
 
 
-def _same(found: Sequence[str], expected: Sequence[str | None]) -> bool:
-    """Whether all digests are equal that are known."""
-    return len(found) == len(expected) and all(
-        one is None or one == mine for mine, one in zip(found, expected, strict=True)
+def _same(digests: Sequence[str], expected: Sequence[str | None]) -> bool:
+    """Check whether all known digests are equal."""
+    return len(digests) == len(expected) and all(
+        expected_digest is None or expected_digest == digest
+        for digest, expected_digest in zip(digests, expected, strict=True)
     )
 
 
