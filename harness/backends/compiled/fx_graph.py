@@ -60,7 +60,7 @@ class Reading:
 
 def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
     """Return the parts of a graph. A `getitem` that takes one result out of several becomes an output of its node."""
-    # The results that are taken out of a node with several, and, by node, the results that are taken out of it. A result
+    # The results that are taken out of a node with several, and, by node, those that are taken out of it. A result
     # may be taken out twice: both then have the value of the first.
     taken_out: dict[torch.fx.Node, str] = {}
     parts: dict[torch.fx.Node, dict[int, torch.fx.Node]] = {}

@@ -3,10 +3,10 @@
 What the script executed outside of compiled code is executed as it was recorded. A captured graph is called as the
 script's step called it, with autograd, and where the step went back through it so does autograd:
 
-        on the tape                       here
-        loads, the optimizer's ops        the same calls
-        a captured graph: aten ops        the graph, compiled by the backend that is asked for, called on the same inputs
-        its backward: aten ops            torch.autograd.grad of that call's results, by the recorded gradients' place
+    on the tape                       here
+    loads, the optimizer's ops        the same calls
+    a captured graph: aten ops        the graph, compiled by the backend that is asked for, called on the same inputs
+    its backward: aten ops            torch.autograd.grad of that call's results, by the recorded gradients' place
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ class RecompiledStep:
 def recompiled_as(spec: ModeSpec, tape: Tape, captured: CapturedCalls) -> dict[str, torch.Tensor]:
     """Return the results of a step with its captured graphs compiled as a mode states.
 
-    Settings that the mode leaves open are as Inductor is configured now. Raises NotReplayable, and what a compiler or an
-    op raises."""
+    Settings that the mode leaves open are as Inductor is configured now. Raises NotReplayable, and what a compiler or
+    an op raises."""
     backend = spec.backend or INDUCTOR
     with inductor_settings_kept(spec.inductor), settings_of_step({}), ExitStack() as stack:
         configure_inductor(spec)

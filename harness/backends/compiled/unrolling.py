@@ -98,7 +98,7 @@ class UnrolledRegion:
         self._probed: dict[ValueKey, torch.Tensor] = {}
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which returned `outputs`, from its repetitions. A failure affects only it."""
+        """Read the values of the execution, which returned `outputs`, from its repetitions. Let no failure leave it."""
         if self._graph.probed is None:
             return
         after = generator_states(self._inputs)
@@ -172,8 +172,8 @@ class UnrolledRegion:
         # graph left them.
         if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
             raise NotReplayable(OTHER_AMOUNT if draws_by_eager() else OTHER_RANDOM)
-        # The nodes' real results, where they are known: those that the probes showed; of a backend that executes op by op
-        # those that were just executed, if they are the same as the graph's; and the graph's own results.
+        # The nodes' real results, where they are known: those that the probes showed; of a backend that executes op by
+        # op those that were just executed, if they are the same as the graph's; and the graph's own results.
         done = interpreter.done
         known_values = dict(self._probed)
         if self._graph.probed is None and self._is_same(outputs, interpreted, self._copies):
