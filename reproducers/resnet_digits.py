@@ -92,15 +92,15 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--compile", action="store_true", help="compile the model by inductor")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write losses and parameters as .npz")
     args = parser.parse_args(argv)
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    known = ["cpu", "lazy", *([accelerator.type] if accelerator else [])]
+    count, kind = torch.accelerator.device_count(), torch.accelerator.current_accelerator(check_available=True)
+    known = ["cpu", "lazy", *([kind.type, *(f"{kind.type}:{n}" for n in range(count))] if kind else [])]
     if importlib.util.find_spec("torch_xla"):
         known.append("xla")
     if args.steps < 1:
         parser.error(f"--steps must be at least 1, not {args.steps}")
     if not 0 <= args.lr < math.inf:
         parser.error(f"--lr must be at least 0, not {args.lr}")
-    if args.device.partition(":")[0] not in known:
+    if args.device not in known:
         parser.error(f"--device must be one of {', '.join(known)}, not {args.device!r}")
     if args.compile and args.device in ("lazy", "xla"):
         parser.error(f"--compile cannot compile {args.device} tensors")
