@@ -16,14 +16,12 @@ import click
 from numdrift.kernels.native.source import checked_path, user_source
 from numdrift.kernels.registry import built_in
 
+from ...backends.mode_presence import OPENER
 from ...compiler import compile_library
 from ...errors import NumdriftError, UsageError
 from ..command_options import json_option
 from ..output import console, table, write_json
 from .parameters import SECONDS, complete_op, named_op
-
-OPENER = "numdrift.harness.backends.opened_device:open_devices"
-"""Opens devices in the process that tries a kernel. Named here, since importing it imports torch."""
 
 EXAMPLES = """\b
 Examples:
