@@ -22,6 +22,7 @@ from .local_error import ExactResults, LocalError, exact_block
 from .selections import names_other_elements
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
+from .sum_lengths import terms_added
 from .suspects import CASTS, Suspect, names_of
 
 ALONE = "what it makes has no counterpart"
@@ -67,7 +68,8 @@ class Examined:
     counterpart, or it fails on the other side's values, as `why` says. `errors` are each side's, against double
     precision. Its results are apart by `largest`, as a share of their size, and by `roundings` of their own precision.
     `slices` hold each side's calls and inputs, where they were asked for. `relaid` are the arguments whose layout makes
-    the other bits, or with which its kernel does; `terms` counts the elements of one of them to one of a result.
+    the other bits, or with which its kernel does. `terms` are the most that one element of a result adds up, where that
+    is known: by the op, or in another layout by the elements of such an argument to one of a result.
     `elsewhere` says of an op that gives places that other elements lie there, `once` of one that computes each element
     by itself that its results are of 16 bits: it does so in float32, and rounds them once. What is told something else
     means results that are `meant` times what rounding makes of them apart, in exact arithmetic on the same inputs. What
@@ -147,6 +149,7 @@ def examined_block(
     suspect, relaid_arguments = _by_layout(execution, suspect, before)
     taken = max((math.prod(one.lies["a"].size) for one in relaid_arguments), default=0)
     terms = taken // max(1, min((one.numel() for one in results["b"] if one.is_floating_point()), default=1))
+    terms = max(terms if suspect.kind == "layout" else 0, _terms_of_ops(pair, number))
     if suspect.kind == "structure" and CASTS.issuperset((*names_of(pair, number, "a"), *names_of(pair, number, "b"))):
         # The cast that one side alone has is what rounds: against the digits that there are without it.
         widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
@@ -173,6 +176,11 @@ def examined_block(
         meant=meant,
         single=single,
     )
+
+
+def _terms_of_ops(pair: TapePair, number: int) -> int:
+    nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
+    return max((terms_added(node.call.name, [use.view.size for use in node.reads]) for node in nodes), default=0)
 
 
 def _by_layout(

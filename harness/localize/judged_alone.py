@@ -2,7 +2,8 @@
 
     different-setup   "generator"   it draws from another state of a generator
     beyond-rounding   "choice"      an op whose results are whole numbers or choices answers otherwise on equal inputs
-                      "error"       its error is more than 16 times what rounding of its inputs causes
+                      "error"       its error is more than 16 times what rounding of its inputs causes, and more than it
+                                    would be if its sums were added up one term after the other
                       "bound"       it errs by more than 16 times what a correct kernel of its precision can
                       "once"        it rounds each element to 16 bits once, and errs by more than 8 such roundings
                       "bias"        its errors lean to one side, which those of rounding do not
@@ -18,7 +19,7 @@ Each is held against the other side: where both are far from double by as much, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..records.culprit import KERNEL, LAYOUT, SETTING, SETUP
 from .argument_differences import GENERATOR, PART
@@ -92,13 +93,15 @@ def judged_alone(
 
     told = any(map(is_told, looked))
     convolves = "convolution" in "".join(cause.ops["a"])
-    # One and the same kernel adds up in another order in another layout, at worst term by term: such sums in float32
-    # err by about sqrt(n / 3) times what rounding of their n terms causes.
-    terms = max((one.terms for one in looked), default=0) if cause.kind == LAYOUT else 0
-    limit = max(LOCAL_FAULT, math.sqrt(terms))
+
+    def limit_of(blocks: Iterable[Examined]) -> float:
+        # A correct kernel may add up its n terms one after the other, and then errs by up to sqrt(n) roundings of them.
+        terms = max((one.terms for one in blocks), default=0) if cause.kind in kernels else 0
+        return max(LOCAL_FAULT, math.sqrt(terms))
+
     moved = max((one.roundings for one in looked), default=0.0)
     single = bool(leads) and all(one.single for one in leads)
-    rule = _rule(errors, moved, told=told, convolves=convolves, single=single, limit=limit)
+    rule = _rule(errors, moved, told=told, convolves=convolves, single=single, limit=limit_of(looked))
     known = len(errors) == len(SIDES)
     if not rule and known and moved > ONCE and all(one.once for one in looked):
         better, worse = sorted(error.ulp for error in errors.values())
@@ -115,7 +118,14 @@ def judged_alone(
         measured = [one for one in first if not one.like_others]
         if known := bool(measured) and all(len(one.errors) == len(SIDES) for one in measured):
             rules = [
-                _rule(one.errors, one.roundings, told=told, convolves=convolves, single=one.single) for one in measured
+                _rule(
+                    *(one.errors, one.roundings),
+                    told=told,
+                    convolves=convolves,
+                    single=one.single,
+                    limit=limit_of(examined[block] for block in one.blocks if block in examined),
+                )
+                for one in measured
             ]
             rule = next(filter(None, rules), rule if rule in ("bias", "bound") else "")
         rule = rule if moved > MOVED else ""

@@ -200,10 +200,8 @@ class UnrolledRegion:
             self._log.values.set(position, [None if copied is None else known.get(copied)], keep=False)
         unknown = sum(None in self._log.values.digests[one.position] for one in done)
         if unknown:
-            why = "reading it changes the results"
             probed = self._graph.probed
-            if probed is not None and probed.unread:
-                why = f"the {probed.reading.limit:.0f} s in which values are read were over"
+            why = (probed.unread if probed is not None else "") or "reading it changes the results"
             self._note(f"what {unknown} of its {len(done)} nodes gave is unknown: {why}")
         self._adopt(interpreted, outputs)
         if self._graph.phase == "forward":
