@@ -118,7 +118,8 @@ def _compiled(overload: Any) -> Callable[..., Any]:
 
 
 def widened(value: Any) -> Any:
-    """Copy of a tensor (or of the tensors in a list) in float64 or complex128; a dtype as wide; anything else as it is."""
+    """Copy of a tensor (or of the tensors in a list) in float64 or complex128, float64 for a floating-point dtype;
+    anything else as it is."""
     if isinstance(value, torch.Tensor):
         if value.is_floating_point():
             return value.to(torch.float64, copy=True)

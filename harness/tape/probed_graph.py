@@ -81,9 +81,9 @@ class RepeatableExecution(Protocol):
 
 
 MOST_PROBED = 64
-"""Values of a graph for an accelerator that are read by probes where its own code shows what it writes into memory. Seen
-on an H200: of ten graphs of 70 to 533 nodes none had the same results with a probe at every other node within ten
-seconds; of two smaller ones both had."""
+"""Values of a graph for an accelerator that are read by probes where its own code shows what it writes into memory.
+Seen on an H200: of ten graphs of 70 to 533 nodes none had the same results with a probe at every other node within ten
+seconds; two smaller ones had."""
 
 READING_FACTOR, READING_LEAST = 2.0, 10.0
 """On an accelerator values of compiled graphs are read for so many times as long as the graphs took to be compiled, and

@@ -83,7 +83,7 @@ def test_fp64_asks_for_no_narrower_dtype(dtype: torch.dtype, registry: KernelReg
             return func(*args, **(kwargs or {}))
 
     kernel = registry.kernel("_softmax_backward_data", "fp64").load()
-    with Watching():
+    with Watching():  # type: ignore[no-untyped-call]
         found = kernel(gradient, y, -1, dtype)
 
     exact = y.double() * (gradient.double() - (gradient.double() * y.double()).sum(-1, keepdim=True))
