@@ -71,8 +71,6 @@ def _replayed(overload: Any, *args: Any, **kwargs: Any) -> Any:
         [widened(value) for value in args],
         {name: widened(argument) for name, argument in kwargs.items()},
     )
-    if isinstance(wide_kwargs.get("dtype"), torch.dtype) and wide_kwargs["dtype"].is_floating_point:
-        wide_kwargs["dtype"] = torch.float64  # a dtype that is asked for would round inside of the op
     result = overload(*wide_args, **wide_kwargs)
     for original, wide in written_arguments(overload, args, kwargs, wide_args, wide_kwargs):
         for target, value in zip(tensors_in(original), tensors_in(wide), strict=True):
@@ -125,13 +123,17 @@ def _compiled(overload: Any) -> Callable[..., Any]:
 
 
 def widened(value: Any) -> Any:
-    """Copy of a tensor (or of the tensors in a list) in float64 or complex128; anything else as it is."""
+    """Copy of a tensor (or of the tensors in a list) in float64 or complex128, float64 for a floating-point dtype;
+    anything else as it is."""
     if isinstance(value, torch.Tensor):
         if value.is_floating_point():
             return value.to(torch.float64, copy=True)
         return value.to(_WIDER.get(value.dtype, value.dtype), copy=True) if value.is_complex() else value
     if isinstance(value, (list, tuple)):
         return type(value)(widened(element) for element in value)
+    if isinstance(value, torch.dtype) and value.is_floating_point:
+        # One that is asked for would round inside of the op; CUDA's softmax refuses one that is not its arguments'.
+        return torch.float64
     return value
 
 

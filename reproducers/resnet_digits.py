@@ -93,14 +93,17 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--save", type=Path, metavar="FILE", help="write losses and parameters as .npz")
     args = parser.parse_args(argv)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
-    devices = ["cpu", "lazy", *([accelerator.type] if accelerator else [])]
+    devices = ["cpu", "lazy"]
+    if accelerator:
+        numbers = range(torch.accelerator.device_count())
+        devices += [accelerator.type, *(f"{accelerator.type}:{number}" for number in numbers)]
     if importlib.util.find_spec("torch_xla"):
         devices.append("xla")
     if args.steps < 1:
         parser.error(f"--steps must be at least 1, not {args.steps}")
     if not 0 <= args.lr < math.inf:
         parser.error(f"--lr must be at least 0, not {args.lr}")
-    if args.device.partition(":")[0] not in devices:
+    if args.device not in devices:
         parser.error(f"--device must be one of {', '.join(devices)}, not {args.device!r}")
     if args.compile and args.device in ("lazy", "xla"):
         parser.error(f"--compile cannot compile {args.device} tensors")

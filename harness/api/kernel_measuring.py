@@ -25,7 +25,8 @@ from numdrift.kernels.lab.sweep_subject import Subject, roundings, subject_of
 from numdrift.kernels.registry import built_in, op_name
 from numdrift.kernels.user import device_kinds
 
-from ..backends.opened_device import OPENER, open_devices
+from ..backends.mode_presence import OPENER
+from ..backends.opened_device import open_devices
 from ..errors import CollisionError, NotAvailable, UsageError, nearest
 from ..records.surroundings import cores
 

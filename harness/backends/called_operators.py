@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -97,9 +97,13 @@ def is_called_by_harness(within: Sequence[str]) -> bool:
 
     Frames of the files `within`, which observe the call, are passed over, and those that call what the script calls.
     """
-    frame = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename in PASSED_OVER or frame.f_code.co_filename in within):
-        frame = frame.f_back  # type: ignore[assignment]
+    return is_of_harness(sys._getframe(1), PASSED_OVER.union(within))
+
+
+def is_of_harness(frame: FrameType | None, passed_over: Collection[str]) -> bool:
+    """Whether the innermost frame that lies in none of the files `passed_over` is the harness's."""
+    while frame is not None and frame.f_code.co_filename in passed_over:
+        frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
 
 

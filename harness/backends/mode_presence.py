@@ -5,6 +5,9 @@ from __future__ import annotations
 from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
 
+OPENER = "numdrift.harness.backends.opened_device:open_devices"
+"""What a process calls that is to make devices ready and cannot import that module, which lies above its own."""
+
 
 def require_here(spec: ModeSpec) -> None:
     """Raise NotAvailable or UsageError where this machine lacks a mode's device, package or backend.

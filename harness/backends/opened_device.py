@@ -20,9 +20,6 @@ from .mode_presence import require_here
 HOST = ("cpu", "meta")
 """Devices that every process has."""
 
-OPENER = f"{__name__}:open_devices"
-"""What a process calls that is to make devices ready and cannot import this module, which lies above its own."""
-
 
 def open_devices(devices: Iterable[str]) -> None:
     """Load what these devices need here, a vendor's package for one, by the modes that are named after them.

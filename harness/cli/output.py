@@ -37,10 +37,13 @@ def number(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.3g}"
 
 
-def require_new(path: str | None, *, force: bool) -> None:
-    """Refuse a file for JSON that exists already, before the work that it is for. Raises CollisionError."""
-    if path not in (None, "-") and not force and Path(str(path)).exists():
-        raise CollisionError(Path(str(path)), "choose another file, or replace it with --force")
+def require_new(path: str | Path | None, *, force: bool) -> None:
+    """Refuse a file that is there already, before the work that it is for; None and `-` are no file.
+
+    Raises CollisionError.
+    """
+    if path is not None and str(path) != "-" and not force and Path(path).exists():
+        raise CollisionError(Path(path), "choose another file, or replace it with --force")
 
 
 def write_json(path: str, content: Any, *, force: bool = True) -> None:

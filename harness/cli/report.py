@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..errors import CollisionError, UsageError
+from ..errors import UsageError
 from ..records.codec import plain
 from ..report.markdown import markdown_of
 from ..report.report_page import NAME, page_of
@@ -14,7 +14,7 @@ from ..report.rows import report_of
 from ..runs.recorded_run import find_investigation
 from .command_options import force_option, json_option, out_option
 from .investigate import frames_option, show, suspects_option
-from .output import console, write_json
+from .output import console, require_new, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -57,9 +57,8 @@ def command(
     if json_path:
         answers = [plain(pair.answer) | {"a": pair.findings.a, "b": pair.findings.b} for pair in report.pairs]
         write_json(json_path, {"answers": answers, **report.found.to_json()}, force=force)
+    require_new(html, force=force)
     path = folder / NAME if html is None else Path(html)
-    if html is not None and path.exists() and not force:
-        raise CollisionError(path, "choose another file, or replace it with --force")
     try:
         path.write_text(page_of(report), encoding="utf-8")
     except OSError as error:

@@ -26,6 +26,10 @@ WITHOUT_EFFECT = ("script", "arguments", "autocast", "generator")
 REMEDY = "which starts steps of both modes from one state"
 
 
+SAME_DRAWS = ("give both the same seeds", "let neither draw more than the other")
+"""What makes two modes draw the same random numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class VerdictEvidence:
     """The evidence about one pair; `a` is the reference's name, `b` that of the other run.
@@ -51,7 +55,7 @@ class VerdictEvidence:
     stateless: str = ""
     command: str = "numdrift investigate"
     common_steps: int | None = None
-    drawing: str = "give both the same seeds and let neither draw more than the other"
+    drawing: str = " and ".join(SAME_DRAWS)
 
 
 def decide(evidence: VerdictEvidence) -> Verdict:

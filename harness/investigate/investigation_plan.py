@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from ..drift.verdict import SAME_DRAWS
 from ..errors import UsageError
 from ..records.mode_spec import ModeSpec
 from ..records.run_request import LEVELS
@@ -50,8 +51,8 @@ def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
         return f"each device draws numbers of its own: run {names}, or `numdrift investigate`, which does so by itself"
-    ways = ["give both the same seeds", "let neither draw more than the other"]
-    ways += [f"give {OWN_DRAWS[spec.base]} fallback_random=on" for spec in specs if spec.base in OWN_DRAWS][:1]
+    own = [f"give {OWN_DRAWS[spec.base]} fallback_random=on" for spec in specs if spec.base in OWN_DRAWS]
+    ways = [*SAME_DRAWS, *own[:1]]
     return f"{', '.join(ways[:-1])} and {ways[-1]}"
 
 

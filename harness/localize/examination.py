@@ -22,6 +22,7 @@ from .local_error import ExactResults, LocalError, exact_block
 from .selections import names_other_elements
 from .step_memory import Memory, Unbound
 from .storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
+from .sum_lengths import terms_added
 from .suspects import CASTS, Suspect, names_of
 
 ALONE = "what it makes has no counterpart"
@@ -71,9 +72,10 @@ class Examined:
     by `largest`, as a share of their size, and by `roundings` of their own precision. `slices` hold each side's calls
     and inputs, where they were requested.
 
-    `relaid` are the arguments whose layout causes the other bits, alone or together with the kernel; `terms` counts the
-    elements of one of them per element of a result. `elsewhere` marks an op that returns places, and returns places of
-    other elements. `once` marks an elementwise op with results of 16 bits: it computes in float32 and rounds them once.
+    `relaid` are the arguments whose layout causes the other bits, alone or together with the kernel. `terms` are the
+    most that one element of a result adds up, where that is known: by the op, or in another layout by the elements of
+    such an argument per element of a result. `elsewhere` marks an op that returns places, and returns places of other
+    elements. `once` marks an elementwise op with results of 16 bits: it computes in float32 and rounds them once.
     `meant` is for ops with different arguments: the distance of the results in exact arithmetic on the same inputs, in
     multiples of their rounding. `single` is true where single numbers are all that differs.
     """
@@ -152,6 +154,7 @@ def examined_block(
     suspect, relaid_arguments = _by_layout(execution, suspect, before)
     elements = max((math.prod(argument.lies["a"].size) for argument in relaid_arguments), default=0)
     terms = elements // max(1, min((value.numel() for value in results["b"] if value.is_floating_point()), default=1))
+    terms = max(terms if suspect.kind == "layout" else 0, _terms_of_ops(pair, number))
     if suspect.kind == "structure" and CASTS.issuperset((*names_of(pair, number, "a"), *names_of(pair, number, "b"))):
         # The cast that one side alone has rounds: compare with the digits that the results have without it.
         widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
@@ -184,6 +187,11 @@ def examined_block(
         meant=meant,
         single=single,
     )
+
+
+def _terms_of_ops(pair: TapePair, number: int) -> int:
+    nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
+    return max((terms_added(node.call.name, [use.view.size for use in node.reads]) for node in nodes), default=0)
 
 
 def _by_layout(

@@ -2,7 +2,8 @@
 
     different-setup   "generator"   it draws from another state of a generator
     beyond-rounding   "choice"      an op whose results are whole numbers or choices answers otherwise on equal inputs
-                      "error"       its error is more than 16 times what rounding of its inputs causes
+                      "error"       its error is more than 16 times what rounding of its inputs causes, and more than it
+                                    would be if its sums were added up one term after the other
                       "bound"       it errs by more than 16 times what a correct kernel of its precision can
                       "once"        it rounds each element to 16 bits once, and errs by more than 8 such roundings
                       "bias"        its errors lean to one side, which those of rounding do not
@@ -18,7 +19,7 @@ Each side is compared with the other: where both are as far from double, neither
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..records.culprit import KERNEL, LAYOUT, SETTING, SETUP
 from .argument_differences import GENERATOR, PART
@@ -92,13 +93,15 @@ def judged_alone(
 
     other_arguments = any(map(is_told, tests))
     convolves = "convolution" in "".join(cause.ops["a"])
-    # One and the same kernel adds up in another order in another layout, at worst term by term: such sums in float32
-    # err by about sqrt(n / 3) times what rounding of their n terms causes.
-    terms = max((test.terms for test in tests), default=0) if cause.kind == LAYOUT else 0
-    limit = max(LOCAL_FAULT, math.sqrt(terms))
+
+    def limit_of(blocks: Iterable[Examined]) -> float:
+        # A correct kernel may add up its n terms one after the other, and then errs by up to sqrt(n) roundings of them.
+        terms = max((block.terms for block in blocks), default=0) if cause.kind in kernels else 0
+        return max(LOCAL_FAULT, math.sqrt(terms))
+
     moved = max((test.roundings for test in tests), default=0.0)
     single = bool(leads) and all(test.single for test in leads)
-    rule = _rule(errors, moved, told=other_arguments, convolves=convolves, single=single, limit=limit)
+    rule = _rule(errors, moved, told=other_arguments, convolves=convolves, single=single, limit=limit_of(tests))
     is_known = len(errors) == len(SIDES)
     if not rule and is_known and moved > ONCE and all(test.once for test in tests):
         better, worse = sorted(error.ulp for error in errors.values())
@@ -117,7 +120,13 @@ def judged_alone(
         measured = [effect for effect in first if not effect.like_others]
         if is_known := bool(measured) and all(len(effect.errors) == len(SIDES) for effect in measured):
             rules = [
-                _rule(effect.errors, effect.roundings, told=other_arguments, convolves=convolves, single=effect.single)
+                _rule(
+                    *(effect.errors, effect.roundings),
+                    told=other_arguments,
+                    convolves=convolves,
+                    single=effect.single,
+                    limit=limit_of(examined[block] for block in effect.blocks if block in examined),
+                )
                 for effect in measured
             ]
             rule = next(filter(None, rules), rule if rule in ("bias", "bound") else "")

@@ -29,6 +29,7 @@ from ..records.culprit import (
     SETUP,
     STRUCTURE,
     Culprit,
+    CulpritSetting,
 )
 from ..records.findings import Findings, PairFindings
 from .version_or_mode import advice, named_versions
@@ -105,8 +106,8 @@ def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
         case "nonfinite":
             todo = f"look at what comes before it{_at(proven[:1])}"
             if proven and proven[0].setting is not None and proven[0].swapped:
-                value = f"{proven[0].setting.name}={proven[0].setting.values.get('b', '')}"
-                todo = f"it comes with {value} and goes with {proven[0].swapped}: give {pair.b} that{_at(proven[:1])}"
+                remedy = f"goes with {proven[0].swapped}: give {pair.b} that"
+                todo = f"it comes with {_value(proven[0].setting)} and {remedy}{_at(proven[:1])}"
             return PairAnswer(_said(pair), "seen in the recorded values", todo, False)
         case "failed":
             return PairAnswer(
@@ -178,9 +179,8 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     what = f"{_deeds(pair, causes)}: a proven fault{since}{which}"
     todo = "report it to whoever owns that kernel, with report.html"
     if causes[0].setting is not None:
-        value = f"{causes[0].setting.name}={causes[0].setting.values.get('b', '')}"
         instead = f": give {pair.b} {causes[0].swapped} where it is not wanted" if causes[0].swapped else ""
-        todo = f"that is what {value} does{instead}"
+        todo = f"that is what {_value(causes[0].setting)} does{instead}"
     elif causes[0].is_of_kernel and pair.closer_to_fp64 == pair.b:
         todo = f"it is {pair.a} that is wrong there: {todo}"
     elif causes[0].kind in (ARGUMENTS, STRUCTURE, SETUP):
@@ -253,6 +253,11 @@ def _exactness(culprit: Culprit, pair: PairFindings) -> str:
     if errors[0] > LESS_EXACT * errors[1]:
         return f" more exactly than {pair.a}"
     return " differently"
+
+
+def _value(setting: CulpritSetting) -> str:
+    """Write the value that the other mode has of a setting as the key of a mode."""
+    return f"{setting.name}={setting.values.get('b', '')}"
 
 
 def _ops(names: Sequence[str]) -> str:

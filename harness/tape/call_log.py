@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,13 +83,16 @@ COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 """Arguments that are written down as they are."""
 
-PLACED = (torch.Tensor, torch.device)
-"""Arguments that say on which device an op runs."""
-
 COMPILED = "CompiledFunction"
 """How the autograd nodes of compiled regions begin."""
 
 OPAQUE = "a part of the step is compiled by torch.compile, and a tape cannot look into it"
+
+
+def devices_in(values: Iterable[Any]) -> set[torch.device]:
+    """Return the devices of tensors, and those on which what is made on a device among the values comes to be."""
+    placed = [value for value in values if isinstance(value, (torch.Tensor, torch.device))]
+    return {device_meant(value) if isinstance(value, torch.device) else value.device for value in placed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +134,7 @@ class CallLog:
         given = list(leaves([*args, *kwargs.values()]))
         # The op may draw by the default generator of any device that it runs on, or by one that it is given: their
         # states before it are noted here, and `complete` sees which of them have moved.
-        devices = [
-            device_meant(value) if isinstance(value, torch.device) else value.device
-            for value in given
-            if isinstance(value, PLACED)
-        ]
-        accelerators = sorted({str(one) for one in devices if one.type not in ("cpu", "meta")})
+        accelerators = sorted({str(device) for device in devices_in(given) if device.type not in ("cpu", "meta")})
         generators = [one for one in given if isinstance(one, torch.Generator)]
 
         def argument(value: Any) -> Any:

@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from ..torch_private.accelerators import device_meant
 from ..torch_private.dispatching import is_operation_overload, without_dispatch_modes, without_function_modes
 from ..torch_private.operators import arguments_of
-from .call_log import PLACED
+from .call_log import devices_in
 from .laid_out import LaidOut
 from .replay import generator_state
 from .tape import Call, View, leaves
@@ -55,11 +54,7 @@ class RandomCalls:
                     self._laid.append(LaidCall(_op(operation), _lies(operation, args, kwargs)))
             return operation(*args, **kwargs)
         given = list(leaves([*args, *kwargs.values()]))
-        devices = {
-            str(device_meant(value) if isinstance(value, torch.device) else value.device)
-            for value in given
-            if isinstance(value, PLACED)
-        }
+        devices = map(str, devices_in(given))
         with without_dispatch_modes(), without_function_modes():
             before = {device: generator_state(device) for device in {"cpu", *devices} - {"meta"}}
         # As they are before the call: it may let go of its inputs.

@@ -26,7 +26,7 @@ SLOW = {"cuda": ("--steps", "20"), "standin": ("--steps", "8")}
 """Steps of it where every op is recorded."""
 
 LARGE = {
-    "cuda": ("--width", "1024", "--layers", "3", "--batch", "8", "--context", "256", "--steps", "3"),
+    "cuda": ("--width", "512", "--layers", "3", "--batch", "16", "--context", "256", "--steps", "3"),
     "standin": ("--steps", "4"),
 }
 """The training whose memory is measured: its tensors take more than what a process takes to begin with."""

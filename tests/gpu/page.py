@@ -23,8 +23,8 @@ on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores, up to 
 this page is what the command wrote. {count}.
 
 The scripts of our own in `tests/gpu/trainings` say `cuda` where people say it, and train in mode `cpu` all the same. *Seconds* are
-those of the whole command; in brackets how many times those of the bare trainings of its modes that is, and what these took, with
-Inductor's cache warm. All of it shares one GPU and its processors, the bare trainings too.
+those of the whole command; in brackets how many times those of the bare trainings of its modes that is, and what these took, each with
+an empty cache of Inductor's. All of it shares one GPU and its processors, the bare trainings too.
 """
 
 INVESTIGATED = "| what | modes | verdict | first cause | seconds | as expected |\n|---|---|---|---|--:|---|"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from numdrift.harness.errors import KernelError, KernelNotFound, NotAvailable
 from numdrift.harness.torch_private.dispatching import bare_execution
@@ -68,6 +69,26 @@ def test_fp64_gives_the_statistics_in_the_dtype_of_the_op(dtype: torch.dtype, re
     own = torch.native_layer_norm(*arguments)
     found = registry.kernel("native_layer_norm", "fp64").load()(*arguments)
     assert [(one.shape, one.dtype) for one in found] == [(one.shape, one.dtype) for one in own]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_fp64_asks_for_no_narrower_dtype(dtype: torch.dtype, registry: KernelRegistry) -> None:
+    """CUDA's softmax refuses a dtype that its arguments do not have."""
+    gradient, y = randn(40, 30).to(dtype), randn(40, 30, seed=1).softmax(-1).to(dtype)
+    asked: list[torch.dtype] = []
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.extend(one for one in args if isinstance(one, torch.dtype) and "_softmax_backward" in str(func))
+            return func(*args, **(kwargs or {}))
+
+    kernel = registry.kernel("_softmax_backward_data", "fp64").load()
+    with Watching():  # type: ignore[no-untyped-call]
+        found = kernel(gradient, y, -1, dtype)
+
+    exact = y.double() * (gradient.double() - (gradient.double() * y.double()).sum(-1, keepdim=True))
+    assert asked[-1] == torch.float64 and found.dtype == dtype
+    assert torch.allclose(found.double(), exact, rtol=torch.finfo(dtype).eps / 2, atol=0)
 
 
 @pytest.mark.slow

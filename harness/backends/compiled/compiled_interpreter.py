@@ -204,8 +204,8 @@ def laid_out_like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             f"a compiled graph gives {wanted.dtype} {tuple(wanted.size())} where its nodes give "
             f"{value.dtype} {tuple(value.size())}"
         )
-    data = torch.zeros(wanted.untyped_storage().nbytes(), dtype=torch.uint8, device=wanted.device)
-    made = torch.empty(0, dtype=wanted.dtype, device=wanted.device)
+    data = torch.zeros(wanted.untyped_storage().nbytes(), dtype=torch.uint8, device=value.device)
+    made = torch.empty(0, dtype=wanted.dtype, device=value.device)
     made.set_(data.untyped_storage(), wanted.storage_offset(), wanted.size(), wanted.stride())
     return made.copy_(value)
 

@@ -206,10 +206,8 @@ class UnrolledRegion:
             self._log.values.set(position, [None if copied is None else known_values.get(copied)], keep=False)
         unknown = sum(None in self._log.values.digests[executed.position] for executed in done)
         if unknown:
-            cause = "reading it changes the results"
             probed = self._graph.probed
-            if probed is not None and probed.unread:
-                cause = f"the {probed.reading.limit:.0f} s in which values are read were over"
+            cause = (probed.unread if probed is not None else "") or "reading it changes the results"
             self._note(f"what {unknown} of its {len(done)} nodes gave is unknown: {cause}")
         self._adopt(interpreted, outputs)
         if self._graph.phase == "forward":

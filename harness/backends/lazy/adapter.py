@@ -33,7 +33,7 @@ from ...torch_private.lazy_work import (
 )
 from ...torch_private.operators import written_names
 from ...torch_private.patches import Patches
-from ..called_operators import ADOPTION, HARNESS, Fallback, KeptFailure, line_in, shape_text
+from ..called_operators import ADOPTION, Fallback, KeptFailure, is_of_harness, line_in, shape_text
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 from ..eager.adapter import EagerAdapter
 from ..followed_calls import named_frame
@@ -96,9 +96,7 @@ def _value(value: Value) -> str:
 
 def _is_own(frame: Any) -> bool:
     """Whether numdrift reads a value for itself."""
-    while frame is not None and frame.f_code.co_filename in ADOPTION:
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
+    return is_of_harness(frame, ADOPTION)
 
 
 class LazyWork:

@@ -16,7 +16,7 @@ import click
 from numdrift.kernels.native.source import checked_path, user_source
 from numdrift.kernels.registry import built_in
 
-from ...backends.opened_device import OPENER
+from ...backends.mode_presence import OPENER
 from ...compiler import compile_library
 from ...errors import NumdriftError, UsageError
 from ..command_options import json_option

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from numdrift.harness.tape.probed_graph import Probes
+
 MEGABYTE = 1 << 20
 
 
@@ -116,3 +118,11 @@ SIGNALS = {
     "check_a_host_that_writes_dies": signal.SIGSEGV,
     "check_a_host_that_reads_while_kernels_wait_dies": signal.SIGSEGV,
 }
+
+
+def check_what_probes_show_lies_in_the_hosts_memory(standin: Any) -> None:
+    values, probes = torch.arange(8.0, device="standin"), Probes()
+    before = standin.memory_allocated()
+    _, seen = probes.seen(lambda: torch.ops.numdrift.probe(values, 3))
+    assert standin.memory_allocated() == before
+    assert seen[3].device.type == "cpu" and torch.equal(seen[3], values.cpu())

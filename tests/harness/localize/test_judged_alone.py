@@ -302,19 +302,31 @@ def test_what_a_setting_has_executed_by_other_ops_is_a_kernel(rho: float, rule: 
     assert found == ("beyond-rounding" if rule else "rounding", rule)
 
 
-def of_layout(a: LocalError, b: LocalError, terms: int) -> tuple[str | None, str]:
-    cause = kernel("layout", ("argument 1 (input): contiguous against channels last",), "native_batch_norm")
-    suspect = Suspect(0, cause.kind, cause.reasons)
-    examined = {0: Examined(suspect, True, "", {"a": a, "b": b}, largest=1e-6, roundings=20.0, terms=terms)}
-    return judged_alone(cause, examined, {"a": a, "b": b}, {})
+def of_terms(kind: Kind, a: LocalError, b: LocalError, terms: int, *, several: bool = False) -> tuple[str | None, str]:
+    cause = kernel(kind, ("argument 1 (input): contiguous against channels last",), "native_batch_norm")
+    errors: dict[Side, LocalError] = {"a": a, "b": b}
+    cause = replace(cause, sites=(SwapSite(frozenset({0, 1}), 0),)) if several else cause
+    suspect = Suspect(0, "layout" if kind == "layout" else "kernel", cause.reasons)
+    examined = {0: Examined(suspect, True, "", errors, largest=1e-6, roundings=20.0, terms=terms)}
+    effect = NetEffect(1e-6, 20.0, errors, frozenset({0}))
+    return judged_alone(cause, examined, errors, {cause.sites[0]: [effect]} if several else {})
 
 
-def test_a_kernel_that_adds_up_one_by_one_in_its_layout_is_no_fault() -> None:
-    # Sums of n terms, one added after the other, are about sqrt(n / 3) times as far off as rounding of the terms takes them
-    assert of_layout(error(0.55), error(25.0), terms=2304) == ("rounding", "")
-    assert of_layout(error(0.55), error(25.0), terms=16) == ("beyond-rounding", "error")
-    assert of_layout(error(0.55), error(8000.0), terms=2304) == ("beyond-rounding", "error")
+@pytest.mark.parametrize("kind", ["layout", "kernel", "setting"])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_kernel_that_adds_up_one_by_one_is_no_fault(kind: Kind, several: bool) -> None:
+    # Sums of n terms, one added after the other, are up to sqrt(n) times as far off as rounding of the terms takes them
+    def of(b: float, terms: int) -> tuple[str | None, str]:
+        return of_terms(kind, error(0.55), error(b), terms, several=several)
+
+    assert of(25.0, 2304) == ("rounding", "")
+    assert of(25.0, 16) == ("beyond-rounding", "error")
+    assert of(8000.0, 2304) == ("beyond-rounding", "error")
     assert judged(error(0.55), error(25.0)) == ("beyond-rounding", "error")
+
+
+def test_what_is_told_something_else_may_not_err_as_a_sum_does() -> None:
+    assert of_terms("arguments", error(0.55), error(25.0), 2304) == ("beyond-rounding", "error")
 
 
 def test_another_state_of_a_generator_is_another_set_up() -> None:

@@ -237,6 +237,23 @@ def on_a_device(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return graph
 
 
+def test_what_the_code_of_a_large_graph_does_not_write_is_not_probed(
+    probes: Probes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a graph for an accelerator whose code shows one value
+    shown = {computed_values(traced().graph)[0][1]: torch.ones(3)}
+    monkeypatch.setattr(ProbedGraph, "_buffers", lambda self, repetition: shown)
+    for most, compilations, why in ((2, 0, "fused into the kernels of others"), (64, 1, "")):
+        monkeypatch.setattr("numdrift.harness.tape.probed_graph.MOST_PROBED", most)
+        compiler = Compiler(set())
+        probed = ProbedGraph(on_a_device(traced()), compiler.again, probes, ReadingTime())
+        # when
+        found = probed.values(Execution())
+        # then the others are left unknown in a large one, and read in a small one
+        assert compiler.compilations == compilations and why in probed.unread
+        assert found.keys() >= shown.keys() and bool(probed.unread) == (len(found) == 1)
+
+
 def test_on_an_accelerator_reading_ends_with_its_time(probes: Probes, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a graph of which no value can be read without changing the results, and no time but for one compilation
     monkeypatch.setattr("numdrift.harness.tape.probed_graph.READING_LEAST", 0.0)
@@ -247,7 +264,7 @@ def test_on_an_accelerator_reading_ends_with_its_time(probes: Probes, monkeypatc
     # then
     assert found == {} and compiler.compilations == 1
     assert reading.is_over
-    assert probed.unread == len(computed_values(traced().graph))
+    assert "0 s in which values are read were over" in probed.unread
     # and the time grows with that of the compilations themselves
     reading.compiled = 100.0
     assert not reading.is_over and reading.limit == 200.0

@@ -5,7 +5,9 @@ import torch
 
 from numdrift.harness.errors import KernelNotFound, UsageError
 from numdrift.harness.torch_private.operators import find_overload
-from numdrift.kernels.lab.arguments import ELEMENTWISE, generated
+from numdrift.kernels.lab import arguments
+from numdrift.kernels.lab.arguments import ELEMENTWISE, generated, refusal
+from numdrift.kernels.lab.calls import LabCall
 from numdrift.kernels.lab.input_sets import INPUT_SETS
 from numdrift.kernels.lab.inputs import source
 from numdrift.kernels.lab.recipes import RECIPES
@@ -100,3 +102,17 @@ def test_a_backward_is_given_what_the_forward_of_its_device_leaves() -> None:
     # then
     assert mean.tolist() == [2.0, 2.0] and mean.dtype == torch.float32
     assert x.tolist() == [[1.0] * 3] * 2
+
+
+def test_an_op_without_a_kernel_for_the_device_keeps_the_arguments_that_the_cpu_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given a device that refuses what the CPU takes, as CUDA does an op of the CPU's own
+    def refused_on_meta(op: str, call: LabCall) -> str:
+        return f"no kernel of {op} for meta" if any(tensor.is_meta for tensor in call.tensors()) else refusal(op, call)
+
+    monkeypatch.setattr(arguments, "refusal", refused_on_meta)
+    # when
+    cases = generated("_scaled_dot_product_flash_attention_for_cpu", ("random",), torch.float32, 64, 0, "meta")
+    # then
+    assert refusal("_scaled_dot_product_flash_attention_for_cpu", cases[0].calls[0]) == ""
