@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 
-LAZY_DEVICES = ("lazy", "xla")
+from numdrift.harness.torch_private.deferred_devices import DEFERRED_DEVICES
+
+LAZY_DEVICES = DEFERRED_DEVICES
 """The devices on which an op has no value when it is called; it is executed on the CPU instead."""
 
 

@@ -1,4 +1,4 @@
-"""How every plot looks: palette, strokes that stay apart, axes, legend and files.
+"""The looks of every plot: palette, strokes that stay apart, axes, legend and files.
 
 Figures are made without pyplot, so that no global state is touched and threads may draw.
 """
@@ -52,7 +52,7 @@ _LEGEND_HANDLE = 0.85  # inches
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """How one of several curves is drawn.
+    """The looks of one of several curves.
 
     The first curve is the widest and lies lowest; later ones are narrower and dashed, so that curves
     on top of each other are all seen. Dashes and markers tell them apart without colour.

@@ -19,7 +19,7 @@ class Curve:
 
     label: names the run in the legend and as the reference of others. steps, losses: strictly increasing steps, and one
     loss for each, None for a step without loss. status: how the run ended, "complete" or what went wrong. reference:
-    the label of the curve that this one is held against, None for a reference.
+    the label of the curve that this one is compared with, None for a reference.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Curve:
     def titled(self) -> str:
         """Return the label, and how far a run that did not complete came."""
         steps, losses = self.recorded()
-        # A run that ended for its losses' sake says so by them: see `non_finite`.
+        # The losses themselves say that a run ended because of them: see `non_finite`.
         if self.status == "nonfinite" and not np.isfinite(losses).all():
             return self.label
         if self.status != "complete":
@@ -66,7 +66,7 @@ class Curve:
 
 
 def resolved(curves: Sequence[Curve], reference: str | None = None) -> list[Curve]:
-    """Return the curves, those without a reference of their own held against `reference`; check the labels.
+    """Return the curves, those without a reference of their own compared with `reference`; check the labels.
 
     Raises ValueError if there is nothing to draw, a label occurs twice or a reference is missing.
     """
@@ -90,7 +90,7 @@ def thinned(values: Floats) -> NDArray[np.intp]:
     """Choose at most about 3000 points that look like all of them: extremes, gaps (NaN) and both ends stay."""
     if values.size <= 3 * _BUCKETS:
         return np.arange(values.size)
-    # Of each bucket the extremes stay, since a curve that is drawn has no more than they show, and one gap.
+    # The extremes of each bucket stay, since a drawn curve shows no more than them, and one gap.
     kept = [0, values.size - 1]
     for bucket in np.array_split(np.arange(values.size), _BUCKETS):
         gaps = np.isnan(values[bucket])

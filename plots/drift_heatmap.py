@@ -1,4 +1,4 @@
-"""Which tensors drift at which steps, beyond rounding or within it: scores as colours, tensors by steps."""
+"""The drift of tensors at each step, beyond rounding or within it: scores as colours, tensors by steps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TAPED: Literal[7] = 7
 
 @dataclass(frozen=True, slots=True)
 class ScoredStep:
-    """The scores of the tensors that one step gave, infinite ones too; taped: the noise was measured at this step."""
+    """The scores of the tensors of one step, infinite ones too; taped: the noise was measured at this step."""
 
     step: int
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -142,7 +142,7 @@ def _draw_cells(figure: Figure, axes: Axes, columns: Columns) -> None:
     axes.hlines(np.arange(1, tensors) - 0.5, -0.5, count - 0.5, color="#ededed", linewidth=0.6, zorder=1.5)
     bar = figure.colorbar(cells, ax=axes, extend="max", fraction=0.035, pad=0.015, aspect=26, shrink=1.0)
     ticks = [_LOWEST, 1.0, INSPECT, BEYOND, 1e2, 1e3, 1e4, 1e5, _HIGHEST]
-    bar.set_ticks(ticks, labels=[_tick(one) for one in ticks])
+    bar.set_ticks(ticks, labels=[_tick(tick) for tick in ticks])
     bar.ax.yaxis.set_minor_locator(NullLocator())
     bar.ax.tick_params(labelsize=_TEXT)
     for level in (INSPECT, BEYOND):
@@ -178,7 +178,9 @@ def _label(axes: Axes, columns: Columns, names: Sequence[str]) -> None:
             fronts[place] = f"{kind}{space}…{whole if dot else end}"
             middles[place] = f"{name[: _NAME // 2]}…{name[-(_NAME // 2) :]}"
     texts = [
-        next((one for one, of in ((front, fronts), (middle, middles)) if of.count(one) == 1), name)
+        next(
+            (text for text, alternatives in ((front, fronts), (middle, middles)) if alternatives.count(text) == 1), name
+        )
         for name, front, middle in zip(names, fronts, middles, strict=True)
     ]
     axes.yaxis.set_major_locator(FixedLocator(list(range(len(names)))))
@@ -207,15 +209,15 @@ def _left_out(table: Table, shown: NDArray[np.intp]) -> str:
     """Count the tensors that are not drawn; empty if all are."""
     largest = np.nanmax(np.delete(table, shown, axis=0), axis=1, initial=0.0)
     identical, fewer = int((largest == 0).sum()), int((largest > 0).sum())
-    said = []
+    remarks = []
     if fewer:
         more = "1 more tensor" if fewer == 1 else f"{fewer} more tensors"
         highest = float(largest.max())
         above = f"none above {highest:.3g}" if np.isfinite(highest) else "some infinite"
-        said.append(f"{more}, {above}")
+        remarks.append(f"{more}, {above}")
     if identical:
-        said.append(f"{identical} identical at every step")
-    return f"not drawn: {'; '.join(said)}" if said else ""
+        remarks.append(f"{identical} identical at every step")
+    return f"not drawn: {'; '.join(remarks)}" if remarks else ""
 
 
 def _why_empty(names: Sequence[str], rows: Sequence[ScoredStep]) -> str:
@@ -227,7 +229,7 @@ def _why_empty(names: Sequence[str], rows: Sequence[ScoredStep]) -> str:
 
 
 def _explain(figure: Figure, columns: Columns, left_out: str) -> None:
-    """Say below what the signs mean that occur."""
+    """Explain the signs that occur, below the panel."""
     scores = columns.scores
     nothing = Line2D([], [], linestyle="none")
     cross = Line2D([], [], linestyle="none", marker="x", color="white", markersize=5, markeredgewidth=1.2)

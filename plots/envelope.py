@@ -1,4 +1,4 @@
-"""Loss curves of a reference and of a run, and whether the run stays within what rounding alone does."""
+"""Loss curves of a reference and of a run, and the envelope in which rounding alone would keep the run."""
 
 from __future__ import annotations
 
@@ -25,45 +25,50 @@ _RIGHT = 0.7
 
 _DIFFERENCES = 1e-17, 1e3
 _RATIOS = 1e-4, 1e6
-"""What the panels show at most; larger ratios are an x at the upper edge, smaller ones stand at the lower."""
+"""The ranges that the panels show; larger ratios are an x at the upper edge, smaller ones stand at the lower."""
 
 
-def envelope(found: Envelope, *, reference: str, run: str, title: str) -> Figure:
+def envelope(comparison: Envelope, *, reference: str, run: str, title: str) -> Figure:
     """Return a figure of the losses, of their relative difference beside the envelope, and of the ratio of both.
 
     reference, run: name the two in the legend. Steps that are not judged are grey, a line marks the onset. Zero
     differences and ratios are gaps. Losses are on a logarithmic scale where all of them are positive.
     """
     figure, panels = titled_figure(title, [1.35, 1.25, 0.8])
-    kept = _kept(found)
+    kept = _kept(comparison)
     for axes, draw in zip(panels, (_draw_losses, _draw_difference, _draw_ratio), strict=True):
         if kept.size:
-            draw(axes, found, kept)
-            _mark(axes, found, named=axes is panels[0])
+            draw(axes, comparison, kept)
+            _mark(axes, comparison, named=axes is panels[0])
         else:
             axes.set_axis_off()
             axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", va="center", color=_DIM)
     # The legend has said the name: "it leaves the envelope" goes on as "leaves the envelope".
-    words = found.words("it").removeprefix("it ")
+    words = comparison.words("it").removeprefix("it ")
     place_legend(figure, [(Stroke(0, 2), f"{reference}: reference"), (_RUN, f"{run}: {words}")])
     return figure
 
 
-def _kept(found: Envelope) -> Places:
+def _kept(comparison: Envelope) -> Places:
     """Choose the steps to draw: those that keep the look of losses and ratio, and the marked ones."""
-    if not (np.isfinite(found.reference) | np.isfinite(found.run)).any():
+    if not (np.isfinite(comparison.reference) | np.isfinite(comparison.run)).any():
         return np.array([], dtype=np.intp)
-    looks = [thinned(_finite(values)) for values in (found.reference, found.run, found.ratio)]
-    marks = [step for step in (found.onset, found.horizon) if step is not None]
-    marked = np.flatnonzero(np.isin(found.steps, marks))
+    looks = [thinned(_finite(values)) for values in (comparison.reference, comparison.run, comparison.ratio)]
+    marks = [step for step in (comparison.onset, comparison.horizon) if step is not None]
+    marked = np.flatnonzero(np.isin(comparison.steps, marks))
     kept: Places = np.unique(np.concatenate([*looks, marked]))
     return kept
 
 
-def _draw_losses(axes: Axes, found: Envelope, kept: Places) -> None:
+def _draw_losses(axes: Axes, comparison: Envelope, kept: Places) -> None:
     """Draw both curves, and the envelope as a band around the reference, where it is judged."""
-    steps, a, b, wide = found.steps[kept], found.reference[kept], found.run[kept], found.envelope[kept]
-    wide = np.where(np.isin(steps, found.judged), wide, np.nan)
+    steps, a, b, wide = (
+        comparison.steps[kept],
+        comparison.reference[kept],
+        comparison.run[kept],
+        comparison.envelope[kept],
+    )
+    wide = np.where(np.isin(steps, comparison.judged), wide, np.nan)
     values = np.concatenate([a, b])
     values = values[np.isfinite(values)]
     positive = values.min() > 0
@@ -83,9 +88,13 @@ def _draw_losses(axes: Axes, found: Envelope, kept: Places) -> None:
     finish_axes(axes, y_label="loss")
 
 
-def _draw_difference(axes: Axes, found: Envelope, kept: Places) -> None:
+def _draw_difference(axes: Axes, comparison: Envelope, kept: Places) -> None:
     """Draw the difference of the losses relative to the reference's, and the envelope as an area below."""
-    steps, wide, apart = found.steps[kept], _positive(found.relative[kept]), _positive(found.difference[kept])
+    steps, wide, apart = (
+        comparison.steps[kept],
+        _positive(comparison.relative[kept]),
+        _positive(comparison.difference[kept]),
+    )
     _draw_with_lonely_points(axes, steps, np.clip(apart, *_DIFFERENCES))
     values = np.concatenate([wide, apart])
     values = values[~np.isnan(values)]
@@ -93,7 +102,9 @@ def _draw_difference(axes: Axes, found: Envelope, kept: Places) -> None:
     if values.size:
         set_log_range(axes, np.clip([*values, CHAOS], *_DIFFERENCES))
         _fill(axes, steps, np.full(wide.size, axes.get_ylim()[0]), wide)
-        runs = "" if not found.members else " (1 run)" if found.members == 1 else f" ({found.members} runs)"
+        runs = (
+            "" if not comparison.members else " (1 run)" if comparison.members == 1 else f" ({comparison.members} runs)"
+        )
         text = axes.text(
             0.985, 0.035, f"area: what a one-ULP change of the initial parameters does{runs}",
             transform=axes.transAxes, ha="right", va="bottom", fontsize=_TEXT, color=_DIM, zorder=4,
@@ -107,9 +118,9 @@ def _fill(axes: Axes, steps: NDArray[np.int64], low: Floats, high: Floats) -> No
     axes.fill_between(steps, low, high, color=_BAND, alpha=_ALPHA, linewidth=0, zorder=1.2)
 
 
-def _draw_ratio(axes: Axes, found: Envelope, kept: Places) -> None:
+def _draw_ratio(axes: Axes, comparison: Envelope, kept: Places) -> None:
     """Draw the ratio of the difference to the envelope, with a line at the factor that is outside."""
-    steps, ratio = found.steps[kept], found.ratio[kept]
+    steps, ratio = comparison.steps[kept], comparison.ratio[kept]
     shown = np.where(ratio > 0, np.clip(ratio, *_RATIOS), np.nan)
     _draw_with_lonely_points(axes, steps, np.where(ratio > _RATIOS[1], np.nan, shown))
     axes.autoscale_view()
@@ -147,20 +158,20 @@ def _mark_level(axes: Axes, level: float, text: str) -> None:
     )  # fmt: skip
 
 
-def _mark(axes: Axes, found: Envelope, *, named: bool) -> None:
+def _mark(axes: Axes, comparison: Envelope, *, named: bool) -> None:
     """Grey the steps from the horizon on, or from the end of the perturbed runs, and draw a line at the onset."""
-    after = found.steps[found.steps > found.judged[-1]] if found.judged.size else found.steps
-    if after.size and found.judged.size < found.steps.size:
+    after = comparison.steps[comparison.steps > comparison.judged[-1]] if comparison.judged.size else comparison.steps
+    if after.size and comparison.judged.size < comparison.steps.size:
         left, right = axes.get_xlim()
-        start = float(after[0]) if found.judged.size else left
+        start = float(after[0]) if comparison.judged.size else left
         axes.axvspan(start, right, color=_UNJUDGED, zorder=0.5, linewidth=0)
         axes.set_xlim(left, right)  # which the span has widened
         if named:
-            _name(axes, start, f"not judged from step {after[0]} on", _DIM, line=found.onset is not None)
-    if found.onset is not None:
-        axes.axvline(found.onset, color=_ONSET, linewidth=1.1, zorder=1.6)
+            _name(axes, start, f"not judged from step {after[0]} on", _DIM, line=comparison.onset is not None)
+    if comparison.onset is not None:
+        axes.axvline(comparison.onset, color=_ONSET, linewidth=1.1, zorder=1.6)
         if named:
-            _name(axes, found.onset, f"leaves the envelope at step {found.onset}", _ONSET, line=0)
+            _name(axes, comparison.onset, f"leaves the envelope at step {comparison.onset}", _ONSET, line=0)
 
 
 def _name(axes: Axes, step: float, text: str, color: str, *, line: int) -> None:

@@ -1,4 +1,4 @@
-"""How the errors of an op's kernels are distributed, on each set of inputs."""
+"""The distribution of the errors of an op's kernels, on each set of inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 from .appearance import PALETTE, figure_with_title
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
-"""Shares of the elements at which an error is given."""
+"""Shares of the elements: the quantiles of the errors that a plot needs."""
 
 FLOOR = 2.0**-7
 """ULP; smaller errors, exact results above all, are drawn here."""
@@ -57,8 +57,8 @@ def kernel_errors(rows: Sequence[ErrorsOfKernel], *, title: str) -> Figure:
         own = {row.inputs: row.errors for row in rows if row.kernel == kernel}
         for place, name in enumerate(inputs):
             if not own.get(name):
-                said = "not measured, or nothing finite"
-                axes.text(FLOOR, place, said, fontsize=_TEXT, color="#777777", va="center")
+                note = "not measured, or nothing finite"
+                axes.text(FLOOR, place, note, fontsize=_TEXT, color="#777777", va="center")
                 continue
             at = dict(zip(QUANTILES, _drawn(own[name]), strict=True))
             color = PALETTE[(place + 1) % len(PALETTE)]
@@ -82,12 +82,12 @@ def kernel_errors(rows: Sequence[ErrorsOfKernel], *, title: str) -> Figure:
 
 
 def _drawn(errors: Sequence[float]) -> list[float]:
-    """The errors as they are drawn: between the floor and the ceiling."""
-    return [float(one) for one in np.clip(errors, FLOOR, CEILING)]
+    """Return the errors as they are drawn: between the floor and the ceiling."""
+    return [float(error) for error in np.clip(errors, FLOOR, CEILING)]
 
 
 def _finish(panels: Sequence[Axes], height: int, errors: Sequence[float]) -> None:
-    """One logarithmic axis, labelled at the bottom of each column, with a line at half an ULP."""
+    """Draw one logarithmic axis, labelled at the bottom of each column, with a line at half an ULP."""
     largest = max([1.0, *_drawn(errors)]) if errors else 1.0
     powers = range(-2, int(np.ceil(np.log10(largest))) + 1)
     crowded = 2 if len(panels) > height else 1
@@ -107,7 +107,7 @@ def _finish(panels: Sequence[Axes], height: int, errors: Sequence[float]) -> Non
         axes.tick_params(axis="x", labelsize=_TEXT + 1, length=2)
     for axes in {panels[min(height, len(panels)) - 1], panels[-1]}:
         axes.tick_params(axis="x", labelbottom=True)
-        axes.set_xticklabels([_tick(one) for one in ticks])
+        axes.set_xticklabels([_tick(tick) for tick in ticks])
         axes.set_xlabel("error in units in the last place (ULP)", fontsize=_TEXT + 2)
 
 

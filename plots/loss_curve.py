@@ -19,16 +19,16 @@ _LOG_SPAN = 100.0
 def loss_curve(curves: Sequence[Curve], *, title: str, reference: str | None = None) -> Figure:
     """Return a figure of the losses and, if any curve has a reference, of the absolute drift below.
 
-    reference: label of the curve that curves without a reference of their own are held against.
+    reference: label of the curve that curves without a reference of their own are compared with.
     """
-    held = resolved(curves, reference)
-    compared = any(curve.reference is not None for curve in held)
+    resolved_curves = resolved(curves, reference)
+    compared = any(curve.reference is not None for curve in resolved_curves)
     figure, panels = titled_figure(title, [1.4, 1] if compared else [1])
-    draw_losses(panels[0], held)
+    draw_losses(panels[0], resolved_curves)
     if compared:
         panels[0].set_xlabel("")
-        draw_loss_drift(panels[1], held)
-    place_legend(figure, legend_entries(held))
+        draw_loss_drift(panels[1], resolved_curves)
+    place_legend(figure, legend_entries(resolved_curves))
     return figure
 
 

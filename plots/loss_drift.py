@@ -42,9 +42,9 @@ class CurveDrift:
         if not self.steps.size:
             return f"no step in common with {self.reference}"
         if self.first_differing_step is None:
-            # of a shorter run nobody knows how it would have gone on
-            known = f" in {self.steps.size:,} common steps" if self.lengths_differ else ""
-            return f"identical to {self.reference}{known}"
+            # nobody knows how a shorter run would have gone on
+            extent = f" in {self.steps.size:,} common steps" if self.lengths_differ else ""
+            return f"identical to {self.reference}{extent}"
         finite = self.absolute[np.isfinite(self.absolute)]
         partly = finite.size < self.absolute.size and finite.any()
         largest = f"{finite.max():.1e} where finite" if partly else f"{self.absolute.max():.1e}"
@@ -52,8 +52,8 @@ class CurveDrift:
 
 
 def curve_drifts(curves: Sequence[Curve]) -> list[CurveDrift | None]:
-    """Return the drift of each curve from its reference, None for a curve that is held against none."""
-    # Labels are unique and references are there: `resolved` has checked that.
+    """Return the drift of each curve from its reference, None for a curve without one."""
+    # Labels are unique and references exist: `resolved` has checked that.
     by_label = {curve.label: curve for curve in curves}
     return [None if curve.reference is None else _drift(by_label[curve.reference], curve) for curve in curves]
 
@@ -109,14 +109,14 @@ def draw_loss_drift(axes: Axes, curves: Sequence[Curve], *, relative: bool = Fal
 def loss_drift(curves: Sequence[Curve], *, title: str, reference: str | None = None) -> Figure:
     """Return a figure of the absolute and, below it, the relative loss drift.
 
-    reference: label of the curve that curves without a reference of their own are held against.
+    reference: label of the curve that curves without a reference of their own are compared with.
     """
-    held = resolved(curves, reference)
+    resolved_curves = resolved(curves, reference)
     figure, (above, below) = titled_figure(title, [1, 1])
-    draw_loss_drift(above, held)
+    draw_loss_drift(above, resolved_curves)
     above.set_xlabel("")
-    draw_loss_drift(below, held, relative=True)
-    place_legend(figure, legend_entries(held))
+    draw_loss_drift(below, resolved_curves, relative=True)
+    place_legend(figure, legend_entries(resolved_curves))
     return figure
 
 
@@ -130,6 +130,6 @@ def _drift(reference: Curve, curve: Curve) -> CurveDrift:
         absolute=absolute_difference(a, b),
         relative=relative_difference(a, b),
         first_differing_step=int(steps[differing[0]]) if differing.size else None,
-        # how far a run that failed came is in its title
+        # the title of a failed run says how far it came
         lengths_differ=len(reference.steps) != len(curve.steps) and curve.status == reference.status == "complete",
     )

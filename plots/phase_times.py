@@ -1,4 +1,4 @@
-"""Where the time of a training step goes in each mode: a bar for each mode and its device, a piece for each phase."""
+"""The time of a training step in each mode: a bar for each mode and its device, a piece for each phase."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .appearance import PALETTE, figure_with_title
 _BAR, _FRAME = 0.42, 1.35  # inches: a mode's bar with its margin; title, axis and legend
 _TEXT = 8.5  # points
 _LABELLED = 0.07
-"""From this share of the longest bar on a piece is wide enough for its number."""
+"""Share of the longest bar from which on a piece is wide enough for its number."""
 
 _HATCHES = ("", "///", "...", "xx", "\\\\\\", "++", "oo", "--")
-"""Pieces are told apart without colour, too."""
+"""Hatches that distinguish the pieces without colour."""
 
 _DARK = ("#0072B2", "#000000", "#D55E00", "#009E73")
 _COLORS = (*PALETTE[1:7], PALETTE[0], PALETTE[7])
@@ -35,7 +35,7 @@ class ModeTimes:
 
     @property
     def bars(self) -> list[tuple[str, Mapping[str, float]]]:
-        """What is drawn of it, each with its label."""
+        """The bars of the mode, each with its label."""
         if self.device is None:
             return [(self.mode, self.phases)]
         return [(f"{self.mode} host", self.phases), (f"{self.mode} device", self.device)]
@@ -46,7 +46,7 @@ def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str)
 
     A piece of a device's bar is all that was launched in the phase, whenever it ran.
     """
-    bars = [bar for one in modes for bar in one.bars]
+    bars = [bar for mode in modes for bar in mode.bars]
     figure = figure_with_title(title, _FRAME + _BAR * len(bars))
     axes = figure.subplots()
     longest = max((sum(phases.values()) for _, phases in bars), default=0.0) or 1.0

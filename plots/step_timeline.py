@@ -1,4 +1,4 @@
-"""Where the time of each step goes, step by step and mode by mode: compiling, executing, transferring, the rest."""
+"""The time of each step, step by step and mode by mode: compiling, executing, transferring, the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS = ("compile", "execute", "transfer", "recording", "other")
 
 _COLORS = (PALETTE[2], PALETTE[1], PALETTE[5], PALETTE[4], "#c9c9c9")
 _HATCHES = ("///", "", "...", "xx", "")
-"""Parts are told apart without colour, too."""
+"""Hatches that distinguish the parts without colour."""
 
 _PANEL, _FRAME = 1.7, 1.0  # inches
 _TEXT = 8.5  # points
@@ -47,11 +47,11 @@ def step_timeline(modes: Sequence[TimelineStep], *, title: str) -> Figure:
     A step that is far longer than most (one that compiles) is cut off at the upper edge, and its time stands there."""
     figure = figure_with_title(title, _FRAME + _PANEL * len(modes))
     panels = figure.subplots(len(modes), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, one in zip(panels, modes, strict=True):
-        _draw(axes, one)
+    for axes, mode in zip(panels, modes, strict=True):
+        _draw(axes, mode)
     for axes in panels[:-1]:
         axes.set_xlabel("")
-    drawn = [number for number, _ in enumerate(PARTS) if any(any(one.parts[number]) for one in modes)]
+    drawn = [number for number, _ in enumerate(PARTS) if any(any(timeline.parts[number]) for timeline in modes)]
     handles = [
         Patch(
             facecolor=_COLORS[number],
@@ -92,8 +92,8 @@ def _draw(axes: Axes, mode: TimelineStep) -> None:
     finish_axes(axes, x_label="step", y_label="ms")
     # The times of the steps that are cut off, where there are few of them.
     for place in [place for place in np.argsort(-totals)[:_MOST_LABELS] if totals[place] > ceiling]:
-        said = f"▲ {_written(float(totals[place]))}"
-        axes.text(steps[place], ceiling * 1.02, said, fontsize=_TEXT - 1, ha="left" if place == 0 else "center")
+        text = f"▲ {_written(float(totals[place]))}"
+        axes.text(steps[place], ceiling * 1.02, text, fontsize=_TEXT - 1, ha="left" if place == 0 else "center")
     median = f", half of the steps take {_written(float(np.median(totals)))} or less" if steps.size else ": no step"
     named = axes.set_title(f"{mode.mode}{median}", loc="left", fontsize=_TEXT + 1, fontweight="bold", pad=4)
     named.set_parse_math(False)

@@ -22,10 +22,10 @@ _LOG_FROM = 8.0
 """An error above this many ULP makes the axis logarithmic."""
 
 _LOWEST, _HIGHEST = 0.05, 1e9
-"""Where a logarithmic axis ends at most, in ULP; lines of smaller and larger errors leave it."""
+"""The widest range of a logarithmic axis, in ULP; lines of smaller and larger errors leave it."""
 
 _NEGLIGIBLE = 0.005
-"""Where no kernel's largest error is above this many ULP, at the ends, the axis of inputs is cut off."""
+"""The axis of inputs is cut off at its ends where no kernel's largest error is above this many ULP."""
 
 _POINTS = 180
 """Points that a line has at most in one panel; more bins than that are drawn together."""
@@ -58,7 +58,7 @@ class UlpEnvelope:
     mean: Floats
 
     def side(self, *, negative: bool) -> tuple[Floats, Floats, Floats]:
-        """log10 |input|, largest and mean error of the inputs of one sign, ascending."""
+        """Return log10 |input|, largest and mean error of the inputs of one sign, ascending."""
         chosen = np.flatnonzero((self.inputs < 0) == negative)
         places = np.log10(np.abs(self.inputs[chosen]))
         order = np.argsort(places)
@@ -83,8 +83,8 @@ def ulp_error(envelopes: Sequence[UlpEnvelope], *, title: str, zoom: UlpZoom | N
 
     Raises ValueError when there is no error to draw or two envelopes have one label.
     """
-    labels = [one.label for one in envelopes]
-    if not any(one.inputs.size for one in envelopes):
+    labels = [envelope.label for envelope in envelopes]
+    if not any(envelope.inputs.size for envelope in envelopes):
         raise ValueError("nothing to draw: no kernel has a measured input")
     if len(set(labels)) < len(labels):
         raise ValueError(f"kernels need different labels: {', '.join(labels)}")
@@ -95,13 +95,13 @@ def ulp_error(envelopes: Sequence[UlpEnvelope], *, title: str, zoom: UlpZoom | N
     if zoom:
         _draw_zoom(figure, zoom, labels)
     strokes = [Stroke(index, len(labels)) for index in range(len(labels))]
-    entries = [(stroke, described(one)) for stroke, one in zip(strokes, envelopes, strict=True)]
+    entries = [(stroke, described(envelope)) for stroke, envelope in zip(strokes, envelopes, strict=True)]
     place_legend(figure, entries)
     return figure
 
 
 def described(envelope: UlpEnvelope) -> str:
-    """The label with the largest error, and whether its line leaves the axis."""
+    """Return the label with the largest error; it says if the line of the errors leaves the axis."""
     if not envelope.largest.size:
         return f"{envelope.label}: no measured input"
     largest = float(envelope.largest.max())
@@ -114,17 +114,21 @@ def _ulp(error: float) -> str:
 
 
 def _draw_envelopes(figure: Figure, envelopes: Sequence[UlpEnvelope], *, rows: int) -> None:
-    signs = [sign for sign in (True, False) if any(one.side(negative=sign)[0].size for one in envelopes)]
+    signs = [
+        sign
+        for sign in (True, False)
+        if any(kernel_envelope.side(negative=sign)[0].size for kernel_envelope in envelopes)
+    ]
     grid = figure.add_gridspec(rows, len(signs), height_ratios=_HEIGHTS[:rows])
     # The range of log10 |input| with errors, half a decade wider; everything if there is none.
-    sides = [one.side(negative=sign) for one in envelopes for sign in (True, False)]
+    sides = [kernel_envelope.side(negative=sign) for kernel_envelope in envelopes for sign in (True, False)]
     every = np.concatenate([side[0] for side in sides])
     errors = np.concatenate([side[1] for side in sides])
     shown = every[errors > _NEGLIGIBLE] if (errors > _NEGLIGIBLE).any() else every
     low, high = max(shown.min() - 0.5, every.min()), min(shown.max() + 0.5, every.max())
     wider = max(0.0, 1 - (high - low)) / 2
     low, high = float(low - wider), float(high + wider)
-    highest = max(float(one.largest.max(initial=0.0)) for one in envelopes)
+    highest = max(float(kernel_envelope.largest.max(initial=0.0)) for kernel_envelope in envelopes)
     lowest = _LOWEST / 10 if highest > _LOG_FROM else 0.0  # zero errors lie below a logarithmic axis
     first: Axes | None = None
     for column, negative in enumerate(signs):
@@ -157,7 +161,7 @@ def _draw_envelopes(figure: Figure, envelopes: Sequence[UlpEnvelope], *, rows: i
 
 
 def _together(places: Floats, largest: Floats, mean: Floats, low: float, high: float) -> tuple[Floats, Floats, Floats]:
-    """The rows in a range, neighbours taken together until they are few: the largest, and the mean of the means."""
+    """Return the rows in a range, neighbours merged until they are few: the largest, and the mean of the means."""
     inside = (places >= low) & (places <= high)
     places, largest, mean = places[inside], largest[inside], mean[inside]
     if places.size <= _POINTS:
@@ -182,7 +186,7 @@ def _finish(axes: Axes, highest: float, y_label: str) -> None:
 
 
 def _label_inputs(axes: Axes, *, negative: bool) -> None:
-    """Inputs on the axis instead of their logarithms; negative ones grow to the left."""
+    """Label the axis with inputs instead of their logarithms; negative ones grow to the left."""
     sign = "-" if negative else ""
     low, high = axes.get_xlim()
     powers = np.arange(np.ceil(low), np.floor(high) + 1)
@@ -224,7 +228,7 @@ def _draw_zoom(figure: Figure, zoom: UlpZoom, labels: Sequence[str]) -> None:
 
 def _set_signed_log(axes: Axes, low: float, high: float) -> None:
     """Make the y axis linear up to one ULP and logarithmic beyond."""
-    # How many decades the axis goes beyond one ULP, downwards and upwards; a bit in either case.
+    # The decades by which the axis goes beyond one ULP, downwards and upwards; a bit in either case.
     below, above = (
         max(float(np.log10(max(abs(error), 1.0))) * 1.05, 0.3) if error else 0.3
         for error in (min(low, 0.0), max(high, 0.0))

@@ -21,6 +21,7 @@ LEVELS = (
     "tape",
     "hooks",
     "script",
+    "snapshots",
     "backends",
     "observers",
     "recorder",

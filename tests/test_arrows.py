@@ -1,4 +1,4 @@
-"""Who may import whom: the arrows of DESIGN.md, held against every import that the sources contain.
+"""Who may import whom: the arrows of DESIGN.md, compared with every import that the sources contain.
 
 A new package adds a row to ARROWS. Imports inside functions and under TYPE_CHECKING count, and so does
 `importlib.import_module("...")` with a literal name.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """What `record` gives: the recording in this process, from `with` to the end of its block.
+    """The recording that `record` makes in this process, from `with` to the end of its block.
 
     `path` is the run's folder, and `run` the recorded run once the block has ended.
     """
@@ -77,7 +77,7 @@ class Recording:
         session: Session = sessions.Session(self._config)
         self._began = time.monotonic()
         try:
-            session.open(names_of(sys._getframe(1)))  # of whoever wrote the `with`
+            session.open(names_of(sys._getframe(1)))  # of the code that has the `with`
         except BaseException:  # Ctrl-C, too: a run that is left at "running" reads as killed
             self._end(2)
             raise
@@ -131,13 +131,13 @@ def record(
     `mode` is a mode in full, as `numdrift run --mode` takes it: `cpu`, `compile`,
     `"bad=cpu,kernel.tanh_backward=bf16"`. In compile mode the outermost modules are compiled at their first
     call and are eager again after the block. Modules and optimizers that were made or used before are
-    recorded as well. Nothing is seeded: seed what two recordings are to have in common, as
+    recorded as well. Nothing is seeded: seed the draws that two recordings are to have in common, as
     `torch.manual_seed(0)` in the function that trains.
 
     The run lies in `out`/`name`/MODE as one of `numdrift run` does: `name` is that of the investigation
     (default: the notebook's or program's, numbered), `suffix` tags the batch, `force` replaces a run of this
     name. `record`, `steps`, `keep_params` and `keep_budget` (MiB) are the command's options, `kernels` own
-    kernels by their op. `reproducer` is what the run is said to be of.
+    kernels by their op. `reproducer` names the program that the run is of.
 
     An exception of the block goes on; the run is `crashed` then. Raises UsageError for a mode that needs a
     process of its own, and where this process is being recorded already."""

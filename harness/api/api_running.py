@@ -45,7 +45,7 @@ class RunBatch:
     exit_code: int
 
     def __getitem__(self, mode: str) -> RecordedRun:
-        """The run of a mode by its name. Raises RunNotFound, naming the modes that there are."""
+        """Return the run of a mode by its name. Raises RunNotFound, which names the modes that exist."""
         runs_by_mode = {run.manifest.mode: run for run in self.runs}
         if mode not in runs_by_mode:
             raise RunNotFound(f"{self.path} has no run of mode {mode!r}: {nearest(mode, runs_by_mode)}")
@@ -126,7 +126,7 @@ def run(
         result = execute(plan, teller)
     if result.interrupted:
         raise KeyboardInterrupt
-    # read again from disk: a program gets what anybody else would
+    # read again from disk: a program gets what every other reader gets
     runs = [load_run(finished.folder.path) for finished in result.runs]
     return RunBatch(plan.investigation.path, runs, result.exit_code)
 
@@ -176,7 +176,7 @@ class Silent:
         """A run has begun."""
 
     def progressed(self, name: str, progress: JournalProgress) -> None:
-        """A run has got on."""
+        """A run has made progress."""
 
     def ended(self, name: str, end: ProcessEnd) -> None:
         """A run has ended."""

@@ -35,7 +35,7 @@ def analyze(
     timeout: float | None = None,
     progress: bool = False,
 ) -> SupportAnalysis:
-    """Run a script in one mode, and ask the mode's backend of each operator that it is given: `numdrift analyze`.
+    """Run a script in one mode, and ask the mode's backend about each operator that it receives: `numdrift analyze`.
 
         found = numdrift.analyze("train.py", mode="compile", arguments=["--epochs", "2"])
         found.percentage, [one.call.kind for one in found.unsupported]
@@ -43,12 +43,12 @@ def analyze(
 
     `mode` is one mode in full (`"compile,contract=fast"`), `module` the name behind `-m` in place of a
     script. `max_steps` and `max_seconds` end the training. `dry` captures and lowers, and executes nothing. With
-    `verbosity=1` what is written lists the backend's own instructions, too. `output` is the report's file, beside
+    `verbosity=1` the report lists the backend's own instructions, too. `output` is the report's file, beside
     which a page is written; nothing is without it. `out` is the folder that the run itself is recorded in,
     `timeout` in seconds (docs/guide/analyze.md).
 
-    Prints nothing unless `progress`. A script that fails leaves what it was given until then (`exit_code`,
-    `ended_early`). Raises UsageError, also for a mode or backend that there is not, NotAvailable for what the
+    Prints nothing unless `progress`. A script that fails leaves the operators up to there (`exit_code`,
+    `ended_early`). Raises UsageError, also for an unknown mode or backend, NotAvailable for what the
     mode or this machine lacks, AdoptionError where the script gave the backend nothing, KeyboardInterrupt
     when Ctrl-C ended the run."""
     if verbosity not in (1, 2):
@@ -82,7 +82,7 @@ def planned_analysis(
     """Plan the run of `numdrift.analyze` and `numdrift analyze`. Raises UsageError, also where the report could not be
     written."""
     spec = parse_mode(mode)
-    # The report is written after the run, which may take hours: obstacles to it are found before.
+    # The report is written after the run, which may take hours: obstacles are found before the run.
     nearest_parent = (
         next((parent for parent in output.absolute().parents if parent.exists()), None) if output is not None else None
     )
@@ -145,7 +145,7 @@ def partitioned(
 
 
 def require_parts(done: Partitioned) -> None:
-    """Raise for what failed: UsageError for a limit that is broken, AdoptionError where nothing came of it."""
+    """Raise for a failure: UsageError for a limit that is broken, AdoptionError where nothing was partitioned."""
     record = done.record
     if record.violated:
         raise UsageError(record.violated)

@@ -1,4 +1,4 @@
-"""Finds the recorded runs that the words of a command mean, and their graphs and metrics; removes runs."""
+"""Finds the recorded runs that a command names, and their graphs and metrics; removes runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFERRED = ("pre", "stream", "dynamo", "post")
 """The stages in the order of preference where no stage is requested."""
 
 PLOTS = ("*loss_curve.*", "*loss_drift.*", "*_vs_*_drift.*", "*_vs_*_envelope.*", "report.html")
-"""The pictures, and the page, that are of an investigation's runs, and go with the last of them."""
+"""The pictures and the page of an investigation's runs, which are removed with the last run."""
 
 
 def runs_meant(target: str | None, out: Path, mode: str | None = None) -> list[RecordedRun]:
@@ -44,12 +44,12 @@ def runs_meant(target: str | None, out: Path, mode: str | None = None) -> list[R
 
 
 def metrics_of_runs(runs: Sequence[RecordedRun]) -> list[RunMetrics]:
-    """The metrics of those runs that took some. Raises MetricsNotFound where none did."""
+    """Return the metrics of those runs that recorded some. Raises MetricsNotFound where none did."""
     return _of_those_that_have(runs, metrics_of, MetricsNotFound)
 
 
 def graphs_of_runs(runs: Sequence[RecordedRun]) -> list[RunGraphs]:
-    """The graphs of those runs that recorded some. Raises GraphsNotFound where none did."""
+    """Return the graphs of those runs that recorded some. Raises GraphsNotFound where none did."""
     return _of_those_that_have(runs, graphs_of, GraphsNotFound)
 
 
@@ -107,8 +107,8 @@ def choose_graph(
     entries = [entry for entry in graphs.select(phase=phase, stage=stage) if entry.base in ran or entry.step == step]
     if step is None or not entries:
         entries = graphs.select(step=step, phase=phase, stage=stage)
-    # Each wish below is dropped where it would leave nothing. A lazy graph that ran only because a value was read is
-    # no part of the training.
+    # Each criterion below is dropped where it would leave nothing. A lazy graph that ran only because a value was read
+    # is no part of the training.
     reasons: dict[str, set[str]] = {}
     for execution in graphs.executions:
         reasons.setdefault(execution.graph, set()).add((execution.cut or {}).get("reason", ""))
@@ -166,8 +166,8 @@ def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> lis
 
 
 def runs_to_remove(target: str, suffix: str | None, out: Path) -> tuple[Path, list[RecordedRun]]:
-    """The investigation, and those of its runs that are meant: one, a batch or all. Raises UsageError for one that is
-    still running."""
+    """Return the investigation, and its runs to remove: one, a batch or all. Raises UsageError for a run that is still
+    running."""
     if (Path(target) / MANIFEST).exists():
         folder, runs = Path(target).parent, [load_run(Path(target))]
     else:
@@ -191,5 +191,5 @@ def remove(folder: Path, runs: Sequence[RecordedRun]) -> None:
         (folder / INVESTIGATION).unlink(missing_ok=True)
         for plot in [path for pattern in PLOTS for path in folder.glob(pattern)]:
             plot.unlink(missing_ok=True)
-        with suppress(OSError):  # what somebody else has put there stays, and the folder with it
+        with suppress(OSError):  # files from elsewhere stay, and the folder with them
             folder.rmdir()

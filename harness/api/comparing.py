@@ -1,4 +1,4 @@
-"""`numdrift.compare`: how far recorded runs are apart, and what that means as far as it is recorded."""
+"""`numdrift.compare`: the distances of recorded runs, and their verdict as far as it is recorded."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ReferenceAndRun = tuple[RecordedRun, RecordedRun]
 
 
 def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording | Path | str) -> Comparison:
-    """Hold run b against run a, the reference. Nothing is run and nothing is written: `numdrift compare`.
+    """Compare run b with run a, the reference. Nothing is run and nothing is written: `numdrift compare`.
 
         compared = numdrift.compare("runs/study/cpu", "runs/study/compile")
         compared.verdict, compared.losses(), compared.parameters()
 
-    The verdict comes from what is recorded; it is None where experiments of `numdrift.investigate` are missing. Raises
-    UsageError for a run without a recorded step, RunNotFound and JournalError for what cannot be read.
+    The verdict comes from the records; it is None where experiments of `numdrift.investigate` are missing. Raises
+    UsageError for a run without a recorded step, RunNotFound and JournalError for runs that cannot be read.
     """
     reference, run = told_apart(loaded(a), loaded(b))
     distances = compare_runs(reference, run)
@@ -87,7 +87,7 @@ def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -
 
 
 def compared_whole(paths: Sequence[str]) -> tuple[ReferenceAndRun, GlobalBatchComparison]:
-    """A run of a single process and one of several, which take its batch in parts; both, and their distances.
+    """Compare a run of a single process with one of several, which take its batch in parts; return both, and distances.
 
     Raises UsageError.
     """

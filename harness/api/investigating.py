@@ -75,12 +75,12 @@ def investigate(
         found.culprits_frame()
 
     `modes` are as in `numdrift.run` (default cpu and compile). `script` may also be the folder of an investigation that
-    is recorded, and `suffix` one of its batches. What was run already under this `name` is not run again.
+    is recorded, and `suffix` one of its batches. Runs that exist under this `name` are not run again.
     `localize=False` judges and looks for no cause. The other options are the command's (docs/guide/investigate.md):
     `state_budget` in MiB, `timeout` in seconds a run, `max_steps` and `max_seconds` end each training, `keep_files` and
-    `in_place` say what becomes of the files that it writes, `envelope` and `seeds` count further ones,
+    `in_place` decide on the files that it writes, `envelope` and `seeds` count further trainings,
     `graphs` captures those of each mode for the report. Each run has
-    `nproc` processes, with `against_single` held against the first mode in one.
+    `nproc` processes, with `against_single` compared with the first mode in one process.
 
     Prints nothing unless `progress`. Writes `investigation.json` into the folder. Raises UsageError before anything is
     started (for `steps` that the training does not have: after the first runs, which say how many there are), and
@@ -207,9 +207,8 @@ def localize(
 
         numdrift.localize("runs/study/cpu", "runs/study/compile", step=12).culprits_frame()
 
-    Both are runs of one investigation; what the verdict needs and is not there yet is run first. `step` is
-    the one to look into (default: the first significant one). Raises UsageError for runs that cannot be
-    localized."""
+    Both are runs of one investigation; experiments that the verdict needs are run first. `step` is the one
+    to examine (default: the first significant one). Raises UsageError for runs that cannot be localized."""
     teller = told(progress)
     findings, folder = localized(
         loaded(a),

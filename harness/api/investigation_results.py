@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TAKEN = (
     "kind", "status", "significance", "phase", "module", "op", "source", "step", "share_of_drift", "error_ulp", "rho",
 )  # fmt: skip
-"""The fields that the interface takes from the record of a culprit."""
+"""The fields of a culprit's record that the interface passes on."""
 
 PARAMETER_COLUMNS = (
     "a", "b", "step", "name", "shape", "dtype", "max_ulp", "relative_l2", "max_absolute", "differing", "numel",
@@ -44,7 +44,7 @@ class Culprit:
 
     `status` is `culprit` with both proofs, else `suspect`; `share_of_drift` is 0 to 1. `error_ulp` and `rho`
     are by side, `a` and `b`. `script` is the standalone script that shows it, where one reproduces. `text` is
-    for people, and `content` has everything that `investigation.json` says
+    for people, and `content` has everything that `investigation.json` has on it
     (docs/guide/investigation-json.md)."""
 
     kind: str
@@ -67,14 +67,13 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What is known of two runs; `a` is the reference, both are labels.
+    """The findings on two runs; `a` is the reference, both are labels.
 
     `verdict` is identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed;
-    None while nothing decides, and then `undecided` says what would. `explained` is the share of the drift that goes
-    with all proven culprits together, `unexplained` says what is left. `told` are the culprits for which an experiment
-    speaks, and how many there are beside them. `score` and `threshold` are multiples of
-    the reference's rounding noise. `exit_code` is that of the command line: 0 without drift beyond rounding.
-    `content` is as in `Culprit`."""
+    None while nothing decides, and then `undecided` names what would. `explained` is the share of the drift that goes
+    with all proven culprits together, `unexplained` says what is left. `told` are the culprits that an experiment
+    supports, and the number of the others. `score` and `threshold` are multiples of the reference's rounding noise.
+    `exit_code` is that of the command line: 0 without drift beyond rounding. `content` is as in `Culprit`."""
 
     a: str
     b: str
@@ -102,7 +101,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Run b held against run a, the reference: their distances, and the verdict as far as it is recorded."""
+    """Run b compared with run a, the reference: their distances, and the verdict as far as it is recorded."""
 
     a: RecordedRun
     b: RecordedRun
@@ -120,7 +119,7 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Whether no recorded bit differs."""
+        """Check whether no recorded bit differs."""
         return self.distances.identical
 
     @property
@@ -139,7 +138,7 @@ class Comparison:
         return frame
 
     def parameters(self) -> pd.DataFrame:
-        """How far each parameter and buffer is apart after the last step of which both runs kept them."""
+        """Return the distances of parameters and buffers after the last step of which both runs kept them."""
         return _frame(_parameter_rows(self.distances), PARAMETER_COLUMNS)
 
     def _repr_html_(self) -> str:
@@ -148,14 +147,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Investigation:
-    """What an investigation has found. `path` is its folder, `pairs` hold the reference against each other mode.
+    """The findings of an investigation. `path` is its folder, `pairs` compare each other mode with the reference.
 
         found = numdrift.investigate("train.py", modes=["cpu", "compile"])
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `content` is what `investigation.json` says (docs/guide/investigation-json.md), `said` what was told while
-    it was made: the rounds of runs, and what could not be done."""
+    `content` is that of `investigation.json` (docs/guide/investigation-json.md), `said` are the messages while it
+    was made: the rounds of runs, and what could not be done."""
 
     path: Path
     reproducer: str
@@ -166,7 +165,7 @@ class Investigation:
 
     @cached_property
     def runs(self) -> Mapping[str, RecordedRun]:
-        """The recorded runs by their labels; one that has been removed is left out."""
+        """The recorded runs by their labels, without those that have been removed."""
         runs = {}
         for label, entry in self.content["runs"].items():  # relative to the folder, which may have been moved
             try:
@@ -177,17 +176,17 @@ class Investigation:
 
     @property
     def exit_code(self) -> int:
-        """That of the command line: 0 without drift beyond rounding, 1 where a person is needed, 3 where a
+        """The exit code of the command line: 0 without drift beyond rounding, 1 where a person is needed, 3 where a
         run failed."""
         return max((pair.exit_code for pair in self.pairs), default=0)
 
     @property
     def culprits(self) -> Sequence[Culprit]:
-        """Those of all pairs."""
+        """The culprits of all pairs."""
         return [culprit for pair in self.pairs for culprit in pair.culprits]
 
     def pair(self, b: str) -> Pair:
-        """The pair of the reference and this mode. Raises RunNotFound, naming the modes that there are."""
+        """Return the pair of the reference and this mode. Raises RunNotFound, which names the modes that exist."""
         for pair in self.pairs:
             if pair.b == b:
                 return pair
@@ -196,16 +195,16 @@ class Investigation:
         )
 
     def losses(self) -> pd.DataFrame:
-        """The loss of each step: a column a mode, a row a step."""
+        """Return the loss of each step: a column a mode, a row a step."""
         frame: pd.DataFrame = pandas().DataFrame({label: run.losses() for label, run in self.runs.items()})
         return frame.rename_axis("step")
 
     def verdicts(self) -> pd.DataFrame:
-        """A row a pair: its verdict, steps, score and threshold."""
+        """Return a row a pair: its verdict, steps, score and threshold."""
         return _frame([{name: getattr(pair, name) for name in PAIR_COLUMNS} for pair in self.pairs], PAIR_COLUMNS)
 
     def culprits_frame(self) -> pd.DataFrame:
-        """A row a culprit of each pair: what and where it is, its share of the drift, and its proofs."""
+        """Return a row a culprit of each pair: its op and place, its share of the drift, and its proofs."""
         rows = [
             {name: getattr(culprit, name, None) for name in CULPRIT_COLUMNS} | {"a": pair.a, "b": pair.b}
             for pair in self.pairs
@@ -214,7 +213,7 @@ class Investigation:
         return _frame(rows, CULPRIT_COLUMNS)
 
     def parameters(self) -> pd.DataFrame:
-        """How far each mode's parameters are from the reference's after the last step of which both were kept."""
+        """Return the distances of each mode's parameters from the reference's after the last step that both kept."""
         # computed from the runs: `investigation.json` has no row for each parameter
         rows = []
         for pair in self.pairs:
@@ -238,7 +237,7 @@ def load_investigation(path: Path | str) -> Investigation:
     return investigation_of(content, folder)
 
 
-def investigation_of(content: Mapping[str, Any], folder: Path, said: Sequence[str] = ()) -> Investigation:
+def investigation_of(content: Mapping[str, Any], folder: Path, texts: Sequence[str] = ()) -> Investigation:
     """Return the content of an `investigation.json` as an Investigation. Raises JournalError for content that is not as
     in schema 1."""
     try:
@@ -249,11 +248,11 @@ def investigation_of(content: Mapping[str, Any], folder: Path, said: Sequence[st
     pairs = tuple(
         _pair_of(pair, with_numbers(data)) for pair, data in zip(findings.pairs, content["pairs"], strict=True)
     )
-    return Investigation(folder, findings.reproducer, findings.reference, pairs, content, said)
+    return Investigation(folder, findings.reproducer, findings.reference, pairs, content, texts)
 
 
 def _pair_of(findings: PairFindings, content: Mapping[str, Any]) -> Pair:
-    """Return a pair of `investigation.json`, as it was read and as it is written there."""
+    """Return a pair from its record and from its content in `investigation.json`."""
     culprits = []
     for record, written in zip(findings.culprits, content.get("culprits", ()), strict=True):
         proof, script = record.proof, record.script  # a difference in the set-up has neither place nor proof

@@ -1,4 +1,4 @@
-"""Measures kernels for `numdrift kernels check` and `kernels sweep`, after refusing what cannot be measured."""
+"""Measures kernels for `numdrift kernels check` and `kernels sweep`; refuses first those that cannot be measured."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def checked(
     try:
         sets = [name for name in names if name != CAPTURED]
         cases = [*generated(op, sets, getattr(torch, dtype), samples, seed, device), *cases]
-    except UsageError:  # no inputs can be made up for this op: recorded ones do where no others were asked for
+    except UsageError:  # no inputs can be made up for this op: recorded ones suffice where no others were requested
         if not cases or inputs is not None:
             raise
     operation = built_in().operation(op)

@@ -18,14 +18,14 @@ CULPRITS_SHOWN = 8
 
 def investigation_html(investigation: Investigation) -> str:
     """Return an investigation as a part of a page that needs no style of its own."""
-    head = f"<p><b>{escape(investigation.reproducer)}</b>, held against {escape(investigation.reference)}</p>"
+    head = f"<p><b>{escape(investigation.reproducer)}</b>, compared with {escape(investigation.reference)}</p>"
     return (
         "<div>" + head + _pairs(investigation.pairs) + "".join(_pair(pair) for pair in investigation.pairs) + "</div>"
     )
 
 
 def comparison_html(compared: Comparison) -> str:
-    """The same for two runs, with their distances."""
+    """Return the comparison of two runs as a part of a page, with their distances."""
     losses = compared.distances.losses
     distances = {
         "first differing step": _step(compared.first_differing_step),
@@ -64,7 +64,7 @@ def _pairs(pairs: Sequence[Pair]) -> str:
 
 def _pair(pair: Pair) -> str:
     """Return a heading, the sentences on the pair, its culprits as a list, and the notes."""
-    # names and errors of somebody's script go into this: every text is escaped
+    # names and errors of a user's script go into this: every text is escaped
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
     named, suspects = pair.told
     shown, culprits = named[:CULPRITS_SHOWN], ""
@@ -85,7 +85,7 @@ def _verdict(pair: Pair) -> str:
 
 
 def _table(names: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are HTML already."""
+    """Return a table of cells that are HTML already."""
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

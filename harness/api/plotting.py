@@ -39,7 +39,7 @@ Figures = dict[Path, Figure]
 def drawn(
     investigation: str | None, out: Path, subject: str, suffixes: Sequence[str], output: Path | None
 ) -> tuple[Figures, list[str]]:
-    """The figures of one of the subjects, and notes on pairs that have none. Raises UsageError and RunNotFound."""
+    """Draw the figures of a subject; return them, and notes on pairs without. Raises UsageError and RunNotFound."""
     if subject in ("envelope", "drift") and suffixes:
         raise UsageError(f"--suffix is of batches of losses: leave it out, --what {subject} draws pairs of modes")
     folder = find_investigation(out, investigation, suffixes=suffixes)
@@ -174,7 +174,7 @@ class DrawnPair:
 
 
 def drawn_pairs(investigation: Path) -> list[DrawnPair]:
-    """The pairs that the investigation decided on.
+    """Return the pairs that the investigation decided on.
 
     Raises UsageError when it has not decided yet, JournalError when its file cannot be read.
     """

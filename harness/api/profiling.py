@@ -80,7 +80,8 @@ def profiled_before(script: str, *, asks_for_runs: bool) -> list[RecordedRun] | 
 
 
 def profiles_made(result: BatchResult, *, keep_working: bool) -> tuple[list[RecordedRun], list[RunProfile]]:
-    """The runs that have something to show, which are all but those that failed before a step was traced."""
+    """Return the runs that have something to show, which are all but those that failed before a step was traced, and
+    their profiles."""
     runs = [RecordedRun(run.folder.path, run.manifest) for run in result.runs]
     begun = [run for run in runs if not run.manifest.failed or is_there(run.path / PROFILE)]
     return begun, [profile_of(run, keep_working=keep_working) for run in begun]

@@ -10,12 +10,12 @@ from typing import Any
 
 from ..errors import UsageError, nearest
 from ..launch.batch_plan import BatchPlan, planned
-from ..observers.snapshots.snapshot_choice import Choice
 from ..records.execution_facts import KEYWORDS, MIB
 from ..records.mode_spec import ModeSpec
 from ..records.run_request import requested
 from ..records.step_selection import KeepParams, StepSelection
 from ..runs.journal import Journal
+from ..snapshots.snapshot_choice import Choice
 
 
 def planned_snapshots(
@@ -58,7 +58,7 @@ def planned_snapshots(
 
 
 def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) -> BatchPlan:
-    """One mode of a plan once more, in place of its run there: this time snapshots are taken of a step."""
+    """Plan one mode of a plan once more, in place of its run there: this time snapshots are taken of a step."""
     data = choice.to_json()
     at = Choice.from_json({**data, "on": "", "steps": str(StepSelection(((step, step),)))})
     # seconds may end the second training before that step, which the first has reached
@@ -81,8 +81,7 @@ def first_differing_steps(runs: Sequence[tuple[str, Journal]]) -> dict[str, int]
     """
 
     def told(journal: Journal) -> dict[int, object]:
-        """Return what identifies each step: its loss, as text since NaN equals nothing, and the digests of its
-        tensors."""
+        """Return the identity of each step: its loss, as text since NaN equals nothing, and its tensors' digests."""
         digests = dict(journal.digests())
         return {record.step: (str(record.loss), digests.get(record.step)) for record in journal.steps}
 

@@ -1,4 +1,4 @@
-"""What reports say of an operator's call: the line of the user's program, and the arguments that decide on support."""
+"""Describe an operator's call for reports: its line in the program, and the arguments that support depends on."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ ADOPTION = {
         "script_compiling", "understood",
     )
 }  # fmt: skip
-"""Where calls of the script's own are led through; what else lies there reads for numdrift."""
+"""Files that the script's own calls pass through; the other files of that folder read values for numdrift."""
 
 PASSED_OVER = frozenset(
     (
         __file__,
         *ADOPTION,
-        # Once dynamo is loaded it calls those who watch operators.
+        # Once dynamo is loaded, it calls the observers of operators.
         *(str(Path(TORCH, *parts)) for parts in (("_compile.py",), ("_dynamo", "eval_frame.py"))),
     )
 )
 
 HIDDEN = (TORCH, HARNESS, "<")
-"""Files whose frames are none of the user's: torch's own, the harness's, and what has no file."""
+"""Beginnings of the files whose frames are not the user's: torch's own, the harness's, and code without a file."""
 
 _FRAME = re.compile(r'^ *File "(.+?)", line (\d+)', re.MULTILINE)
 
@@ -49,7 +49,7 @@ Frame = tuple[str, int]
 
 
 class ScriptLines:
-    """Names lines of a script's own files: those in its folder and below, by their path from there.
+    """Names the lines of a script's own files, those in its folder and below, by their path from that folder.
 
     An operator that a library calls is named by the innermost of the script's lines that led to it.
     """
@@ -60,7 +60,7 @@ class ScriptLines:
         self._forward: dict[int, str] = {}
 
     def here(self) -> str:
-        """The line that an operator is called from now; within a backward it is that of its forward."""
+        """Return the line that an operator is called from now; within a backward, the line of its forward."""
         node = current_autograd_node()
         if node is not None:
             number = sequence_number(node)
@@ -71,16 +71,16 @@ class ScriptLines:
         return line
 
     def of_stack(self, text: str) -> str:
-        """The line in a stack trace as FX nodes keep it, outermost frame first; "" where it has none of the user's."""
+        """Return the user's line in a stack trace as FX nodes keep it, outermost frame first; "" where it has none."""
         frames = [(match[1], int(match[2])) for match in _FRAME.finditer(text)]
         return self._named_line(reversed(frames))
 
     def _named_line(self, frames: Iterator[Frame]) -> str:
-        """The innermost of these frames, innermost first, that is the script's; else the innermost of a library."""
+        """Return the innermost of these frames (innermost first) that is the script's, else that of a library."""
         library = ""
         for file, line in frames:
-            # A file is named from the script's folder, in full where it is elsewhere, "" where it is hidden. An
-            # environment that lies in the script's folder is a library's all the same.
+            # A file's name is relative to the script's folder, in full where it lies elsewhere, "" where it is hidden.
+            # An environment in the script's folder counts as a library all the same.
             if file not in self._named:
                 own = Path(file).is_relative_to(self._folder) and "site-packages" not in file
                 name = str(Path(file).relative_to(self._folder)) if own else file
@@ -93,15 +93,15 @@ class ScriptLines:
 
 
 def is_called_by_harness(within: Sequence[str]) -> bool:
-    """Whether what is being called is called by the harness itself, which reads values, and not by the training.
+    """Say whether the harness itself, which reads values, makes the current call, and not the training.
 
-    Frames of the files `within`, which observe the call, are passed over, and those that call what the script calls.
+    Frames of the files `within`, which observe the call, are passed over. So are frames that make the script's calls.
     """
     return is_of_harness(sys._getframe(1), PASSED_OVER.union(within))
 
 
 def is_of_harness(frame: FrameType | None, passed_over: Collection[str]) -> bool:
-    """Whether the innermost frame that lies in none of the files `passed_over` is the harness's."""
+    """Say whether the innermost frame that lies in none of the files `passed_over` is the harness's."""
     while frame is not None and frame.f_code.co_filename in passed_over:
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
@@ -115,8 +115,10 @@ def _stack() -> Iterator[Frame]:
 
 
 def line_in(script: str, frame: FrameType | None = None) -> str:
-    """The innermost line of the script on the stack of `frame` (default: the caller's), as `train.py:24`; ""
-    for none."""
+    """Return the innermost line of the script on the stack of `frame` (default: the caller's), as `train.py:24`.
+
+    Return "" where there is none.
+    """
     at = frame or sys._getframe(1)
     while at is not None:
         if at.f_code.co_filename == script:
@@ -126,20 +128,20 @@ def line_in(script: str, frame: FrameType | None = None) -> str:
 
 
 def line_in_trace(script: str, trace: str | None) -> str:
-    """The same of the text of a stack trace, whose frames read `File "/a/train.py", line 24, in f`."""
+    """Return the same for the text of a stack trace, whose frames read `File "/a/train.py", line 24, in f`."""
     before = f'File "{script}", line '
     for line in reversed((trace or "").splitlines()):
-        _, found, rest = line.partition(before)
-        if found:
+        _, separator, rest = line.partition(before)
+        if separator:
             return f"{Path(script).name}:{rest.partition(',')[0]}"
     return ""
 
 
-# A failure of an observation, kept out of the work that it observes until somebody asks for it.
+# A failure of an observation, kept out of the observed work until somebody asks for it.
 
 
 class KeptFailure:
-    """`with kept:` lets no exception out; `tell` raises the first one."""
+    """Keeps the first exception of its `with` blocks, which let none out; `tell` raises it."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -170,30 +172,31 @@ class Fallback:
     ended: float
 
 
-# The configuration of an operator's call: what of its arguments may decide whether a backend can do it.
+# The configuration of an operator's call: the facts about its arguments that a backend's support may depend on.
 
 
 def kind_of(target: Any) -> str:
-    """An operator as reports name it: `aten::mul`."""
+    """Return an operator as reports name it: `aten::mul`."""
     parts = parts_of_op(target)
     return str(getattr(target, "__name__", target)) if parts is None else f"{parts[0]}::{parts[1]}"
 
 
 def configuration(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> str:
-    """The arguments of a call as `float32[4,4], float32[4], dim=1`: tensors by dtype and shape, whole numbers and
-    switches by their value, other numbers by their type alone, since a learning rate changes with every step.
+    """Return the arguments of a call as `float32[4,4], float32[4], dim=1`.
 
-    A tensor that is not on `device` is named with its own. Values are never read.
+    Tensors are described by dtype and shape, whole numbers and switches by their value, other numbers by their type
+    alone, since a learning rate changes with every step. A tensor that is not on `device` is shown with its own device.
+    Values are never read.
     """
     described = []
-    for position, one in enumerate(arguments_of(operation)):
-        given = position < len(args) or one.name in kwargs
-        value = args[position] if position < len(args) else kwargs.get(one.name)
-        if not given or value is None or one.name in ("device", "pin_memory", "layout"):
+    for position, argument in enumerate(arguments_of(operation)):
+        is_passed = position < len(args) or argument.name in kwargs
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        if not is_passed or value is None or argument.name in ("device", "pin_memory", "layout"):
             continue
         text = described_value(value, device)
         is_tensor = isinstance(value, torch.Tensor) or text.startswith("(")
-        described.append(text if is_tensor else f"{one.name}={text}")
+        described.append(text if is_tensor else f"{argument.name}={text}")
     return ", ".join(described)
 
 
@@ -202,8 +205,8 @@ def described_value(value: Any, device: str) -> str:
         elsewhere = "" if value.device.type == device else f" on {value.device.type}"
         return tensor_text(value) + elsewhere
     if isinstance(value, (list, tuple)):
-        items = ", ".join(described_value(one, device) for one in value)
-        return f"({items})" if any(isinstance(one, torch.Tensor) for one in value) else f"[{items}]"
+        items = ", ".join(described_value(item, device) for item in value)
+        return f"({items})" if any(isinstance(item, torch.Tensor) for item in value) else f"[{items}]"
     if isinstance(value, (bool, int, str)):
         return str(value)
     if isinstance(value, (float, complex)):
@@ -214,7 +217,7 @@ def described_value(value: Any, device: str) -> str:
 
 
 def tensor_text(tensor: torch.Tensor) -> str:
-    """A tensor by dtype and shape: `float32[4,4]`."""
+    """Return the dtype and shape of a tensor: `float32[4,4]`."""
     return shape_text(str(tensor.dtype).removeprefix("torch."), tensor.shape)
 
 
@@ -223,15 +226,15 @@ def shape_text(dtype: str, shape: Iterable[Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """An argument as the record of a graph holds it: numbers and lists of them as they are, anything else as text."""
+    """Return an argument as the record of a graph holds it: numbers and lists of them unchanged, all else as text."""
     if isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, (list, tuple)) and all(isinstance(one, (bool, int, float)) for one in value):
+    if isinstance(value, (list, tuple)) and all(isinstance(item, (bool, int, float)) for item in value):
         return list(value)
     return str(value).removeprefix("torch.")
 
 
 def instruction(kind: str, outputs: Any, inputs: str) -> str:
-    """An operator as one instruction of a backend that has no text for it: `complex64[4] aten::mul(float32[4])`."""
-    made = ", ".join(tensor_text(one) for one in tensors_in(outputs))
+    """Return an operator as an instruction of a backend without text for it: `complex64[4] aten::mul(float32[4])`."""
+    made = ", ".join(tensor_text(tensor) for tensor in tensors_in(outputs))
     return f"{made} {kind}({inputs})".lstrip()

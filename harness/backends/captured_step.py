@@ -20,16 +20,18 @@ from ..torch_private.dispatching import current_autograd_node, next_sequence_num
 from ..torch_private.operators import arguments_of, written_names
 from .called_operators import plain
 
-# Which value a tensor carries: the edges of a graph of ops that are seen one after the other.
+# The value that a tensor carries: the edges of a graph whose ops are seen one after the other.
 
 GIVEN = "given"
-"""What a value is called that nothing in the graph has made."""
+"""The name of a value that nothing in the graph has made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A value, when it was written (the how-manieth write since the start), and where in memory it then was:
-    memory that was given back since may hold anything."""
+    """A value, the number of the write that made it (counted from the start), and its place in memory at that time.
+
+    Memory that was released since may hold anything.
+    """
 
     name: str
     written: int
@@ -42,10 +44,10 @@ class Carried:
 
 
 class Edges:
-    """Names the values that tensors carry, through views, writes in place and what autograd has saved.
+    """Names the values that tensors carry, through views, writes in place and tensors that autograd has saved.
 
-    A tensor is known by its Python object; one that comes back as another object (autograd gives saved tensors back
-    like that) by its place in memory. What was written to a tensor's memory later is what it carries.
+    A tensor is identified by its Python object, or by its place in memory where it comes back as another object (as
+    autograd returns saved tensors). A tensor carries what was written to its memory last.
     """
 
     def __init__(self) -> None:
@@ -57,7 +59,7 @@ class Edges:
         self._writes = 0
 
     def read(self, tensor: torch.Tensor, wanted: str = GIVEN) -> str:
-        """The name of the value that a tensor carries now; one that was never met gets a value, named `wanted`."""
+        """Return the name of the value that a tensor carries now; a tensor not met before gets one, named `wanted`."""
         place = _place(tensor)
         carried: Carried | None = self._by_object.get(tensor)
         if place is not None:
@@ -82,7 +84,7 @@ class Edges:
         self._by_object[tensor] = carried
         if place is not None:
             self._by_place[place] = carried
-            if in_place:  # whatever else is a view of this memory carries the new value, too
+            if in_place:  # every other view of this memory carries the new value, too
                 self._by_storage[place[0]] = carried
         dtype = str(tensor.dtype).removeprefix("torch.")
         self.values[name] = Value(dtype, tuple(int(size) for size in tensor.shape))
@@ -94,7 +96,7 @@ def _if_there(carried: Carried | None) -> Carried | None:
 
 
 def _place(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """Where the elements of a tensor are: its storage, offset, sizes and strides; None where it has no memory."""
+    """Return the place of a tensor's elements: storage, offset, sizes and strides; None where it has no memory."""
     if tensor.layout != torch.strided or tensor.is_meta:
         return None
     try:
@@ -107,7 +109,7 @@ def _place(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 
 class CapturedStep:
-    """The nodes of a step, in the order of their execution, and what their edges are bound to."""
+    """The nodes of a step, in the order of their execution, and the bindings of their edges."""
 
     def __init__(self) -> None:
         self._edges = Edges()
@@ -118,7 +120,7 @@ class CapturedStep:
         self._newest_sequence = next_sequence_number() - 1
 
     def name(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Say what the script calls these tensors: what they carry now, and what reads them from now on."""
+        """Bind the values that these tensors carry now, and that later ops read, to the script's names for them."""
         for binding, tensor in tensors.items():
             self.bind(tensor, binding)
 
@@ -130,7 +132,7 @@ class CapturedStep:
     def add(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any, place: Node) -> None:
         """Add an op that has run. `place` carries its phase, module and source line."""
         written = written_names(operation)
-        schema = [one.name for one in arguments_of(operation)]
+        schema = [parameter.name for parameter in arguments_of(operation)]
         inputs: list[str] = []
         names: list[str] = []
         attributes: dict[str, Any] = {}
@@ -146,8 +148,8 @@ class CapturedStep:
         _, op, overload = str(operation).split(".")
         self._names[op] += 1
         name = op if self._names[op] == 1 else f"{op}_{self._names[op] - 1}"
-        # What an op in place returns is what it has written: one new value, not two.
-        made = [tensor for tensor in tensors_in(outputs) if not any(tensor is one for one in targets)]
+        # An op in place returns what it has written: one new value, not two.
+        made = [tensor for tensor in tensors_in(outputs) if not any(tensor is target for target in targets)]
         produced = [self._edges.write(tensor, name, in_place=True) for tensor in targets]
         produced += [self._edges.write(tensor, name) for tensor in made]
         node = replace(
@@ -176,14 +178,20 @@ class CapturedStep:
         self._nodes.append(node)
 
     def graphs(self, stage: str, step: int) -> Iterator[Graph]:
-        """The graphs of this step, one a stretch of nodes of one phase; their names are still to be given."""
+        """Yield the graphs of this step, one for each stretch of nodes of one phase. They have no names yet."""
         stretches = [tuple(nodes) for _, nodes in groupby(self._nodes, key=lambda node: node.phase)]
         for number, nodes in enumerate(stretches):
-            later = {one for others in stretches[number + 1 :] for node in others for one in node.inputs}
-            made = dict.fromkeys(one for node in nodes for one in node.outputs)
-            taken = dict.fromkeys(one for node in nodes for one in node.inputs)
-            inputs = tuple(one for one in taken if one not in made)
-            outputs = tuple(one for one in made if one in later or one in self._bindings or one not in taken)
+            later = {
+                value_name for stretch in stretches[number + 1 :] for node in stretch for value_name in node.inputs
+            }
+            made = dict.fromkeys(value_name for node in nodes for value_name in node.outputs)
+            used = dict.fromkeys(value_name for node in nodes for value_name in node.inputs)
+            inputs = tuple(value_name for value_name in used if value_name not in made)
+            outputs = tuple(
+                value_name
+                for value_name in made
+                if value_name in later or value_name in self._bindings or value_name not in used
+            )
             values: dict[str, Value] = {}
             for name in (*inputs, *made):
                 bound = self._bindings.get(name, "")
@@ -195,9 +203,9 @@ class CapturedStep:
             numbers: dict[str, int] = {}
             text = hashlib.sha256()
             for node in nodes:
-                edges = [numbers.setdefault(one, len(numbers)) for one in (*node.inputs, *node.outputs)]
-                given = [values[one] for one in node.outputs]
-                kinds = [(one.dtype, one.shape, one.binding.partition(" ")[0]) for one in given]
+                edges = [numbers.setdefault(value_name, len(numbers)) for value_name in (*node.inputs, *node.outputs)]
+                output_values = [values[value_name] for value_name in node.outputs]
+                kinds = [(value.dtype, value.shape, value.binding.partition(" ")[0]) for value in output_values]
                 attributes = sorted(node.attributes.items(), key=str)
                 text.update(repr((node.full_op, node.phase, node.module, edges, attributes, kinds)).encode())
             yield Graph(

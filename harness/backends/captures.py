@@ -1,4 +1,4 @@
-"""Which capture of graphs serves which mode, and what a capture is made with; the others are not imported."""
+"""Choose the capture of graphs for a mode, importing no other, and the request that a capture is made from."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from ..hooks.mode_protocol import Capture
 from ..records.graph_record import GraphFolder
 
-# What a capture is made with.
+# The request that a capture is made from.
 
 NamedTensors = Callable[[], Mapping[str, torch.Tensor]]
-"""What the script's tensors are called, as in `parameter net.0.weight` and `gradient net.0.weight`."""
+"""Returns the script's tensors by name, as `parameter net.0.weight` and `gradient net.0.weight`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
-    """The script's path, the steps wanted, and where names come from and failures go."""
+    """The script's path, the steps wanted, the source of names and the receiver of failures."""
 
     folder: GraphFolder
     script: str
@@ -33,11 +33,11 @@ CAPTURES = {
     "lazy": "lazy.capture:LazyCapture",
     "xla": "xla.capture:XlaCapture",
 }
-"""By the base of the mode; every other one is eager."""
+"""The captures by the base of the mode; every other mode is eager."""
 
 
 def capture_for(base: str, request: CaptureRequest) -> Capture | None:
-    """The capture for a mode of this base, None where there is none."""
+    """Return the capture for a mode of this base, None where there is none."""
     module, _, name = CAPTURES.get(base, "compiled.compiled_and_eager:EagerUntilCompiled").partition(":")
     if not module:
         return None

@@ -21,7 +21,7 @@ bernoulli.p bernoulli_.float cauchy_ exponential_ geometric_ log_normal_ normal_
 uniform_
 """
 FILLING = frozenset(FILLING_NAMES.split())
-"""Ops that draw for each element alike: what the tensor held before counts for nothing, and is not asked for."""
+"""Ops that draw for each element alike: the values that the tensor held before do not count, and are not read."""
 
 READING_NAMES = """
 bernoulli bernoulli_.Tensor binomial multinomial multinomial.out native_dropout normal.Tensor_Tensor normal.Tensor_float
@@ -29,10 +29,10 @@ normal.float_Tensor poisson randperm randperm.generator_out rrelu_with_noise rre
 _sample_dirichlet _standard_gamma
 """
 READING = frozenset(READING_NAMES.split())
-"""Ops that draw by what they take, whose values are then needed: what is pending is executed before."""
+"""Ops that draw depending on their arguments, whose values are needed: pending ops are executed first."""
 
 ATTENTION, PLAIN_ATTENTION = "scaled_dot_product_attention", "_scaled_dot_product_attention_math"
-"""The op that scripts call, and the one of plain ops that it may come to."""
+"""The op that scripts call, and the op that computes it by plain ops."""
 
 
 def draw_on_the_cpu(device: str) -> Undo:
@@ -65,7 +65,7 @@ def _drawn(kernel: DeviceKernel, kind: str, *, reads: bool) -> Callable[..., Any
             if isinstance(value, torch.device):
                 device = value
                 return torch.device("cpu")
-            # A generator of the device itself is known here by its numbers alone: the CPU's default one draws.
+            # A generator of the device itself cannot draw on the CPU: the CPU's default one draws instead.
             return None if isinstance(value, torch.Generator) and value.device.type == kind else value
 
         arguments = mapped(on_the_cpu, args)
@@ -75,8 +75,8 @@ def _drawn(kernel: DeviceKernel, kind: str, *, reads: bool) -> Callable[..., Any
         outputs = kernel.operation(*arguments, **keywords)
         written = list(written_values(kernel.operation, args, kwargs))
         if written:
-            for there, here in zip(written, written_values(kernel.operation, arguments, keywords), strict=True):
-                there.copy_(here)
+            for target, drawn in zip(written, written_values(kernel.operation, arguments, keywords), strict=True):
+                target.copy_(drawn)
             if len(list(leaves(outputs))) == len(written):  # in place
                 return written[0]
         moved = [value.to(device) if isinstance(value, torch.Tensor) else value for value in leaves(outputs)]
@@ -96,7 +96,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """`scaled_dot_product_attention` as torch has it, but with dropout by the ops that the CPU computes it by."""
+    """Compute `scaled_dot_product_attention` as torch does, but with dropout by the ops that the CPU uses for it."""
     keywords = {"scale": scale, "enable_gqa": enable_gqa}
     if not dropout_p:
         overload = find_overload(ATTENTION)

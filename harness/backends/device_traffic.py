@@ -1,4 +1,4 @@
-"""What is copied between the host and a device, and which ops a device hands to the CPU: line by line of the script.
+"""Copies between the host and a device, and ops that a device hands to the CPU, line by line of the script.
 
 Launches of kernels are not seen here: only a profiler counts them (`numdrift profile`).
 """
@@ -23,20 +23,20 @@ from .called_operators import HARNESS, KeptFailure, ScriptLines, kind_of
 
 OBSERVING = (__file__, str(device_copies.__file__), str(dispatching.__file__))
 ON_BEHALF = (str(Path(HARNESS, "script")), str(Path(torch.__file__).parent))
-"""Where that is which does what its caller asks for, and is not asked itself for whom."""
+"""Folders of code that acts for its caller; the nearest frame outside of them shows who copies."""
 
 
 class DeviceTraffic:
-    """Tells `told` of it from `__enter__` to `__exit__`. What numdrift itself reads is left out.
+    """Calls `report` with each of them from `__enter__` to `__exit__`. Values that numdrift itself reads are left out.
 
     A copy's seconds are those of the script's call. It waits for all that was launched before where the host needs the
     values at once, and for nothing where the copy is left to the device.
     """
 
-    def __init__(self, script: str, device: str, told: Callable[[Work], None]) -> None:
+    def __init__(self, script: str, device: str, report: Callable[[Work], None]) -> None:
         self._device = device
         self._kind = device.partition(":")[0]
-        self._told = told
+        self._told = report
         self._lines = ScriptLines(script)
         self._kept = KeptFailure()
         self._copies = 0
@@ -77,14 +77,14 @@ class DeviceTraffic:
         result = operation(*args, **kwargs)
         seconds = time.perf_counter() - began
         with self._kept:
-            # A fallback may be the device's own: one to the CPU copies what it takes, and what it gives.
+            # A fallback may be the device's own; one to the CPU copies its arguments and its results.
             if self._copies > before and is_taken_by_fallback(operation, dispatch_key(self._kind)):
                 self._told(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
         return result
 
 
 def _is_of_harness() -> bool:
-    """Whether numdrift itself copies, and not the script or what acts for it."""
+    """Say whether numdrift itself copies, and not the script or code that acts for it."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((*OBSERVING, *ON_BEHALF)):
         frame = frame.f_back  # type: ignore[assignment]

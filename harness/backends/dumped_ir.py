@@ -1,5 +1,6 @@
-"""What torch's lazy core and torch_xla write of the graphs that they execute, in one form: Python frames, and nodes.
-How a shape is written is each one's own.
+"""Read the dumps of executed graphs that torch's lazy core and torch_xla write: Python frames, and nodes.
+
+Both dumps have one form, but each core writes shapes in a way of its own.
 
   <module> (train.py:32)
   %2 = [Float[], Float[]] aten::nll_loss_forward(%1, %0.1), num_outputs=2, reduction=1, ROOT=1
@@ -15,10 +16,10 @@ from dataclasses import dataclass
 from ..records.graph_record import Value
 
 BEGIN = "[ScheduleSyncTensorsGraph]\n"
-"""What stands before each graph that was executed."""
+"""The line before each graph that was executed."""
 
 NODES = "## BEGIN_GRAPH\n"
-"""What stands between the frames of a graph and its nodes."""
+"""The line between the frames of a graph and its nodes."""
 
 _FRAME = re.compile(r"^  (.*?) \((.*):(\d+)\)$")
 _NODE = re.compile(r"^  %(\d+) = (\[.*?\]|\(.*?\)|\S+) (\w+)::([\w.]+)\(([^()]*)\)(.*)$")
@@ -37,8 +38,11 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class DumpedNode:
-    """One node; an operand is a node's number and which of its outputs. `root` is the highest of the graph's
-    outputs that it is, `location` the Python frame that it was made from, as `function@file:line`."""
+    """One node; an operand is a node's number and the index of one of its outputs.
+
+    `root` is the highest index among the graph's outputs that are this node. `location` is the Python frame that made
+    the node, as `function@file:line`.
+    """
 
     number: int
     domain: str
@@ -53,29 +57,29 @@ class DumpedNode:
 
     @property
     def root(self) -> int | None:
-        found = self.tags.get("ROOT")
-        return None if found is None else int(found)
+        tag = self.tags.get("ROOT")
+        return None if tag is None else int(tag)
 
     @property
     def is_given(self) -> bool:
-        """Whether this is a value that the graph is given, not an op."""
+        """Say whether this is a value that the graph takes, not an op."""
         return self.op in ("device_data", "Constant")
 
 
 def frames_in(text: str) -> list[Frame]:
-    """The Python frames, innermost first."""
-    found = (_FRAME.match(line) for line in text.splitlines())
-    return [Frame(one[1], one[2], int(one[3])) for one in found if one is not None]
+    """Return the Python frames, innermost first."""
+    matches = (_FRAME.match(line) for line in text.splitlines())
+    return [Frame(match[1], match[2], int(match[3])) for match in matches if match is not None]
 
 
 def nodes_in(text: str, values_of: Callable[[str], Iterable[Value]]) -> Iterator[DumpedNode]:
-    """The nodes, in the order in which they stand; `values_of` reads a shape."""
+    """Yield the nodes in their order in the text; `values_of` reads a shape."""
     for line in text.splitlines():
         match = _NODE.match(line)
         if match is None:
             continue
-        number, shape, domain, op, operands, rest = match.groups()
-        taken = tuple((int(one), int(which or 0)) for one, which in _OPERAND.findall(operands))
+        number, shape, domain, op, operand_text, rest = match.groups()
+        operands = tuple((int(node_number), int(which or 0)) for node_number, which in _OPERAND.findall(operand_text))
         pieces = _TAG.split(rest)
         tags = dict(zip(pieces[1::2], pieces[2::2], strict=True))
-        yield DumpedNode(int(number), domain, op, tuple(values_of(shape)), taken, tags)
+        yield DumpedNode(int(number), domain, op, tuple(values_of(shape)), operands, tags)

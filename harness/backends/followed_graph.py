@@ -1,4 +1,4 @@
-"""The IR of an executed lazy graph as a graph of the record: what was dumped, and the calls that made its nodes."""
+"""The IR of an executed lazy graph as a graph of the record: its dump, and the calls that made its nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .dumped_ir import DumpedNode
 from .followed_calls import FollowedCall, KnownValues, Operand
 
 Output = tuple[int, int]
-"""A value of a dumped graph: the number of its node, and which of the node's outputs it is."""
+"""A value of a dumped graph: the number of its node, and its index among the node's outputs."""
 
 TECHNICAL = (
     "location", "device", "ROOT", "NodeType", "num_outputs", "Python Stacktrace", "xla_shape", "scope", "dynamic_dims",
@@ -34,8 +34,8 @@ class MadeNodes:
     main: Mapping[int, int]
 
     @classmethod
-    def of(cls, dumped: Sequence[DumpedNode], known: KnownValues) -> MadeNodes:
-        calls = {node.number: call for node in dumped if (call := call_of(node, known)) is not None}
+    def of(cls, dumped: Sequence[DumpedNode], known_values: KnownValues) -> MadeNodes:
+        calls = {node.number: call for node in dumped if (call := call_of(node, known_values)) is not None}
         nodes = {node.number: node for node in dumped}
         main: dict[int, int] = {}
         for at, call in calls.items():
@@ -47,9 +47,11 @@ class MadeNodes:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """What the values of a graph are to the calls: `names` are what a node's operands are called, none where they are
-    not those of its call; `given` what the calls that take a given value were called with; `numbers` the lazy core's
-    numbers of the values that the calls returned."""
+    """The values of a graph as the calls know them.
+
+    `names` are the names of a node's operands, none where they are not those of its call. `given` are the operands of
+    the calls that take a given value. `numbers` are the lazy core's numbers of the values that the calls returned.
+    """
 
     names: dict[int, tuple[str, ...]] = field(default_factory=dict)
     given: dict[int, Operand] = field(default_factory=dict)
@@ -57,37 +59,37 @@ class Identified:
 
 
 def by_position(made: MadeNodes) -> Identified:
-    """Where nodes take what their call was given, in its order."""
-    found = Identified()
+    """Identify the values of a core whose nodes take the operands of their call in its order."""
+    identified = Identified()
     for at in made.main.values():
         node, call = made.nodes[at], made.calls[at]
-        tensors = tuple(one for one in call.operands if one.tensor is not None)
+        tensors = tuple(argument for argument in call.operands if argument.tensor is not None)
         fitting = (operands for operands in (call.operands, tensors) if len(operands) == len(node.operands))
         operands = next(fitting, ())
-        found.names[at] = tuple(one.name for one in operands)
-        for (taken, _), operand in zip(node.operands, operands, strict=False):
-            if made.nodes[taken].is_given:
-                found.given.setdefault(taken, operand)
-        found.numbers.update({(at, which): value for which, value in enumerate(call.made)})
-    return found
+        identified.names[at] = tuple(argument.name for argument in operands)
+        for (source, _), operand in zip(node.operands, operands, strict=False):
+            if made.nodes[source].is_given:
+                identified.given.setdefault(source, operand)
+        identified.numbers.update({(at, which): value for which, value in enumerate(call.made)})
+    return identified
 
 
 class FollowedGraph:
     """One dumped graph and the calls that made its nodes. `outputs` are the values that it was executed for,
-    None where it cannot be told which one it is."""
+    None for one that the dump does not identify."""
 
     def __init__(
         self,
         dumped: Sequence[DumpedNode],
-        known: KnownValues,
+        known_values: KnownValues,
         outputs: Sequence[Output | None],
         identify: Callable[[MadeNodes], Identified],
     ) -> None:
         self._dumped = dumped
-        self._known = known
+        self._known = known_values
         self._outputs = outputs
         self._nodes = {node.number: node for node in dumped}
-        made = MadeNodes.of(dumped, known)
+        made = MadeNodes.of(dumped, known_values)
         self._calls, self._main = made.calls, made.main
         self._counts = Counter(call.number for at, call in made.calls.items() if not made.nodes[at].is_given)
         self._identified = identify(made)
@@ -99,8 +101,8 @@ class FollowedGraph:
     @property
     def calls(self) -> Sequence[FollowedCall]:
         """The calls that made the nodes, first to last."""
-        found = {call.number: call for call in self._calls.values()}
-        return [found[number] for number in sorted(found)]
+        by_number = {call.number: call for call in self._calls.values()}
+        return [by_number[number] for number in sorted(by_number)]
 
     def node_name(self, number: int) -> str:
         return f"{self._nodes[number].op.replace('.', '_')}_{number}"
@@ -112,8 +114,8 @@ class FollowedGraph:
         return self.node_name(number) + (f"_{which}" if which else "")
 
     def graph(self, step: int) -> Graph:
-        """The graph, whose name and hash are still to be given."""
-        # The ops of the graph. One whose call is not known has the latest phase of what it takes.
+        """Return the graph, which has no name and hash yet."""
+        # The ops of the graph. An op whose call is not known has the latest phase of its operands.
         is_training = any(not call.is_setup for call in self.calls)
         phases: dict[int, str] = {}
         nodes = []
@@ -122,20 +124,20 @@ class FollowedGraph:
                 continue
             call = self._calls.get(dumped.number)
             if call is None:
-                taken = [phases.get(number, "") for number, _ in dumped.operands]
-                phase = max(taken, key=phase_order, default="") or "forward"
+                operand_phases = [phases.get(number, "") for number, _ in dumped.operands]
+                phase = max(operand_phases, key=phase_order, default="") or "forward"
             else:
                 phase = "" if call.is_setup and not is_training else call.place.phase
             phases[dumped.number] = phase
             nodes.append(replace(self._node(dumped, call), phase=phase))
-        given = [node for node in self._dumped if node.is_given]
+        given_nodes = [node for node in self._dumped if node.is_given]
         values = {
             self.value_name((node.number, which)): value
             for node in self._dumped
             for which, value in enumerate(node.outputs)
         }
-        numbers = iter(range(len(given)))
-        for node in given:
+        numbers = iter(range(len(given_nodes)))
+        for node in given_nodes:
             name = self.value_name((node.number, 0))
             binding = self._given_binding(node) or f"input {next(numbers)}"
             values[name] = replace(values[name], binding=binding)
@@ -160,7 +162,7 @@ class FollowedGraph:
             step=step,
             nodes=tuple(nodes),
             values=values,
-            inputs=tuple(self.value_name((node.number, 0)) for node in given),
+            inputs=tuple(self.value_name((node.number, 0)) for node in given_nodes),
             outputs=tuple(dict.fromkeys(outputs)),
             notes=tuple(notes),
         )
@@ -172,7 +174,7 @@ class FollowedGraph:
         attributes = {
             name: _read(text) for name, text in dumped.tags.items() if name not in TECHNICAL and text != "null"
         }
-        # What the node was decomposed from: the outermost call around its own, or its own call's op
+        # The op that the node was decomposed from: that of the outermost call around its own, or of its own call
         outer, group, original = call, "", ""
         while outer is not None and outer.parent is not None:
             outer = self._known.calls[outer.parent]
@@ -197,11 +199,11 @@ class FollowedGraph:
         )
 
     def _given_binding(self, node: DumpedNode) -> str:
-        """What a given value is to the script, "" for an input of its own."""
+        """Return the binding of a given value to the script, "" for an input of the graph's own."""
         operand, own = self._identified.given.get(node.number), self._calls.get(node.number)
         if node.op == "Constant":
             return "constant"
-        if operand is None:  # of what it is taken for nothing is known: a number that a known call has brought is fixed
+        if operand is None:  # no operand is known for it: a number that a known call has brought is fixed
             return "" if own is None or node.outputs[0].shape else "constant"
         if operand.tensor is None:
             return "constant"
@@ -209,19 +211,19 @@ class FollowedGraph:
         bound = self._known.binding(operand.tensor) or (f"saved {saved}" if saved else "")
         # A kernel that is called with a number may have made a tensor of it.
         if not bound and own is not None and self._known.makers.get(operand.tensor) is own:
-            return "constant" if any(one.is_number for one in own.operands) else ""
+            return "constant" if any(argument.is_number for argument in own.operands) else ""
         return bound
 
 
-def call_of(node: DumpedNode, known: KnownValues) -> FollowedCall | None:
-    """The call that made a node, None where nobody followed then."""
+def call_of(node: DumpedNode, known_values: KnownValues) -> FollowedCall | None:
+    """Return the call that made a node, None for a node that was made before calls were followed."""
     mark = _MARK.match(node.location)
-    return None if mark is None else known.calls.get(int(mark[1]))
+    return None if mark is None else known_values.calls.get(int(mark[1]))
 
 
-def is_foreign(dumped: Sequence[DumpedNode], known: KnownValues) -> bool:
-    """Whether a graph has ops and all of them are from before anybody followed, or only read values."""
-    calls = [call_of(node, known) for node in dumped if not node.is_given]
+def is_foreign(dumped: Sequence[DumpedNode], known_values: KnownValues) -> bool:
+    """Say whether a graph has ops and all were made before calls were followed, or only read values."""
+    calls = [call_of(node, known_values) for node in dumped if not node.is_given]
     return bool(calls) and all(call is None or call.is_reading for call in calls)
 
 
@@ -230,12 +232,12 @@ def phase_order(phase: str) -> int:
 
 
 def _read(text: str) -> Any:
-    """A tag's text as the number or the list of numbers that it says, or as it is."""
+    """Return a tag's text as the number or the list of numbers that it states, else the text itself."""
     if _INTEGER.match(text):
         return int(text)
     if _FLOAT.match(text):
         return float(text)
     parts = text.strip("[]").split(",")
-    if len(parts) > 1 and all(_INTEGER.match(one.strip()) for one in parts):
-        return [int(one) for one in parts]
+    if len(parts) > 1 and all(_INTEGER.match(part.strip()) for part in parts):
+        return [int(part) for part in parts]
     return text

@@ -1,4 +1,4 @@
-"""What the recorders of steps share whose ops have no value when they are called: how they look, and how they stop."""
+"""The common part of the recorders of steps whose ops have no value when they are called: observing and stopping."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..tape.step_recorder import StepRecorder
 from ..tape.tape import NotReplayable
 from ..torch_private.dispatching import bare_execution, without_dispatch_modes, without_function_modes
 
 Found = TypeVar("Found")
 
 
-class HeldBackStep:
-    """Looks while it is open. Whatever cannot be taken ends the tape, with the `reason`, and not the training."""
+class HeldBackStep(StepRecorder):
+    """Observes while it is open. An op that cannot be recorded ends the tape (see `reason`); the training continues."""
 
     unroller = None
 
@@ -25,26 +26,22 @@ class HeldBackStep:
         self._undo: list[Callable[[], Any]] = []
 
     def stop(self) -> None:
-        """Look at nothing any more. May be called twice."""
+        """Stop observing. May be called twice."""
         self._open = False
-        undo, self._undo = self._undo, []
-        for one in reversed(undo):
-            one()
-
-    def give_up(self, reason: str) -> None:
-        """End the tape; the first reason stays."""
-        raise NotImplementedError
+        undos, self._undo = self._undo, []
+        for undo in reversed(undos):
+            undo()
 
     def _look(self, look: Callable[[], Found]) -> Found | None:
-        """What `look` finds; nothing is seen of what it executes, and no failure leaves it. None once nobody looks."""
+        """Return what `look` finds, None after the end. What it executes is not observed, and no failure leaves it."""
         if not self._open or self.reason is not None:
             return None
         self._open = False
         try:
             with without_dispatch_modes(), without_function_modes():
                 return look()
-        except NotReplayable as found:
-            self.give_up(str(found))
+        except NotReplayable as refusal:
+            self.give_up(str(refusal))
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
             self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
         finally:

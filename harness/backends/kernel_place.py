@@ -8,21 +8,21 @@ from ..records.graph_record import Node
 
 
 def kernel_place(covered: Sequence[Node]) -> Node:
-    """The innermost module that all of these ops are in, the last line that is known, and the autograd sequence number
+    """Return the innermost module that all of these ops are in, the last known line, and the autograd sequence number
     that all of them have; without a name, inputs and outputs."""
-    paths = (one.module for one in covered)
-    known = [one.split(".") if one else [] for one in paths if one is not None]
+    paths = (node.module for node in covered)
+    split_paths = [path.split(".") if path else [] for path in paths if path is not None]
     common = []
-    for parts in zip(*known, strict=False):
+    for parts in zip(*split_paths, strict=False):
         if len(set(parts)) > 1:
             break
         common.append(parts[0])
-    last = next((one for one in reversed(covered) if one.source), None)
+    last = next((node for node in reversed(covered) if node.source), None)
     return Node(
         name="",
         op="",
-        module=".".join(common) if known else None,
+        module=".".join(common) if split_paths else None,
         source="" if last is None else last.source,
         stack="" if last is None else last.stack,
-        sequence=covered[0].sequence if len({one.sequence for one in covered}) == 1 else None,
+        sequence=covered[0].sequence if len({node.sequence for node in covered}) == 1 else None,
     )

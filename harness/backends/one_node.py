@@ -16,12 +16,12 @@ from ..torch_private.probing import copied_graph
 
 
 class Unanswerable(ValueError):
-    """A node that is no question to a backend: an input is no tensor, or one whose sizes are not numbers."""
+    """A node that no backend can be asked about: an input is no tensor, or one whose sizes are not numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorKind:
-    """What of a tensor decides about support: all but its values. Shape and strides in elements."""
+    """The properties of a tensor that decide on support: all but its values. Shape and strides in elements."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -30,9 +30,9 @@ class TensorKind:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorKind:
-        """Raises Unanswerable."""
+        """Return the kind of a tensor. Raises Unanswerable."""
         sizes = (*tensor.shape, *tensor.stride())
-        if not all(isinstance(one, int) for one in sizes):
+        if not all(isinstance(size, int) for size in sizes):
             raise Unanswerable(f"the shape {tuple(tensor.shape)} is not static")
         return cls(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.device)
 
@@ -43,8 +43,8 @@ class TensorKind:
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
     def example(self) -> torch.Tensor:
-        """A tensor on the CPU that hardly any op refuses: an identity where it is square, else ones; of
-        integers zeros."""
+        """Return a tensor on the CPU that hardly any op refuses: an identity where it is square, else ones; zeros
+        for integers."""
         numbers = self.dtype.is_floating_point or self.dtype.is_complex
         extent = extent_of(self.shape, self.stride)
         made = torch.full((extent,), int(numbers), dtype=self.dtype, device="cpu")
@@ -56,7 +56,7 @@ class TensorKind:
 
 
 def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """How many elements of memory a tensor reaches over; fewer than it has where it is expanded."""
+    """Return the number of elements of memory that a tensor spans; fewer than it has where it is expanded."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
@@ -64,29 +64,29 @@ def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OneNode:
-    """`graph` takes tensors of `inputs` and gives the tensors of the node's result as a tuple."""
+    """A node as a graph. `graph` takes tensors of `inputs` and returns the tensors of the node's result as a tuple."""
 
     graph: torch.fx.GraphModule
     inputs: tuple[TensorKind, ...]
 
 
 def one_node(node: torch.fx.Node) -> OneNode:
-    """The graph of a node whose `meta["val"]`, and those of its inputs, are fake tensors.
+    """Return the graph of a node whose `meta["val"]`, and those of its inputs, are fake tensors.
 
     Raises Unanswerable.
     """
     graph = torch.fx.Graph()
     kinds: list[TensorKind] = []
-    known: dict[torch.fx.Node, torch.fx.Node] = {}
+    placeholders: dict[torch.fx.Node, torch.fx.Node] = {}
 
-    def placed(one: torch.fx.Node) -> torch.fx.Node:
-        if one not in known:
-            value = one.meta.get("val")
+    def placed(source: torch.fx.Node) -> torch.fx.Node:
+        if source not in placeholders:
+            value = source.meta.get("val")
             if not isinstance(value, torch.Tensor):
-                raise Unanswerable(f"the input {one.name} of {node.target} is no tensor")
+                raise Unanswerable(f"the input {source.name} of {node.target} is no tensor")
             kinds.append(TensorKind.of(value))
-            known[one] = graph.placeholder(f"input_{len(known)}")
-        return known[one]
+            placeholders[source] = graph.placeholder(f"input_{len(placeholders)}")
+        return placeholders[source]
 
     args = torch.fx.node.map_arg(node.args, placed)
     kwargs = torch.fx.node.map_arg(node.kwargs, placed)
@@ -94,7 +94,7 @@ def one_node(node: torch.fx.Node) -> OneNode:
     call = graph.call_function(node.target, args, kwargs)
     value = node.meta.get("val")
     if isinstance(value, (list, tuple)):
-        chosen = [at for at, one in enumerate(value) if isinstance(one, torch.Tensor)]
+        chosen = [at for at, result in enumerate(value) if isinstance(result, torch.Tensor)]
         graph.output(tuple(graph.call_function(operator.getitem, (call, at)) for at in chosen))
     else:
         graph.output((call,) if isinstance(value, torch.Tensor) else ())
@@ -102,7 +102,7 @@ def one_node(node: torch.fx.Node) -> OneNode:
 
 
 def configuration_of(node: torch.fx.Node) -> str:
-    """The arguments of a node's call, tensors by dtype and shape: `float32[32, 10], 1, False`. Raises Unanswerable."""
+    """Return a node's arguments, tensors by dtype and shape: `float32[32, 10], 1, False`. Raises Unanswerable."""
 
     def shown(value: Any) -> str:
         if isinstance(value, torch.fx.Node):
@@ -117,7 +117,7 @@ def configuration_of(node: torch.fx.Node) -> str:
 
 
 def identity_of(node: torch.fx.Node) -> tuple[Any, ...]:
-    """What two nodes have alike of which a backend can do either both or none. Raises Unanswerable."""
+    """Return a key. Of two nodes with the same key a backend supports both or neither. Raises Unanswerable."""
 
     def known(value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
@@ -132,7 +132,7 @@ def identity_of(node: torch.fx.Node) -> tuple[Any, ...]:
 
 
 def examples(kinds: Sequence[TensorKind]) -> list[torch.Tensor]:
-    """Tensors with values, on the CPU."""
+    """Return tensors with values, on the CPU."""
     return [kind.example() for kind in kinds]
 
 
@@ -144,38 +144,38 @@ Settle = Callable[[Sequence[torch.Tensor]], None]
 Counters = Callable[[], Mapping[str, int]]
 
 FALLBACK = "aten::"
-"""With this prefix lazy cores count the ops that they gave to the CPU."""
+"""The prefix with which lazy cores count the ops that they handed to the CPU."""
 
 
 def nothing_pending(tensors: Sequence[torch.Tensor]) -> None:
-    """Settles on devices that execute an op when it is called."""
+    """Do nothing: settles on devices that execute an op when it is called."""
 
 
 def graph_on(
     graph: torch.fx.GraphModule, device: str, settle: Settle = nothing_pending
 ) -> Callable[..., tuple[Any, ...]]:
-    """What executes a graph on a device, with inputs and outputs on the CPU."""
+    """Return a function that executes a graph on a device, with inputs and outputs on the CPU."""
     return taking_cpu_tensors(naming_device(graph, device), device, settle)
 
 
 def naming_device(graph: torch.fx.GraphModule, device: str) -> torch.fx.GraphModule:
     """Return the graph with this device in place of every device that its calls name."""
-    there = copied_graph(graph)
-    for node in there.graph.nodes:
+    copied = copied_graph(graph)
+    for node in copied.graph.nodes:
         named = {
             name: torch.device(device) if isinstance(value, torch.device) else value
             for name, value in node.kwargs.items()
         }
         args = tuple(torch.device(device) if isinstance(value, torch.device) else value for value in node.args)
         node.kwargs, node.args = named, args
-    there.recompile()
-    return there
+    copied.recompile()
+    return copied
 
 
 def taking_cpu_tensors(
     run: Callable[..., Any], device: str, settle: Settle = nothing_pending
 ) -> Callable[..., tuple[Any, ...]]:
-    """Return what executes `run` on a device, and takes and gives tensors on the CPU."""
+    """Return a function that executes `run` on a device, and takes and returns tensors on the CPU."""
 
     def execute(*inputs: Any) -> tuple[Any, ...]:
         with without_modes(), torch.no_grad():
@@ -189,9 +189,9 @@ def taking_cpu_tensors(
 def asked_by_execution(
     node: torch.fx.Node, device: str, failure_at: str, settle: Settle = nothing_pending, counters: Counters = dict
 ) -> SupportAnswer:
-    """Whether a device can do a node: it is executed there once, on tensors of the same shapes and dtypes.
+    """Say whether a device supports a node, by executing it there once on tensors of the same shapes and dtypes.
 
-    It cannot where it raises and the CPU does not, and where `counters` count a fallback. Random generators
+    It does not where it raises and the CPU does not, or where `counters` count a fallback. Random generators
     are left as they were.
     """
     alone = one_node(node)
@@ -201,7 +201,7 @@ def asked_by_execution(
         if error is not None and _failure(alone, alone.graph) is None:
             first = next(iter(str(error).splitlines()), "")
             return SupportAnswer(f"{type(error).__name__}: {first}", failure_at)
-    # A lazy core counts each op by its name: `aten::sort` one that it gave to the CPU, `lazy::mm` one of its own.
+    # A lazy core counts each op by its name: `aten::sort` one that it handed to the CPU, `lazy::mm` one of its own.
     grown = {name for name, count in counters().items() if count > before.get(name, 0)}
     fallen = sorted(name for name in grown if name.startswith(FALLBACK))
     if fallen:

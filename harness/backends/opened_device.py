@@ -22,9 +22,9 @@ HOST = ("cpu", "meta")
 
 
 def open_devices(devices: Iterable[str]) -> None:
-    """Load what these devices need here, a vendor's package for one, by the modes that are named after them.
+    """Load what these devices need, such as a vendor's package, through the modes that are named after them.
 
-    Raises NotAvailable for a device that is not here, and whatever a plug-in raises.
+    Raises NotAvailable for a device that this machine lacks, and whatever a plug-in raises.
     """
     for device in sorted(set(devices)):
         kind, numbered, _ = device.partition(":")
@@ -33,7 +33,7 @@ def open_devices(devices: Iterable[str]) -> None:
 
 
 def on_own_device(spec: ModeSpec, local_rank: int) -> ModeSpec:
-    """The mode of one of several ranks, on the accelerator of its own that it has where there are several."""
+    """Return the mode of one of several ranks, on an accelerator of its own where there are several."""
     device = spec.accelerator
     if device is None or ":" in device:
         return spec
@@ -41,5 +41,5 @@ def on_own_device(spec: ModeSpec, local_rank: int) -> ModeSpec:
         require_device(device)
         count = torch.get_device_module(device).device_count()
     except (NotAvailable, AttributeError, RuntimeError):
-        return spec  # which says itself what is lacking
+        return spec  # the mode itself says what is missing
     return replace(spec, device=f"{device}:{local_rank % count}") if count > 1 else spec

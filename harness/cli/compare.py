@@ -44,7 +44,7 @@ Exit codes: 0 identical or rounding, 1 beyond rounding, undecided or another ver
 @click.option(
     "--global-batch",
     is_flag=True,
-    help="Hold RUN_B, of several processes, against RUN_A, of one process that takes the whole batch at each step.",
+    help="Compare RUN_B, of several processes, with RUN_A, of one process that takes the whole batch at each step.",
 )
 @suspects_option
 @frames_option

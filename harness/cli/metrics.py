@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..api.chosen_runs import metrics_of_runs, runs_meant
 from ..records.backend_work import FROM_DEVICE, TO_DEVICE, WORKED
-from ..records.mode_spec import WITHOUT_VALUES, parse_mode
+from ..records.mode_spec import parse_mode
 from ..tools.metrics.metrics_report import metrics_report
 from ..tools.metrics.metrics_summary import Distribution, MetricsSummary, Transfers, summarize
 from ..tools.metrics.metrics_trace import metrics_trace
@@ -197,7 +197,7 @@ def _recompilations(summary: MetricsSummary) -> Iterator[str]:
 def _copies(summary: MetricsSummary) -> Iterator[str]:
     """Yield the lines that copy to and from a device. In lazy modes a copy is part of what cuts a graph, which is
     reported."""
-    if parse_mode(summary.metrics.run.manifest.spec).base in WITHOUT_VALUES:
+    if not parse_mode(summary.metrics.run.manifest.spec).capabilities.has_values:
         return
     for copy in summary.copies:
         in_steps = f" in {copy.steps:,} step{'s' * (copy.steps != 1)}" if copy.steps else ""

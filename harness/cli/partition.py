@@ -37,7 +37,7 @@ Examples:
 \b
 TARGET is a training script, whose models are partitioned for the run, forward and backward; or FILE.py:FACTORY or
 package.module:FACTORY, a function or class that makes a module. What the module is called with is its attribute
-`example_inputs`, or a variable or function of that name beside the factory; it is held against itself unpartitioned.
+`example_inputs`, or a variable or function of that name beside the factory; it is compared with itself unpartitioned.
 Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script or the module failed.
 """
 

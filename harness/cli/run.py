@@ -210,7 +210,7 @@ def _show_kernel_calls(result: BatchResult, out: Console, ops: Sequence[str]) ->
             place = "-" if call["module"] is None else call["module"] or "(root)"
             arguments, results = "\n".join(call["arguments"]), "\n".join(call["results"])
             rows.add_row(run.manifest.mode, call["op"], call["kernel"], call["phase"], place, arguments, results)
-        if parse_mode(run.manifest.spec).base == "compile":
+        if parse_mode(run.manifest.spec).capabilities.compiles:
             shown = {call["op"] for call in calls}
             unseen += [(run.manifest.mode, op) for op in ops if op not in shown]
     out.print()

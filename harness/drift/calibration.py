@@ -87,7 +87,7 @@ class Threshold:
 
 def backend_of(spec: ModeSpec) -> str:
     """The row of a mode: its base, the compiler's backend, and the device where one is stated."""
-    name = f"compile:{spec.backend or 'inductor'}" if spec.base == "compile" else spec.base
+    name = f"{spec.base}:{spec.backend or 'inductor'}" if spec.capabilities.compiles else spec.base
     kind = (spec.device or "").partition(":")[0]
     return f"{name}@{kind}" if kind and kind not in ("cpu", spec.base) else name
 

@@ -46,7 +46,7 @@ UNIT_ROUNDOFF = {
 }  # fmt: skip
 """Half of torch.finfo(dtype).eps."""
 
-EDGE = "a discrete choice hangs on rounding"
+EDGE = "a discrete choice depends on rounding"
 
 KINDS = ("loss", "gradient", "parameter", "buffer", "state")
 """The order in which equally bad values are named: the one that comes first in a step is named first."""

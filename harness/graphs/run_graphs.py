@@ -14,7 +14,7 @@ from ..records.graph_record import FOLDER, INDEX, SCHEMA, Cut, Graph, Node
 from ..runs.recorded_run import RecordedRun
 
 CONFIG = "config.json"
-"""What the run was asked for, beside its manifest."""
+"""The settings of the run, beside its manifest."""
 
 INDEX_TYPES: dict[str, type] = {
     **dict.fromkeys(("name", "stage", "phase", "graph", "hash", "pre", "reason"), str),
@@ -66,21 +66,21 @@ class RunGraphs:
 
     @cached_property
     def entries(self) -> tuple[GraphEntry, ...]:
-        return tuple(self._read("graph", lambda one: GraphEntry(**one)))
+        return tuple(self._read("graph", lambda facts: GraphEntry(**facts)))
 
     @cached_property
     def executions(self) -> tuple[GraphExecution, ...]:
-        return tuple(self._read("executed", lambda one: GraphExecution(**one)))
+        return tuple(self._read("executed", lambda facts: GraphExecution(**facts)))
 
     @cached_property
     def counters(self) -> Mapping[int, Mapping[str, int]]:
-        """What the compiler counted, by step."""
-        return dict(self._read("counters", lambda one: (one.pop("step"), one)))
+        """The compiler's counters, by step."""
+        return dict(self._read("counters", lambda facts: (facts.pop("step"), facts)))
 
     @cached_property
     def unavailable(self) -> Sequence[tuple[str, str]]:
         """The stages that could not be captured, with the reason of each."""
-        return self._read("unavailable", lambda one: (one["stage"], one["reason"]))
+        return self._read("unavailable", lambda facts: (facts["stage"], facts["reason"]))
 
     def graph(self, name: str) -> Graph:
         """Read one graph. Raises JournalError when its file cannot be read."""
@@ -91,7 +91,7 @@ class RunGraphs:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             graph = Graph.from_json(data)
-            # The codec takes JSON as it comes: what others take for names and steps is looked at here.
+            # The codec takes JSON as it comes: the types of names and steps are checked here.
             names = [graph.name, graph.mode, graph.stage, graph.phase, graph.pre, graph.hash, graph.code]
             names += [*graph.inputs, *graph.outputs, *graph.notes, *graph.values]
             nodes = list(graph.nodes)
@@ -100,7 +100,7 @@ class RunGraphs:
                 names += [node.name, node.op, node.domain, node.overload, node.phase, node.source, node.stack]
                 names += [node.original, node.group, node.code, node.module or ""]
                 names += [*node.inputs, *node.input_names, *node.outputs, *node.covers]
-            right = isinstance(graph.step, int) and all(isinstance(one, str) for one in names)
+            right = isinstance(graph.step, int) and all(isinstance(text, str) for text in names)
             flaw = "" if right else "a field is of a wrong type"
         except OSError as error:
             raise JournalError(path, f"cannot be read: {error.strerror}") from None
@@ -113,26 +113,26 @@ class RunGraphs:
     def select(
         self, *, step: int | None = None, phase: str | None = None, stage: str | None = None
     ) -> list[GraphEntry]:
-        """The graphs of this step, phase and stage, in the order of their capture. Raises GraphsNotFound,
-        saying what there is."""
-        found = self.entries
+        """Return the graphs of this step, phase and stage, in the order of their capture. Raises GraphsNotFound, which
+        names those that exist."""
+        entries = self.entries
         for what, value, values_of in (
             ("step", step, lambda entry: (entry.step,)),
             ("phase", phase, lambda entry: entry.phase.split("+")),
             ("stage", stage, lambda entry: (entry.stage,)),
         ):
-            # What is known is asked of what is left: with a step, the phases of that step.
-            known = dict.fromkeys(str(one) for entry in found for one in values_of(entry) if one != "")
-            found = tuple(entry for entry in found if value is None or value in values_of(entry))
-            if not found:
+            # The hint names values of the entries that are left: with a step, the phases of that step.
+            existing = dict.fromkeys(str(item) for entry in entries for item in values_of(entry) if item != "")
+            entries = tuple(entry for entry in entries if value is None or value in values_of(entry))
+            if not entries:
                 reason = next((why for name, why in self.unavailable if name == value), "")
-                hint = reason or nearest(str(value), known)
+                hint = reason or nearest(str(value), existing)
                 raise GraphsNotFound(f"{self.run.path} has no graph of {what} {value}: {hint}")
-        return list(found)
+        return list(entries)
 
     def _read(self, event: str, make: Callable[[dict[str, Any]], Read]) -> list[Read]:
-        """What the lines of one event say. Raises JournalError for a line without the fields of that event."""
-        found = []
+        """Read the lines of one event. Raises JournalError for a line without the fields of that event."""
+        records = []
         for number, line in self._events:
             if line["event"] != event:
                 continue
@@ -140,11 +140,11 @@ class RunGraphs:
             try:
                 if not all(isinstance(facts[name], kind) for name, kind in INDEX_TYPES.items() if name in facts):
                     raise TypeError
-                found.append(make(facts))
+                records.append(make(facts))
             except (TypeError, KeyError):
                 path = self.path / INDEX
                 raise JournalError(path, f"line {number} lacks the fields of the event {event!r}") from None
-        return found
+        return records
 
     @cached_property
     def _events(self) -> Sequence[tuple[int, dict[str, Any]]]:
@@ -156,7 +156,7 @@ class RunGraphs:
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise JournalError(path, f"cannot be read: {error.strerror}") from None
-        found = []
+        events = []
         for number, line in enumerate(text.splitlines(keepends=True), 1):
             if not line.endswith("\n"):
                 break  # a kill has torn the last line
@@ -165,27 +165,27 @@ class RunGraphs:
             except ValueError as error:
                 raise JournalError(path, f"line {number} is no event: it is not JSON") from error
             if isinstance(event, dict) and "event" in event:
-                found.append((number, event))
-        return found
+                events.append((number, event))
+        return events
 
 
 def graphs_of(run: RecordedRun) -> RunGraphs:
-    """The graphs of a run. Raises GraphsNotFound, with the remedy, when it has none."""
+    """Return the graphs of a run. Raises GraphsNotFound, with the remedy, when it has none."""
     graphs = RunGraphs(run)
     if graphs.entries:
         return graphs
     why = "".join(f" ({stage}: {reason})" for stage, reason in graphs.unavailable)
-    # Whoever asked for graphs and got none asked for steps that the run did not come to.
+    # A run with `--graphs` that has no graphs did not come to the requested steps.
     try:
         config = json.loads((run.path / CONFIG).read_text(encoding="utf-8"))
-        asked = str(config.get("graph_steps", "")) if config.get("graphs") is True else ""
+        requested = str(config.get("graph_steps", "")) if config.get("graphs") is True else ""
     except (OSError, ValueError, AttributeError):
-        asked = ""
-    if asked:
+        requested = ""
+    if requested:
         steps = run.manifest.steps
         raise GraphsNotFound(
-            f"{run.path} recorded no graphs{why}: --graphs asked for those of step{'' if asked.isdigit() else 's'} "
-            f"{asked}, and the run has {steps:,} step{'' if steps == 1 else 's'}"
+            f"{run.path} recorded no graphs{why}: --graphs asked for those of step{'' if requested.isdigit() else 's'} "
+            f"{requested}, and the run has {steps:,} step{'' if steps == 1 else 's'}"
         )
     raise GraphsNotFound(
         f"{run.path} recorded no graphs{why}; record them with "
@@ -194,24 +194,26 @@ def graphs_of(run: RecordedRun) -> RunGraphs:
 
 
 def _flaw(data: Any) -> str:
-    """Why parsed JSON, None where it was none, is no graph record."""
+    """Return the reason why parsed JSON, None where it was none, is no graph record."""
     if not isinstance(data, dict):
         return "it is not JSON" if data is None else "it is no JSON object"
     if data.get("schema") != SCHEMA:
         return f"its schema is {data.get('schema', 'missing')}"
-    # The outermost flaw is the one to tell: that of the graph, then of a node, then of its cut.
+    # The outermost flaw is reported: that of the graph, then of a node, then of its cut.
     nodes = data.get("nodes")
-    for what, record, found in (
+    for what, record, contents in (
         ("the graph", Graph, [data]),
         ("a node", Node, nodes if isinstance(nodes, list) else []),
         ("its cut", Cut, [data["cut"]] if data.get("cut") else []),
     ):
-        known = {one.name: one.default is MISSING and one.default_factory is MISSING for one in fields(record)}
-        for one in found:
-            if not isinstance(one, dict):
+        required = {
+            field.name: field.default is MISSING and field.default_factory is MISSING for field in fields(record)
+        }
+        for value in contents:
+            if not isinstance(value, dict):
                 return f"{what} is no JSON object"
-            if unknown := [name for name in one if name not in known]:
+            if unknown := [name for name in value if name not in required]:
                 return f"{what} has an unknown field {unknown[0]!r}"
-            if missing := [name for name, needed in known.items() if needed and name not in one]:
+            if missing := [name for name, needed in required.items() if needed and name not in value]:
                 return f"{what} lacks the field {missing[0]!r}"
     return "a field is of a wrong type"

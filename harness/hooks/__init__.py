@@ -1,1 +1,1 @@
-"""What is told of a training, and when: the protocols between a training process and those who watch it."""
+"""The protocols between a training process and its observers: what is reported of a training, and when."""

@@ -1,4 +1,4 @@
-"""Tells the moments of a training to its observers, in one order, and keeps their failures from it and from
+"""Report the moments of a training to its observers, in one order, and keep their failures out of the training and of
 each other."""
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OUTWARDS = frozenset({"backward_ended", "step_ended", "script_ended", "close"})
-"""Told from the last observer to the first, as contexts are left: what was put on top of others goes first."""
+"""Moments that are reported from the last observer to the first, as contexts are left: the newest hooks go first."""
 
 
 class Guard:
-    """A context that keeps a failure of the recorder's own out of the training.
+    """A context that keeps a failure of the recorder itself out of the training.
 
-    It ends with any exception: `failed` is told what was being done, the script goes on.
+    Any exception ends in it: `failed` is called with what was being done and the exception, and the script continues.
     """
 
     __slots__ = ("_doing", "_failed")
@@ -43,10 +43,10 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What an observer belongs to; `stops` says in the notice of a failure what ends with it.
+    """The part of a recording that an observer belongs to; `stops` says in the notice of a failure what ends with it.
 
-    A part that is `needed` refuses the run where one of its observers cannot be made. With `stays` its observers all
-    stop writing when one of them fails, and go on being told, for what they do for the training itself.
+    A part that is `needed` refuses the run if one of its observers cannot be made. If a part `stays`, all its observers
+    stop writing when one of them fails. They still hear of every moment, for what they do for the training itself.
     """
 
     stops: str
@@ -56,9 +56,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One observer's place in the order: `made_by` is `module:class` in `observers/`, `wanted` says which runs have it.
+    """The position of one observer in the order. `made_by` is `module:class` in `observers/`.
 
-    `name` is what a notice calls it, and the options of a bring-up tool.
+    `wanted` says which runs have the observer. Notices call it `name`, and so do the options of a bring-up tool.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Seat:
 
 
 class Audience:
-    """The observers of one training, in the order of their seats; `failed(part, doing, error)` is told who stops."""
+    """The observers of one training, in the order of their seats; `failed(part, doing, error)` reports what stops."""
 
     def __init__(self, failed: Callable[[Part, str, Exception], None]) -> None:
         self._failed = failed
@@ -79,9 +79,9 @@ class Audience:
         self._stopped: set[Part] = set()
 
     def take_seats(self, seats: Sequence[Seat], config: RunConfig, around: Callable[[Seat], Surroundings]) -> None:
-        """Make the observers that a run wants; `around` gives what each works with.
+        """Make the observers that a run wants; `around` returns the surroundings of each.
 
-        Raises what one of a needed part raises, a UsageError where the run makes no sense.
+        Raises what an observer of a needed part raises: a UsageError if the run makes no sense.
         """
         for seat in seats:
             if not seat.wanted(config):
@@ -98,56 +98,56 @@ class Audience:
                 self._guards[made] = self.guard(made)
 
     def tell(self, moment: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
-        """Tell a moment, a method of Observer, to all who wait for it; gives what they answer."""
+        """Report a moment, a method of Observer, to all observers that override it; return their answers."""
         name = moment.__name__
-        # Most observers override few moments, and `given` is told at every call of a model: who does is looked up once.
+        # Most observers override few moments, and `given` is reported at every call of a model: look up once which do.
         waiting = self._told.get(name)
         if waiting is None:
-            nothing = getattr(Observer, name)
-            found = [one for one in self._seats if getattr(type(one), name) is not nothing]
-            waiting = self._told[name] = tuple(reversed(found) if name in OUTWARDS else found)
+            original = getattr(Observer, name)
+            overriding = [watcher for watcher in self._seats if getattr(type(watcher), name) is not original]
+            waiting = self._told[name] = tuple(reversed(overriding) if name in OUTWARDS else overriding)
         answers: list[R] = []
-        for one in waiting:
-            if one in self._there:  # one may leave while the others are told
-                with self._guards[one]:
-                    answers.append(getattr(one, name)(*args, **kwargs))
+        for observer in waiting:
+            if observer in self._there:  # an observer may leave while the moment is reported to the others
+                with self._guards[observer]:
+                    answers.append(getattr(observer, name)(*args, **kwargs))
         return answers
 
-    def guard(self, one: Observer) -> Guard:
-        """Keeps a failure of an observer out of the training, also where others call it than this audience."""
-        return Guard(lambda _, error: self._fails(one, error), "")
+    def guard(self, observer: Observer) -> Guard:
+        """Keep a failure of an observer out of the training, also where something other than this audience calls it."""
+        return Guard(lambda _, error: self._fails(observer, error), "")
 
     def close(self) -> None:
-        """Have all leave, the last one first."""
+        """Close all observers, the last one first."""
         while self._there:
-            one, _ = self._there.popitem()
-            with self._guards[one]:
-                one.close()
+            observer, _ = self._there.popitem()
+            with self._guards[observer]:
+                observer.close()
 
     def forget(self) -> None:
-        """This is a fork of the process: have nobody write anything any more."""
+        """Make every observer stop writing: this is a fork of the process."""
         self.tell(Observer.forget)
         self._there.clear()
 
-    def _fails(self, one: Observer, error: Exception) -> None:
-        seat = self._seats[one]
-        part, doing = seat.part, one.doing or seat.name
+    def _fails(self, observer: Observer, error: Exception) -> None:
+        seat = self._seats[observer]
+        part, doing = seat.part, observer.doing or seat.name
         if not part.stays:
-            # Out before it is closed: a failure of its `close` comes back here, and must not close it again.
-            was_there = one in self._there
-            self._there.pop(one, None)
+            # Remove it before it is closed: a failure of `close` comes back here, and must not close it again.
+            was_there = observer in self._there
+            self._there.pop(observer, None)
             self._failed(part, doing, error)
             if was_there:
-                with self._guards[one]:
-                    one.close()
+                with self._guards[observer]:
+                    observer.close()
         else:
             self.stop(part, doing, error)
 
     def stop(self, part: Part, doing: str, error: Exception) -> None:
-        """Have nobody of a part write anything any more, because of an error in `doing` something."""
+        """Make every observer of a part stop writing, because of an error in `doing` something."""
         if part not in self._stopped:
             self._stopped.add(part)
-            for other, seat in self._seats.items():
+            for observer, seat in self._seats.items():
                 if seat.part is part:
-                    other.forget()
+                    observer.forget()
             self._failed(part, doing, error)

@@ -1,4 +1,4 @@
-"""What is told of a training, and when: the one protocol of all that watch it in the script's process."""
+"""The one protocol of all observers in the script's process: what is reported of a training, and when."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ step begins; the script has ended."""
 
 
 class Observer:
-    """Watches a training from the script's first line to its last, and does nothing: whoever watches
-    overrides what it needs.
+    """An observer of a training from the script's first line to its last. This one does nothing: a subclass
+    overrides the moments that it needs.
 
-    A step is told in this order, each moment to every observer before the next moment comes:
+    The moments of a step come in this order. Each is reported to every observer before the next one:
 
         taken_over, begins, adopted      a root module is about to be called for the first time
         called, given, reached forward   an outermost module is called
@@ -36,8 +36,8 @@ class Observer:
         optimizer_steps                  an optimizer is about to step
         step_ended, closing step, settled, reached step, begins
 
-    Any method may raise: the training goes on, and the observer leaves with a notice. `doing` is what that
-    says, where an observer does several things one after the other; "" stands for its name.
+    Any method may raise: the training continues, and the observer leaves with a notice. The notice says `doing`, for
+    an observer that does several things one after the other; "" means the observer's name.
     """
 
     doing = ""  # set as it goes on, read when it has failed
@@ -49,8 +49,8 @@ class Observer:
         """The mode has taken over a root module. The computation of step 0 has not begun before the first one."""
 
     def begins(self, step: int) -> None:
-        """The computation of a step begins: of step 0 when the first root module is about to be called, or with the
-        first backward; of every other one when the step before it has ended. Its state is what it starts from."""
+        """The computation of a step begins. Step 0 begins when the first root module is about to be called, or with the
+        first backward; every other step begins when the step before it has ended. It starts from the state of now."""
 
     def adopted(self, module: torch.nn.Module) -> None:
         """A root module is about to be called for the first time; its mode has taken it over already."""
@@ -62,20 +62,20 @@ class Observer:
         """An outermost module is about to be called with these arguments."""
 
     def given_instead(self, tensor: torch.Tensor) -> None:
-        """An argument of that call now holds values that are not the script's own, put in place past every op."""
+        """An argument of that call now holds values that are not the script's own and that no op has written."""
 
     def calls_unseen(self) -> None:
         """Root modules are called where nothing sees their arguments."""
 
     def watches_calls(self, step: int) -> bool:
-        """Whether module calls are to be told of after this step, when the models are known."""
+        """Say whether to report module calls after this step, when the models are known."""
         return False
 
     def tensors_found(self, step: int) -> None:
-        """Parameters of no module were found, before their first update."""
+        """Parameters that belong to no module were found, before their first update."""
 
     def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
-        """A backward from the tensors `started` is about to run; `losses` are the script's own that they stand for."""
+        """A backward from the tensors `started` is about to run; they represent the script's own `losses`."""
 
     def backward_ended(self, step: int) -> None:
         """The backward has run, and nothing has acted on its gradients."""
@@ -84,7 +84,7 @@ class Observer:
         """An optimizer is about to step."""
 
     def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
-        """The step that has begun starts from these values, by the names that `saw` gives them at its end."""
+        """The step that has begun starts from these values, under the names that `saw` has for them at its end."""
 
     def saw(self, name: str, tensor: torch.Tensor) -> None:
         """A value of the step is final; the script may change the tensor afterwards.
@@ -104,14 +104,14 @@ class Observer:
         """The mode is about to close a piece of work, and may execute a graph."""
 
     def settled(self, moment: Moment, step: int) -> None:
-        """The values of the closed piece can be read now without executing anything besides."""
+        """The values of the closed piece can now be read without executing anything else."""
 
     def fields(self, step: int) -> Mapping[str, Any]:
-        """What the journal's line of an ended step says besides, once the step's values can be read."""
+        """Return further fields for the journal's line of an ended step, once the step's values can be read."""
         return {}
 
     def reached(self, progress: Progress, step: int) -> None:
-        """The training is at this point of step `step`; with `step` and `end` that is the one about to begin."""
+        """The training has reached this point of step `step`; for `step` and `end` that is the step about to begin."""
 
     def phase(self, name: str, begins: bool) -> None:
         """The script enters, or leaves, a phase that it names (`numdrift.phase`)."""
@@ -125,10 +125,10 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What an observer works with: `folder` is that of the run (its journal's parent), `options` are its own.
+    """The surroundings of an observer: `folder` is that of the run (its journal's parent), `options` are its own.
 
-    `named` gives the parameters and buffers that are known by then, `write` puts an event into the journal
-    and `notice` a text that whoever reads the run should know.
+    `named` returns the parameters and buffers that are known by then. `write` puts an event into the journal, and
+    `notice` a text that every reader of the run should know.
     """
 
     config: RunConfig
@@ -139,19 +139,20 @@ class Surroundings:
     write: Callable[..., None]
     notice: Callable[[str], None]
     bound: Callable[[], Mapping[str, torch.Tensor]] = dict
-    """What the script's tensors are to it: `parameter net.0.weight`, `gradient net.0.weight`,
+    """The script's tensors by what they are to it: `parameter net.0.weight`, `gradient net.0.weight`,
     `state net.0.weight.exp_avg`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingSurroundings(Surroundings):
-    """What the recording's own observers work with besides.
+    """Further surroundings of the recording's own observers.
 
-    `table` gives the step's tensors, the same list as long as they are the same; `losses`, `gradients` and `said` give
-    what the script's step had, `gradients` those that are in no `.grad` by their parameters' names. `fields` is what
-    the other observers say of a step, `nonfinite` is told of a step whose loss is not finite, `seconds` the time since
-    the training began. `phases` are those that the script has named and is in, the innermost last. `guard` keeps a
-    failure out of the training where an observer is not told but called.
+    `table` returns the step's tensors: the same list as long as the tensors are the same. `losses`, `gradients` and
+    `said` return what the script's step had; `gradients` has those that are in no `.grad`, by their parameters' names.
+    `fields` returns what the other observers say of a step. `nonfinite` is called with a step whose loss is not finite.
+    `seconds` is the time since the training began. `phases` are those that the script has named and is in, the
+    innermost last. `guard` keeps a failure out of the training where something other than the audience calls an
+    observer.
     """
 
     log: EventLog

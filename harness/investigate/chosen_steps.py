@@ -18,7 +18,6 @@ from ..drift.run_comparison import RunComparison
 from ..drift.setup_difference import compared_arguments
 from ..drift.wholes import entries_of
 from ..errors import UsageError
-from ..records.mode_spec import WITHOUT_VALUES
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps
 from ..search import evenly
@@ -141,7 +140,8 @@ def choose(
         f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {reference.path.parent}"
     )
     apart = [step for step in sudden.values() if step is not None]
-    eager = spec_of(reference).base not in ("compile", *WITHOUT_VALUES)
+    facts = spec_of(reference).capabilities
+    eager = facts.has_values and not facts.compiles
     taped = taped_steps(steps, [*firsts, *apart])
     # A tape takes about half as much as its state and outcome. Reading the values of a mode that compiles takes long,
     # and lazy tensors have none.

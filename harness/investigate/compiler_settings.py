@@ -36,7 +36,7 @@ from .laboratory import Laboratory, Round, begun_in
 from .ops import holding, once_more
 from .pair_scores import score_of, spec_of
 from .question import Inquiry, QuestionAnswer, mode_culprit, proven
-from .setting_axes import UNCOMPILED, folder_name, is_inductor, is_possible, variants_of
+from .setting_axes import UNCOMPILED, folder_name, is_possible, variants_of
 
 NO_OPTION = "has no such option"
 """The part of an answer in which a process reports an option that its own torch lacks."""
@@ -68,7 +68,7 @@ class CompilerSettings:
             )
             variants = dict(known_to_torch)
             uncompiled = variants.pop(f"backend={UNCOMPILED}", None)
-            compiled = is_inductor(spec_of(b))
+            compiled = spec_of(b).is_inductor
             trained = _not_recompiled(laboratory, inquiry, variants) if compiled else variants
             if uncompiled is not None:
                 # Without torch.compile there is no graph to execute. Where dynamo's graph, executed by eager kernels,
@@ -117,7 +117,7 @@ def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[
     for number, (text, spec) in enumerate(lacking.items(), 1):
         say(f"  {b.manifest.label}: {number} of {len(lacking)}, {text}")
         request = {"request": "recompile", "step": step, "mode": spec.to_json(), "name": folder_name(text)}
-        answer = laboratory.held.ask(run, request)
+        answer = laboratory.workers.ask(run, request)
         reason = "no answer came" if answer is None else str(answer.get("reason", ""))
         if reason and NO_OPTION not in reason:  # a mode's own torch may lack what this one has
             failed[text] = spec

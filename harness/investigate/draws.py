@@ -20,7 +20,6 @@ from ..records.call_record import SETUP_PHASE, CallRecord
 from ..records.codec import json_text, plain, read_fields
 from ..records.culprit import SETUP, Culprit
 from ..records.experiment import Experiment
-from ..records.mode_spec import WITHOUT_VALUES
 from ..records.step_selection import StepSelection
 from ..runs.recorded_calls import read_calls
 from ..runs.recorded_run import RecordedRun
@@ -55,7 +54,7 @@ class Draws:
                         (spec, _experiment(run, difference)),
                         (stand_in(spec), _experiment(run, difference, ALONE)),
                     ):
-                        if mode is not None and mode.base not in WITHOUT_VALUES:
+                        if mode is not None and mode.capabilities.has_values:
                             plans[made] = repeating(run, made, spec=mode, calls=StepSelection.of([step]), until=step)
         laboratory.make(Round("which draw is one mode's alone", list(plans.values())))
         for inquiry in inquiries:

@@ -115,8 +115,8 @@ class PairEvidence:
     def measured(self) -> tuple[RecordedRun, ...]:
         """The runs with tapes whose noise is the reference's. For lazy tensors these include tapes of the same ops on
         the CPU, and of the executed graphs."""
-        is_lazy = parse_mode(self.a.manifest.spec).base == "lazy"
-        kinds = ("taped-at", "executed-at") if is_lazy else ()
+        tapes_itself = parse_mode(self.a.manifest.spec).capabilities.tapes_itself
+        kinds = () if tapes_itself else ("taped-at", "executed-at")
         return (*self.taped, *(run for kind in kinds for run in self.several("a", kind)))
 
     @property

@@ -23,7 +23,7 @@ SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
 def is_to_be_executed(inquiry: Inquiry, localization: Localization | None) -> bool:
     """Check whether the ops of lazy tensors, one by one on the CPU, differ from what was executed, and no run has
     recorded that yet."""
-    sides = [side for side in SIDES if spec_of_side(inquiry, side).base == "lazy"]
+    sides = [side for side in SIDES if not spec_of_side(inquiry, side).capabilities.tapes_itself]
     made = EvidenceFolder.of(inquiry.evidence.a)
     return (
         localization is not None
@@ -53,7 +53,7 @@ def as_executed(inquiries: Sequence[Inquiry]) -> Round:
         steps = StepSelection.of([inquiry.step])
         for side in SIDES:
             run, experiment = inquiry.evidence.a if side == "a" else inquiry.evidence.b, executed_step(inquiry, side)
-            if spec_of_side(inquiry, side).base == "lazy":
+            if not spec_of_side(inquiry, side).capabilities.tapes_itself:
                 # The noise is measured on the reference's tape, too
                 more: dict[str, Any] = {} if side == "a" else {"noise_replays": 0}
                 states = inquiry.states

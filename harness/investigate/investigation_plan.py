@@ -14,7 +14,6 @@ from ..records.run_request import LEVELS
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
-OWN_DRAWS = {"compile": "a compiled mode", "xla": "an xla mode"}
 """Modes that have a generator of their own, with their names in sentences."""
 
 DEFAULT_STATE_BUDGET = 1 << 30
@@ -27,7 +26,7 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
     Raises UsageError for one mode alone, unless it is to be compared with itself in another number of processes.
     """
     if len(specs) < 2 and not alone:
-        raise UsageError(f"an investigation needs a reference and a mode to hold against it, not {specs[0]} alone")
+        raise UsageError(f"an investigation needs a reference and a mode to compare with it, not {specs[0]} alone")
     # The generators of Inductor and of torch_xla draw other numbers than eager's, and so do those of two devices. That
     # would be a difference of the set-up.
     apart = on_two_devices(specs)
@@ -35,7 +34,7 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
     for spec in specs:
         if apart and spec.accelerator is not None and spec.draws is None:
             spec = replace(spec, draws="cpu")
-        own = spec.base in OWN_DRAWS and spec.fallback_random is None and spec.draws != "cpu"
+        own = spec.capabilities.draws_as and spec.fallback_random is None and spec.draws != "cpu"
         modes.append(replace(spec, fallback_random="on") if own else spec)
     return modes
 
@@ -51,7 +50,7 @@ def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
         return f"each device draws numbers of its own: run {names}, or `numdrift investigate`, which does so by itself"
-    own = [f"give {OWN_DRAWS[spec.base]} fallback_random=on" for spec in specs if spec.base in OWN_DRAWS]
+    own = [f"give {spec.capabilities.draws_as} fallback_random=on" for spec in specs if spec.capabilities.draws_as]
     ways = [*SAME_DRAWS, *own[:1]]
     return f"{', '.join(ways[:-1])} and {ways[-1]}"
 
@@ -103,7 +102,7 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
     newest = suffix if suffix is not None else runs[-1].manifest.suffix
     runs = [run for run in runs if run.manifest.suffix == newest]
     if len(runs) < 2:
-        raise UsageError(f"{path} holds one run, which has nothing to be held against; run another mode")
+        raise UsageError(f"{path} holds one run, which has nothing to be compared with; run another mode")
     for run in runs:
         require_parameters(run)
     return runs

@@ -16,10 +16,10 @@ from ..errors import NumdriftError, UsageError
 from ..launch.batch_plan import BatchPlan, check_plan, script_sha256
 from ..launch.execute_batch import FinishedRun, execute_together, run_config
 from ..launch.guest_process import COMPILER, environment
-from ..launch.held_processes import HeldProcesses
 from ..launch.preloaded import PreloadedProcesses
 from ..launch.running_process import Running
 from ..launch.supervise import Reporter
+from ..launch.workers import Workers
 from ..localize.script_interpreter import ScriptInterpreter
 from ..records.experiment import Experiment
 from ..records.mode_spec import ModeSpec
@@ -66,7 +66,7 @@ class Laboratory:
     reused: int = 0
     steps: int = 0
     processes: PreloadedProcesses = field(default_factory=lambda: PreloadedProcesses(lasting=True))
-    held: HeldProcesses = field(default_factory=HeldProcesses)
+    workers: Workers = field(default_factory=Workers)
     began: float = field(default_factory=time.monotonic)
     _interpreter: ScriptInterpreter | None = field(default=None, init=False)
     _memory: dict[str, Mapping[str, int]] = field(default_factory=dict, init=False)
@@ -75,7 +75,7 @@ class Laboratory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.held.close()
+        self.workers.close()
         self.processes.close()
         if self._interpreter is not None:
             self._interpreter.close()
@@ -88,7 +88,7 @@ class Laboratory:
     def scripts(self, reference: ModeSpec, others: Sequence[ModeSpec]) -> Path:
         """The address of the interpreter that executes the scripts of culprits; it imports from the first call on."""
         if self._interpreter is None:
-            compiles = any(spec.base == "compile" for spec in (reference, *others))
+            compiles = any(spec.capabilities.compiles for spec in (reference, *others))
             imports = COMPILER if compiles else ("torch",)
             self._interpreter = ScriptInterpreter(imports, environment(reference, os.environ))
         return self._interpreter.address
@@ -122,21 +122,21 @@ class Laboratory:
         self.reused += len(plans) - len(missing)
         for place, plan in enumerate(missing):  # half done by an earlier call, or made with another request
             folder = plan.investigation.run(plan.modes[0].name, "")
-            self.held.let_go(folder.path)
+            self.workers.let_go(folder.path)
             _remove(folder)
             if plan.held:
-                missing[place] = replace(plan, serve=self.held.address())
+                missing[place] = replace(plan, serve=self.workers.address())
         if missing:
             self._execute(experiments.title, missing)
         crowded = [plan for plan in missing if self._lacked_memory(plan)]
         if crowded:  # beside other processes; alone the training itself had enough
             names = " and ".join(plan.modes[0].name for plan in crowded)
             self.progress.say(f"{names} had not enough memory beside the other processes: again, one by one, alone")
-            self.held.close_processes()
+            self.workers.close_processes()
             for plan in crowded:
                 folder = plan.investigation.run(plan.modes[0].name, "")
                 _remove(folder)
-                self._execute(experiments.title, [replace(plan, serve=self.held.address()) if plan.held else plan])
+                self._execute(experiments.title, [replace(plan, serve=self.workers.address()) if plan.held else plan])
 
     def _lacked_memory(self, plan: BatchPlan) -> bool:
         """Check whether an experiment on an accelerator ran out of memory."""
@@ -154,7 +154,7 @@ class Laboratory:
             def keep(name: str, process: Running) -> None:
                 plan = keeping[name]
                 assert plan.serve is not None
-                self.held.keep(plan.investigation.run(name, plan.suffix).path, process, plan.serve)
+                self.workers.keep(plan.investigation.run(name, plan.suffix).path, process, plan.serve)
 
             together = self.has_room([spec for plan in plans for spec in plan.modes])
             result = execute_together(plans, reporter, self.jobs, self.processes, keep, share_devices=together)

@@ -61,7 +61,7 @@ class MarkSteps:
         """Check whether lazy tensors gave other results from the same batch than their ops one by one, or executed an
         op again."""
         localization = known(inquiry)
-        is_lazy = spec_of(inquiry.evidence.b).base == "lazy"
+        is_lazy = not spec_of(inquiry.evidence.b).capabilities.tapes_itself
         batch_differs = any(culprit.batch for culprit in inquiry.pair.culprits)
         if not is_lazy or batch_differs or localization is None or "policies" in localization.content:
             return False

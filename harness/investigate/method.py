@@ -187,7 +187,7 @@ def explain(
         if not inquiries:
             break
         findings = _asked(QUESTIONS, findings, runs, inquiries, plan, laboratory)
-        if spec_of(runs[0]).base == "lazy":  # whose step has its tape by now
+        if not spec_of(runs[0]).capabilities.tapes_itself:  # whose step has its tape by now
             evidence = evidence_for(runs[0], inquiries[0].evidence.b)
             run_referee(EvidenceFolder.of(runs[0]), evidence.measured, laboratory)
             findings = judge(runs, plan.step)
@@ -284,7 +284,7 @@ def _next(
         forced = evidence.forced
 
         def order(step_findings: StepFindings) -> tuple[bool, bool, int]:
-            # A step that both held processes have a tape of takes no further training. Of several the last is chosen:
+            # A step that both workers have a tape of takes no further training. Of several the last is chosen:
             # it is the same whichever mode is the reference, unlike the step with the largest score.
             held = forced is not None and tape_path(forced.path, step_findings.step).exists()
             return not held, not step_findings.taped, -step_findings.step

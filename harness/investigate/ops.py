@@ -135,7 +135,7 @@ def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -
     evidence, step = inquiry.evidence, inquiry.step
     if side == "a":
         taped = EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step))
-        runs = [taped] if spec_of(evidence.a).base == "lazy" else [*evidence.taped, taped]
+        runs = [*evidence.taped, taped] if spec_of(evidence.a).capabilities.tapes_itself else [taped]
     else:
         runs = [evidence.forced, EvidenceFolder.of(evidence.a).find(inquiry.experiment("held"))]
     executed = EvidenceFolder.of(evidence.a).find(executed_step(inquiry, side))
@@ -145,7 +145,7 @@ def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -
         # a failed tape is a result, too: its reason lies where the tape would
         if run is None or not (tape_path(run.path, step).exists() or noise_path(run.path, step).exists()):
             continue
-        address = laboratory.held.address_of(run.path)
+        address = laboratory.workers.address_of(run.path)
         if address is not None:
             return run.path, address
     return None
@@ -156,7 +156,7 @@ def once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
     a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
     steps = StepSelection.of([step])
     spec = spec_of(a if side == "a" else b)
-    is_lazy = spec.base == "lazy"
+    is_lazy = not spec.capabilities.tapes_itself
     if is_lazy:
         # The localizer sees whether the ops on the CPU give every bit of the lazy step.
         spec = spec.with_values()
@@ -202,7 +202,7 @@ def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
     """Say why a step cannot be localized, if it cannot."""
     a, step, say = inquiry.evidence.a, inquiry.step, laboratory.progress.say
     if inquiry.evidence.one_against_several:
-        say(f"step {step} of {inquiry.evidence.b.manifest.label} is held against one process: {AGAINST_ONE}")
+        say(f"step {step} of {inquiry.evidence.b.manifest.label} is compared with one process: {AGAINST_ONE}")
         return True
     if any(tape_path(run.path, step).exists() for run in inquiry.evidence.taped):
         return False

@@ -231,7 +231,7 @@ def without_unlooked(scores: Scores) -> Scores:
         notes.append(
             f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a "
             "maximum or a comparison next "
-            "to its edge), and the drift is held against that jump"
+            "to its edge), and the drift is compared with that jump"
         )
     if left_out:
         notes.append(

@@ -22,7 +22,6 @@ from ..records.call_record import GRAPH, CallRecord
 from ..records.codec import json_text, plain, read_fields
 from ..records.culprit import NONDETERMINISM, Culprit
 from ..records.experiment import Experiment
-from ..records.mode_spec import WITHOUT_VALUES
 from ..records.step_selection import StepSelection
 from ..records.unfilled_read import UnfilledRead, read_unfilled
 from ..runs.recorded_calls import read_calls
@@ -81,7 +80,7 @@ class Repetitions:
         }
         waiting = [pair for pair in unlike_runs.values() if repeated_of(pair[0]) is None]
         waiting = _without_unfilled(laboratory, waiting)
-        followed = [pair for pair in waiting if spec_of(pair[0]).base not in WITHOUT_VALUES]
+        followed = [pair for pair in waiting if spec_of(pair[0]).capabilities.has_values]
         results = _tried(laboratory, followed, "")
         inside = [pair for pair in waiting if stand_in(spec_of(pair[0])) and _is_unclear(results.get(pair[0].path))]
         for path, seen in _tried(laboratory, inside, STAND_IN).items():
@@ -149,7 +148,7 @@ def _without_unfilled(
 ) -> list[tuple[RecordedRun, Repetition]]:
     """Return those that are left when modes of lazy tensors have shown which memory without values they read, by a tape
     of the step that does not repeat."""
-    lazy = [(run, control) for run, control in waiting if spec_of(run).base == "lazy"]
+    lazy = [(run, control) for run, control in waiting if not spec_of(run).capabilities.tapes_itself]
     plans = []
     for run, control in lazy:
         steps = StepSelection.of([control.step or 0])

@@ -135,7 +135,7 @@ def _forced(
     experiment = Experiment("forced", run.path.name, reference.path.name)
     taped = [step for step in chosen.held if step in steps]
     # Lazy tensors have no values op by op: another process replaces them (see `ops`).
-    if not taped or spec_of(run).base == "lazy":
+    if not taped or not spec_of(run).capabilities.tapes_itself:
         return begun_in(states, run, experiment, steps)
     return begun_in(states, run, experiment, steps, tapes=StepSelection.of(taped), noise_replays=0, held=True)
 

@@ -56,19 +56,14 @@ that are chosen by their speed."""
 def axes_of(spec: ModeSpec) -> Axes:
     """The settings that a mode has."""
     of_device = {} if spec.accelerator is None else axes_of_device(device_of(spec.base, spec.device))
-    if not is_inductor(spec):
-        return of_device if spec.base != "compile" else {}
+    if not spec.is_inductor:
+        return {} if spec.capabilities.compiles else of_device
     return CPU_SETTINGS if spec.accelerator is None else {**DEVICE_SETTINGS, **of_device}
-
-
-def is_inductor(spec: ModeSpec) -> bool:
-    """Check whether Inductor generates a mode's code."""
-    return spec.base == "compile" and spec.backend in (None, "inductor")
 
 
 def variants_of(spec: ModeSpec, reference: ModeSpec) -> Iterator[tuple[str, ModeSpec]]:
     """Every other stage and setting, as `KEY=VALUE`, and the mode with it."""
-    if is_inductor(spec):
+    if spec.is_inductor:
         text = f"backend={UNCOMPILED}"
         uncompiled = with_setting(spec, text)
         if replace(uncompiled, name="", timeout=None) != replace(reference, name="", timeout=None):

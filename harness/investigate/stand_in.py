@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from ..records.mode_spec import WITHOUT_VALUES, ModeSpec
+from ..records.mode_spec import ModeSpec
 from .setting_axes import UNCOMPILED, with_setting
 
 
 def stand_in(spec: ModeSpec) -> ModeSpec | None:
     """The mode without its compiler or its lazy graphs, None for one that executes op by op itself."""
-    if spec.base == "compile":
+    if spec.capabilities.compiles:
         return with_setting(spec, f"backend={UNCOMPILED}")
-    if spec.base in WITHOUT_VALUES:
-        return spec.with_values()
-    return None
+    return None if spec.capabilities.has_values else spec.with_values()

@@ -80,7 +80,7 @@ def noise_beside(
     try:
         yield
         if process is not None:
-            with suppress(OSError, subprocess.TimeoutExpired):  # what it lacks is measured by the held process
+            with suppress(OSError, subprocess.TimeoutExpired):  # what it lacks is measured by the worker
                 ended.touch()
                 process.wait(LONGEST)
     finally:
@@ -102,7 +102,7 @@ def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenStep
 def measured_by_holder(laboratory: Laboratory, run: Path, step: int, edge_replays: int = 0) -> bool:
     """Have the process that is held at the run replay a step; return whether there is one that has answered."""
     request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": edge_replays}
-    answer = laboratory.held.ask(run, request)
+    answer = laboratory.workers.ask(run, request)
     if answer is not None:
         write_noise_record(noise_path(run, step), answer["noise"])
     return answer is not None

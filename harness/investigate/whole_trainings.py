@@ -83,7 +83,7 @@ def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
             spec, changes = with_setting(spec, culprit.swapped), [culprit.swapped]
         kernel = dict(spec.kernel)
         # An op that the compiler may not look into takes its arguments as eager mode lays them out.
-        reached = culprit.kind == KERNEL or (culprit.kind == LAYOUT and spec.base == "compile")
+        reached = culprit.kind == KERNEL or (culprit.kind == LAYOUT and spec.capabilities.compiles)
         reached = reached and (culprit.op or "").startswith("aten.")  # an op of the script's own has no other kernel
         of_reference = dict.fromkeys(map(_plain, (*culprit.ops["a"], *culprit.beside)))
         for op in dict.fromkeys((*of_reference, *map(_plain, culprit.ops["b"]))) if reached else ():
@@ -92,7 +92,7 @@ def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
             # What the mode makes of a culprit may have ops whose kernels were swapped for their own sake.
             own = own if op in of_reference else [key for key in own if kernel[key] == (culprit.kernel or {}).get("b")]
             # Without a setting Inductor generates code for it, which is not the plain kernel that eager mode has.
-            plain = {op: ATEN} if spec.base == "compile" and op in of_reference else {}
+            plain = {op: ATEN} if spec.capabilities.compiles and op in of_reference else {}
             wanted = reference_swaps or plain
             changes += [f"without kernel.{key}={kernel.pop(key)}" for key in own if key not in wanted]
             changes += [f"kernel.{key}={value}" for key, value in wanted.items() if kernel.get(key) != value]
@@ -164,7 +164,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     else:
         text += f" differs from {a} from step {compared.first_differing_step} on"
         text += "" if envelope is None else f"; {envelope.words(f'{b} without them')}"
-        if inside is None and spec.base == "compile":
+        if inside is None and spec.capabilities.compiles:
             text += farther_away(compared, compare_runs(evidence.a, evidence.b), b)
     return TrainedWithout(
         spec=str(fix.spec),

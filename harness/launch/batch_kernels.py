@@ -12,6 +12,7 @@ from numdrift.kernels.swaps.request import SwapRequest, check_op, check_swaps, k
 
 from ..errors import ModeError, UsageError
 from ..records import frames
+from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
 
 OwnKernels = Mapping[str, Path | str] | Sequence[tuple[str, Path]]
@@ -42,20 +43,20 @@ def requests_of(spec: ModeSpec) -> tuple[SwapRequest, ...]:
 
 def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], traced: Sequence[str]) -> None:
     """Find what is wrong with the kernels of a batch before any process starts. Raises UsageError."""
-    registry = known_kernels(own, run=False)
+    kernels = known_kernels(own, run=False)
     requested = set()
     for spec in specs:
         requests = requests_of(spec)
         requested |= {(request.op, request.kernel) for request in requests}
         try:
-            if spec.base == "compile":
+            if spec.capabilities.compiles:
                 _check_backend(spec, requests)
-            device = spec.device or ("cpu" if spec.base == "compile" else spec.base)
-            check_swaps(requests, registry, device)
+            device = spec.device or registry.device(spec.base)
+            check_swaps(requests, kernels, device)
         except UsageError as error:
             raise UsageError(f"mode {spec.name!r}: {error}") from None
     for op in traced:
-        check_op(op, registry)
+        check_op(op, kernels)
     # A kernel that no mode names would be built and never run, which looks like one that changes nothing.
     for op, path in own:
         if (op, path.stem) not in requested:
@@ -111,7 +112,7 @@ def never_executed(spec: ModeSpec, journal: Path, modules_by_op: Mapping[str, Se
         else:
             line += f"the reproducer calls no aten.{request.op} with floating-point tensors in this mode"
         if request.occurrence is not None:
-            unit = "compiled graph" if spec.base == "compile" else "step"
+            unit = "compiled graph" if spec.capabilities.compiles else "step"
             line += f"; :{request.occurrence} means call number {request.occurrence + 1} of a {unit}"
         lines.append(line)
     return lines

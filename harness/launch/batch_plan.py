@@ -26,9 +26,6 @@ from .batch_kernels import check_kernels
 from .guest_process import check_interpreter
 from .xla_environment import in_their_interpreters
 
-WITHOUT_COLLECTIVES = ("lazy", "xla")
-"""The bases whose tensors have no collectives in torch.distributed."""
-
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan(RunRequest):
@@ -136,7 +133,7 @@ def check_plan(plan: BatchPlan) -> None:
         raise UsageError(f"--timeout {plan.timeout:g} is no positive number of seconds")
     if plan.pass_through and (len(plan.modes) > 1 or plan.nproc > 1):
         raise UsageError("--pass-through runs the script as python would: give one mode, and one process")
-    alone = next((spec for spec in plan.modes if spec.base in WITHOUT_COLLECTIVES), None)
+    alone = next((spec for spec in plan.modes if not spec.capabilities.collectives), None)
     if plan.nproc > 1 and alone is not None:
         raise UsageError(
             f"mode {alone.name!r} cannot be run with --nproc {plan.nproc}: {alone.base} tensors have no collectives; "

@@ -111,7 +111,7 @@ def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
 
 def imported_by(spec: ModeSpec) -> tuple[str, ...]:
     """Return the modules that a process may have imported already when it becomes a training of this mode."""
-    return COMPILER if spec.base == "compile" and preloadable(spec) else preloadable(spec)
+    return COMPILER if spec.capabilities.compiles and preloadable(spec) else preloadable(spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def check_interpreter(spec: ModeSpec) -> dict[str, str]:
         # Of `2.13.0a0+git1234` the first two numbers count.
         elif _numbers(versions["torch"]) < OLDEST_TORCH:
             wrong = f"has torch {versions['torch']}, numdrift needs {_dotted(OLDEST_TORCH)} or later"
-        elif spec.base == "xla":
+        elif spec.capabilities.package:
             wrong = _wrong_with_xla(versions)
     except (ValueError, TypeError, KeyError):
         wrong = f"is no Python: {(done.stderr.strip().splitlines() or ['it printed no version'])[-1]}"

@@ -51,7 +51,7 @@ def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> 
     Where the modes have several interpreters, the differences between these are reported: that of `numpy` for a script
     that mentions it. Raises UsageError where there is no .venv-xla, and for an interpreter that cannot be used.
     """
-    asking = [spec for spec in modes if spec.base == "xla"]
+    asking = [spec for spec in modes if spec.capabilities.package]
     if not asking or is_xla_here():
         several = len({interpreter(spec) for spec in modes}) > 1
         return Interpreters(modes, _versions(modes, (), numpy=numpy) if several else ())

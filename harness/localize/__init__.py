@@ -1,1 +1,1 @@
-"""Where a difference between two modes comes from: their tapes of one step aligned, mixed and searched."""
+"""The causes of a difference between two modes: their tapes of one step are aligned, mixed and searched."""

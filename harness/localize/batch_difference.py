@@ -20,7 +20,7 @@ from ..records.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from ..tape.replay import is_same, set_apart
 from .batch_words import Begins, Labels, how_apart, what_it_does
 from .examination import Examined
-from .hybrid import Mixture, MixtureExecution, TapePair
+from .hybrid import Hybrid, HybridExecution, TapePair
 from .storage_flow import SIDES, FlowValue, Side
 from .swap_sites import Cause
 
@@ -145,10 +145,10 @@ def _given(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: 
     """Compute the argument in a hybrid: side `base` with these parts of causes from the other side, executed up to the
     block `last`. Return None where it cannot be executed."""
     blocks = frozenset(block for part in parts for block in part.blocks)
-    mixture = Mixture(base, blocks, frozenset(value for part in parts for value in part.inputs))
+    hybrid = Hybrid(base, blocks, frozenset(value for part in parts for value in part.inputs))
     try:
         with set_apart(pair.devices()):
-            execution = MixtureExecution(pair, mixture)
+            execution = HybridExecution(pair, hybrid)
             for number in range(last + 1):
                 execution.run(number)
             return execution.given(name)

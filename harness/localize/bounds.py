@@ -120,8 +120,8 @@ def _lerp(call: BoundedCall) -> Computed:
 def _tanh_backward(call: BoundedCall) -> Computed:
     """Compute g (1 - y y), multiplied out or factored."""
     g, y = call.number("grad_output"), call.number("output")
-    one = call.digits.given(1.0)
-    return any_of(g * (one - y * y), g - g * (y * y), g - (g * y) * y, g * ((one - y) * (one + y)))
+    unity = call.digits.given(1.0)
+    return any_of(g * (unity - y * y), g - g * (y * y), g - (g * y) * y, g * ((unity - y) * (unity + y)))
 
 
 def _sigmoid_backward(call: BoundedCall) -> Computed:

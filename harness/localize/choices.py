@@ -24,7 +24,7 @@ import torch
 
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import View
-from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
+from .hybrid import Hybrid, HybridExecution, Kernels, TapePair
 from .hybrid_tests import Drift, Scorer
 from .op_units import op_name
 from .storage_flow import SIDES, FlowNode, Side
@@ -162,8 +162,8 @@ def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int
     kernels: dict[Side, Kernels] = {"a": remembering, "b": forced}
     try:
         with set_apart(pair.devices()):
-            MixtureExecution(pair, Mixture("a"), kernels).run_all()
-            values = MixtureExecution(pair, Mixture("b"), kernels).run_all().values()
+            HybridExecution(pair, Hybrid("a"), kernels).run_all()
+            values = HybridExecution(pair, Hybrid("b"), kernels).run_all().values()
     except Exception:  # noqa: BLE001, a choice of other shapes cannot be taken over
         return None
     return ChosenDrift(scorer.drift(values), forced.flipped, tuple(forced.ops))
@@ -250,7 +250,7 @@ def _expression(pair: TapePair, decision: Decision, side: Side) -> str:
     # The tensors that the maker reads, from its own side executed up to it
     node = flow.nodes[maker]
     with set_apart(pair.devices()):
-        execution = MixtureExecution(pair, Mixture(side))
+        execution = HybridExecution(pair, Hybrid(side))
         for block in range(pair.home[side][maker]):
             execution.run(block)
         values = iter([_text(execution.memory.tensor(side, use)) for use in node.reads])

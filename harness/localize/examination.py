@@ -16,7 +16,7 @@ from ..tape.in_double import exact_values
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import Tape, Watched
 from .argument_differences import LAYOUT, PART
-from .hybrid import Instead, Mixture, MixtureExecution, TapePair, storage_read
+from .hybrid import Hybrid, HybridExecution, Instead, TapePair, storage_read
 from .layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
 from .local_error import ExactResults, LocalError, exact_block
 from .selections import names_other_elements
@@ -107,7 +107,7 @@ def examine(pair: TapePair, suspects_by_block: Mapping[int, Suspect], *, errors:
     """
     results: dict[int, Examined] = {}
     with set_apart(pair.devices()):
-        execution = MixtureExecution(pair, Mixture("b"))
+        execution = HybridExecution(pair, Hybrid("b"))
         for number in range(max(suspects_by_block, default=-1) + 1):
             if number not in suspects_by_block:
                 execution.run(number)
@@ -120,7 +120,7 @@ def examine(pair: TapePair, suspects_by_block: Mapping[int, Suspect], *, errors:
 
 
 def examined_block(
-    execution: MixtureExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool
+    execution: HybridExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool
 ) -> Examined:
     """Test a block that was executed as side b has it; `before` is the memory that it began with."""
     pair, number = execution.pair, suspect.block
@@ -195,7 +195,7 @@ def _terms_of_ops(pair: TapePair, number: int) -> int:
 
 
 def _by_layout(
-    execution: MixtureExecution, suspect: Suspect, before: Memory
+    execution: HybridExecution, suspect: Suspect, before: Memory
 ) -> tuple[Suspect, tuple[RelaidArgument, ...]]:
     """Classify a block that computes other bits where its arguments are laid out differently: as a matter of the
     layout, if the layout alone causes them, else of the kernel that it has there."""

@@ -55,7 +55,7 @@ def main() -> None:
                 os.close(descriptors[0])
 
 
-def execute(asked: dict[str, str], answers: socket.socket) -> None:
+def execute(request: dict[str, str], answers: socket.socket) -> None:
     """Execute a script in a fork; only that fork returns from here."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     process = os.fork()
@@ -64,14 +64,14 @@ def execute(asked: dict[str, str], answers: socket.socket) -> None:
         answers.send(str(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])).encode())
         os._exit(0)
     answers.close()
-    for path, numbers, flags in ((os.devnull, (0,), os.O_RDONLY), (asked["output"], (1, 2), os.O_WRONLY)):
+    for path, numbers, flags in ((os.devnull, (0,), os.O_RDONLY), (request["output"], (1, 2), os.O_WRONLY)):
         opened = os.open(path, flags)
         for number in numbers:
             os.dup2(opened, number)
-    sys.path.extend(folder for folder in asked["packages"].split(os.pathsep) if folder and folder not in sys.path)
-    os.chdir(asked["folder"])
-    sys.argv = [asked["script"]]
-    runpy.run_path(asked["script"], run_name="__main__")
+    sys.path.extend(folder for folder in request["packages"].split(os.pathsep) if folder and folder not in sys.path)
+    os.chdir(request["folder"])
+    sys.argv = [request["script"]]
+    runpy.run_path(request["script"], run_name="__main__")
 
 
 if __name__ == "__main__":

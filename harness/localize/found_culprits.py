@@ -292,7 +292,7 @@ def _score(drift: Drift | None) -> float | None:
 # sum of xla, with other bits than torch's kernel                                   "xla"
 # sum of a plug-in's mode                                                           None: it is not known
 
-ATEN, DECOMPOSED, XLA = "aten", "decomposed", "xla"
+ATEN, DECOMPOSED = "aten", "decomposed"
 
 GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
 """The tags by which torch marks ops for which Inductor generates code itself; others it may leave to a library, or to
@@ -331,10 +331,13 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found,
 def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked: bool) -> str | None:
     """Return the name of a kernel that the mode does not swap, in the modes whose kernels are torch's. Lazy graphs are
     executed by aten's kernels, unless they are fused; graphs of xla by the code that XLA makes of each op."""
-    if mode.base == "xla":
+    facts = mode.capabilities
+    if facts.own_kernels:
         # An op that torch_xla falls back for, and one on the CPU, compute the bits of aten.
-        return (XLA if number in verified.special else ATEN) if checked and number not in verified.unknown else None
-    compiled = node.call.compiled if mode.base == "compile" else None
+        if not checked or number in verified.unknown:
+            return None
+        return facts.own_kernels if number in verified.special else ATEN
+    compiled = node.call.compiled if facts.compiles else None
     if compiled is not None and compiled.origin.split(".")[1] != node.call.name:
         return DECOMPOSED
     if compiled is not None and mode.backend not in OP_BY_OP:
@@ -342,5 +345,5 @@ def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked
         # equal bits say nothing here: Inductor's code often computes those of aten
         return INDUCTOR if mode.backend in (None, INDUCTOR) and generated and number in verified.special else None
     # a script may have put a kernel of its own in aten's place: only equal bits show that it has not
-    is_aten = mode.base in ("cpu", "lazy", "compile") and checked and number not in verified.special | verified.unknown
+    is_aten = facts.aten_kernels and checked and number not in verified.special | verified.unknown
     return ATEN if is_aten else None

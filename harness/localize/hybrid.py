@@ -3,8 +3,8 @@
 With `recorded_step` of the tape's example, and another factor on side b. Block 0 is the forward's product:
 
     >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
-    >>> for mixture in Mixture("a"), Mixture("b"), Mixture("a", blocks=frozenset([0])):
-    ...     print(execute(pair, mixture))
+    >>> for hybrid in Hybrid("a"), Hybrid("b"), Hybrid("a", blocks=frozenset([0])):
+    ...     print(execute(pair, hybrid))
     {'loss': tensor(9.), 'gradient 0 weight': tensor([3., 3.])}
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3.5000, 3.5000])}
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3., 3.])}
@@ -114,7 +114,7 @@ Instead = Mapping[int, Sequence[Stand]]
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class Hybrid:
     """A hybrid: `base`, but with these blocks and these inputs (by side a's value) from the other side."""
 
     base: Side
@@ -125,25 +125,25 @@ class Mixture:
         return other(self.base) if block in self.blocks else self.base
 
 
-class MixtureExecution:
-    """One execution of a mixture, block by block, by the pair's kernels unless others are given."""
+class HybridExecution:
+    """One execution of a hybrid, block by block, by the pair's kernels unless others are given."""
 
-    def __init__(self, pair: TapePair, mixture: Mixture, kernels: Mapping[Side, Kernels] | None = None) -> None:
-        far = other(mixture.base)
+    def __init__(self, pair: TapePair, hybrid: Hybrid, kernels: Mapping[Side, Kernels] | None = None) -> None:
+        far = other(hybrid.base)
         sources: dict[FlowValue, Side] = {
-            value: (far if value in mixture.inputs else mixture.base) for value in pair.links.of["a"]
+            value: (far if value in hybrid.inputs else hybrid.base) for value in pair.links.of["a"]
         }
         self.pair = pair
-        self.mixture = mixture
+        self.hybrid = hybrid
         self.kernels = kernels or pair.kernels
         self.memory = Memory(pair.flows, pair.links, pair.lifetimes, sources)
 
     def run(self, number: int) -> None:
         """Execute a block and release the values that nothing reads after it."""
-        self.run_as(self.mixture.side(number), number, self.memory)
+        self.run_as(self.hybrid.side(number), number, self.memory)
         self.memory.block_ended(number)
 
-    def run_all(self) -> MixtureExecution:
+    def run_all(self) -> HybridExecution:
         """Execute every block."""
         for number in range(len(self.pair.blocks)):
             self.run(number)
@@ -159,7 +159,7 @@ class MixtureExecution:
     def values(self) -> Values:
         """Return the values by which the step is compared, by the names of both sides. A value that one side lacks is
         missing where that side made it."""
-        base = self.mixture.base
+        base = self.hybrid.base
         watched, far_watched = self.pair.flows[base].watched, self.pair.flows[other(base)].watched
         values: Values = {}
         for name, use in watched.items():
@@ -180,7 +180,7 @@ class MixtureExecution:
 
     def given(self, name: str) -> torch.Tensor:
         """Return the argument of the first model that both sides know by this name. Raises Unbound."""
-        base = self.mixture.base
+        base = self.hybrid.base
         own, far = (self.pair.flows[side].given[name] for side in (base, other(base)))
         if self._comes_later(base, own, far):
             with suppress(Unbound):
@@ -204,7 +204,7 @@ class MixtureExecution:
             alike = own.view.size == far.view.size and (unknown or layout_of(own.view) == layout_of(far.view))
             # A value that was left out, as a cast that one side alone has, cannot be read.
             maker = self.pair.maker(other(side), far.value)
-            left_out = maker >= 0 and self.mixture.side(maker) == side and link is not None and link.value != far.value
+            left_out = maker >= 0 and self.hybrid.side(maker) == side and link is not None and link.value != far.value
             if alike and not left_out and self._comes_later(side, own, far):
                 replacements.setdefault(own.value.slot, []).append((own, far))
         return replacements
@@ -213,19 +213,19 @@ class MixtureExecution:
         """Check, for two values of one place, that the other side's was made after this one, or that this one was not
         made."""
         own_maker, far_maker = self.pair.maker(side, own.value), self.pair.maker(other(side), far.value)
-        if own_maker >= 0 and self.mixture.side(own_maker) != side:
+        if own_maker >= 0 and self.hybrid.side(own_maker) != side:
             return True
-        return far_maker >= 0 and self.mixture.side(far_maker) != side and far_maker > own_maker
+        return far_maker >= 0 and self.hybrid.side(far_maker) != side and far_maker > own_maker
 
 
-def execute(pair: TapePair, mixture: Mixture) -> Values:
+def execute(pair: TapePair, hybrid: Hybrid) -> Values:
     """Return the watched values of a hybrid.
 
     Raises NotReplayable (Unbound where blocks cannot be mixed so), and whatever an op raises on values that
     are not the recorded ones.
     """
     with set_apart(pair.devices()):
-        return MixtureExecution(pair, mixture).run_all().values()
+        return HybridExecution(pair, hybrid).run_all().values()
 
 
 def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Instead) -> None:

@@ -15,7 +15,7 @@ import torch
 from ..drift.step_noise import Noise
 from ..drift.step_score import TINY, UNIT_ROUNDOFF
 from ..tape.ensemble import in_words
-from .hybrid import Mixture, TapePair, Values, execute
+from .hybrid import Hybrid, TapePair, Values, execute
 from .storage_flow import Side
 from .swap_sites import Cause
 
@@ -127,7 +127,7 @@ class HybridTests:
     pair: TapePair
     scorer: Scorer
     count: int = 0
-    _known: dict[Mixture, Drift | Infeasible] = field(default_factory=dict)
+    _known: dict[Hybrid, Drift | Infeasible] = field(default_factory=dict)
 
     def swapped_in(self, causes: Sequence[Cause]) -> Drift:
         """Execute side a with these causes from side b. Raises Infeasible."""
@@ -137,23 +137,23 @@ class HybridTests:
         """Execute side b with these causes from side a. Raises Infeasible."""
         return self._drift("b", causes)
 
-    def measured(self, mixture: Mixture, values: Values) -> None:
-        """Record these values as the result of the mixture."""
-        self.count += mixture not in self._known
-        self._known[mixture] = self.scorer.drift(values)
+    def measured(self, hybrid: Hybrid, values: Values) -> None:
+        """Record these values as the result of the hybrid."""
+        self.count += hybrid not in self._known
+        self._known[hybrid] = self.scorer.drift(values)
 
     def _drift(self, base: Side, causes: Sequence[Cause]) -> Drift:
         blocks = frozenset(block for cause in causes for block in cause.blocks)
-        mixture = Mixture(base, blocks, frozenset(value for cause in causes for value in cause.inputs))
-        if mixture not in self._known:
+        hybrid = Hybrid(base, blocks, frozenset(value for cause in causes for value in cause.inputs))
+        if hybrid not in self._known:
             self.count += 1
             try:
-                self._known[mixture] = self.scorer.drift(execute(self.pair, mixture))
+                self._known[hybrid] = self.scorer.drift(execute(self.pair, hybrid))
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
-                self._known[mixture] = Infeasible(in_words(error))
-        outcome = self._known[mixture]
+                self._known[hybrid] = Infeasible(in_words(error))
+        outcome = self._known[hybrid]
         if isinstance(outcome, Infeasible):
             raise outcome
         return outcome

@@ -101,7 +101,9 @@ def judged_alone(
 
     moved = max((test.roundings for test in tests), default=0.0)
     single = bool(leads) and all(test.single for test in leads)
-    rule = _rule(errors, moved, told=other_arguments, convolves=convolves, single=single, limit=limit_of(tests))
+    rule = _rule(
+        errors, moved, other_arguments=other_arguments, convolves=convolves, single=single, limit=limit_of(tests)
+    )
     is_known = len(errors) == len(SIDES)
     if not rule and is_known and moved > ONCE and all(test.once for test in tests):
         better, worse = sorted(error.ulp for error in errors.values())
@@ -122,7 +124,7 @@ def judged_alone(
             rules = [
                 _rule(
                     *(effect.errors, effect.roundings),
-                    told=other_arguments,
+                    other_arguments=other_arguments,
                     convolves=convolves,
                     single=effect.single,
                     limit=limit_of(examined[block] for block in effect.blocks if block in examined),
@@ -152,24 +154,24 @@ def _rule(
     errors: Mapping[Side, LocalError],
     roundings: float,
     *,
-    told: bool,
+    other_arguments: bool,
     convolves: bool,
     single: bool,
     limit: float = LOCAL_FAULT,
 ) -> str:
     """Return the rule by which these errors are a fault, "" where none is.
 
-    `told` says that the sides are called with different arguments; `limit` is the rho from which on an error is a
-    fault. The error of a `single` number, such as a norm, is not averaged, and may by chance be some times the usual
-    one.
+    `other_arguments` says that the sides are called with different arguments; `limit` is the rho from which on an
+    error is a fault. The error of a `single` number, such as a norm, is not averaged, and may by chance be some times
+    the usual one.
     """
     if len(errors) < len(SIDES):
         return ""
     worse, better = sorted(errors.values(), key=lambda error: error.rho, reverse=True)
     if worse.rho > limit * max(1.0, better.rho):
-        return "values" if told else "error"
+        return "values" if other_arguments else "error"
     least = LOCAL_FAULT if single else MOVED
-    if told and min(worse.rho, roundings) > least * max(1.0, better.rho):
+    if other_arguments and min(worse.rho, roundings) > least * max(1.0, better.rho):
         return "values"
     if worse.rho > MOVED * max(1.0, better.rho) and _leans(worse) and abs(better.bias) < UPRIGHT:
         return "bias"

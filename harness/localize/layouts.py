@@ -27,11 +27,11 @@ from ..tape.laid_out import LaidOut, relaid
 from ..tape.replay import given, is_same
 from ..tape.tape import Call, View, leaves, mapped
 from ..torch_private.operators import arguments_of
-from .held_run import tensors_among
-from .hybrid import MixtureExecution, storages_read
+from .hybrid import HybridExecution, storages_read
 from .step_memory import Memory
 from .storage_flow import SIDES, FlowNode, Side, other
 from .verification import SideKernels
+from .worker import tensors_among
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Taken:
         return arguments, {name: mapped(one, value) for name, value in self.keywords.items()}
 
 
-def swapped_layout(execution: MixtureExecution, number: int, before: Memory) -> SwappedLayout | None:
+def swapped_layout(execution: HybridExecution, number: int, before: Memory) -> SwappedLayout | None:
     """Swap the layouts of the inputs of both sides' calls of a pair; `before` is the memory at the start of the block.
     Return None where the inputs differ in value or have the same layouts.
 
@@ -129,7 +129,7 @@ def swapped_layout(execution: MixtureExecution, number: int, before: Memory) -> 
     return SwappedLayout(effect, tuple(arguments))
 
 
-def _taken(execution: MixtureExecution, number: int, before: Memory) -> dict[Side, _Taken]:
+def _taken(execution: HybridExecution, number: int, before: Memory) -> dict[Side, _Taken]:
     pair, inputs = execution.pair, dict[Side, _Taken]()
     for side in SIDES:
         memory, place = before.fork(), pair.blocks[number].of(side)[0]
@@ -139,7 +139,7 @@ def _taken(execution: MixtureExecution, number: int, before: Memory) -> dict[Sid
     return inputs
 
 
-def _called(execution: MixtureExecution, side: Side, side_inputs: _Taken) -> list[LaidOut] | None:
+def _called(execution: HybridExecution, side: Side, side_inputs: _Taken) -> list[LaidOut] | None:
     """Return the layouts of the inputs when a side's compiled code called the op itself; None where they are
     unknown."""
     kernels = execution.kernels[side]
@@ -155,7 +155,7 @@ class _Swap:
     """Executes both sides' calls on layouts that are not their own. `own` are the results of each side on its own
     layouts."""
 
-    def __init__(self, execution: MixtureExecution, inputs: Mapping[Side, _Taken]) -> None:
+    def __init__(self, execution: HybridExecution, inputs: Mapping[Side, _Taken]) -> None:
         self._execution = execution
         self._taken = inputs
         readers = execution.pair.readers
@@ -235,7 +235,7 @@ def _places(call: Call, operation: Any) -> list[tuple[int, str]]:
     return numbered
 
 
-def _copies(execution: MixtureExecution, number: int, place: int) -> dict[Side, str]:
+def _copies(execution: HybridExecution, number: int, place: int) -> dict[Side, str]:
     """Return, by side, the op without a counterpart that made the argument at this `place`."""
     pair, copies = execution.pair, dict[Side, str]()
     for side in SIDES:

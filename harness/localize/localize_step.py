@@ -17,8 +17,7 @@ from .batch_words import inputs_in_words
 from .choices import ChosenDrift, with_choices_of_reference, with_decisions
 from .examination import Examined, examine
 from .found_culprits import Describer, kernel_of, place_of
-from .held_run import WorkerCalls
-from .hybrid import Kernels, Mixture, TapePair, Values, execute, paired
+from .hybrid import Hybrid, Kernels, TapePair, Values, execute, paired
 from .hybrid_tests import Drift, HybridTests, Infeasible, Scorer
 from .layouts import both_in_words, looks_of
 from .left_over import left_over
@@ -31,6 +30,7 @@ from .suspects import CASTS, UNROUNDED, Suspect, suspects
 from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
 from .undoing_causes import with_undone_together
 from .verification import Digests, Found, verify
+from .worker import WorkerCalls
 
 
 def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:
@@ -193,14 +193,14 @@ def localize_step(
     differing = {number for number, block in examined.items() if block.differs is not False}
     say(_counted(len(differing), len(pair.blocks), causes))
     unproven(UnprovenCauses(pair, kernels, examined, [place_of(pair, examined, cause) for cause in causes]))
-    values = execute(pair, Mixture("b"))
-    tests.measured(Mixture("b"), values)
+    values = execute(pair, Hybrid("b"))
+    tests.measured(Hybrid("b"), values)
     from_itself: dict[Side, Drift] = {"b": _from_itself(sides["b"], values, noise)}
     del values  # a copy of all results of the step
     proofs = prove(tests, causes, threshold)
     beyond = proofs.whole.score > threshold or proofs.whole.discrete
     chosen = with_choices_of_reference(pair, scorer, differing) if beyond else None
-    from_itself["a"] = _from_itself(sides["a"], execute(pair, Mixture("a")), noise)
+    from_itself["a"] = _from_itself(sides["a"], execute(pair, Hybrid("a")), noise)
     controls = {side: drift.is_none for side, drift in from_itself.items()}
 
     def kernel(side: Side, numbers: Sequence[int]) -> str | None:

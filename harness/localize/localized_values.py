@@ -19,7 +19,7 @@ from ..tape.storages import viewed
 from ..tape.tape import Tape, View
 from ..tape.tensor_file import CODES
 from .examination import Examined, examined_block
-from .hybrid import Mixture, MixtureExecution, TapePair
+from .hybrid import Hybrid, HybridExecution, TapePair
 from .local_error import results_of
 from .step_memory import Memory
 from .storage_flow import SIDES, FlowValue, Side, Use, is_contiguous
@@ -52,7 +52,7 @@ def show_blocks(pair: TapePair, suspected: Mapping[int, Suspect]) -> dict[int, S
     """Walk through side b once more and keep the inputs and results of these blocks, or why they are not available."""
     shown: dict[int, ShownBlock | NotShown] = {}
     with set_apart(pair.devices()):
-        execution = MixtureExecution(pair, Mixture("b"))
+        execution = HybridExecution(pair, Hybrid("b"))
         for number in range(max(suspected, default=-1) + 1):
             before = execution.memory.fork() if number in suspected else None
             execution.run_as("b", number, execution.memory)
@@ -63,7 +63,7 @@ def show_blocks(pair: TapePair, suspected: Mapping[int, Suspect]) -> dict[int, S
     return shown
 
 
-def _shown(execution: MixtureExecution, number: int, examined: Examined, before: Memory) -> ShownBlock | NotShown:
+def _shown(execution: HybridExecution, number: int, examined: Examined, before: Memory) -> ShownBlock | NotShown:
     slices = examined.slices
     if slices is None or any(side not in slices for side in SIDES):
         return NotShown(examined.why or "its inputs cannot be told apart from those of its neighbours")
@@ -151,15 +151,15 @@ class Values:
         self.tensors: dict[str, torch.Tensor] = {}
         self.devices: dict[str, str] = {}
 
-    def add(self, wish: str, tensor: torch.Tensor, taken: Sequence[str] = ()) -> str:
-        """Return the name of a tensor: that of one with the same bits, unless it is `taken`, or a new one."""
+    def add(self, wish: str, tensor: torch.Tensor, used: Sequence[str] = ()) -> str:
+        """Return the name of a tensor: that of one with the same bits, unless it is `used`, or a new one."""
         if tensor.dtype not in CODES:
             raise NotShown(f"it takes or gives {tensor.dtype}, which its file cannot hold")
         device = str(tensor.device)
         for name, stored in self.tensors.items():
             is_alike = self.devices[name] == device and stored.dtype == tensor.dtype and stored.shape == tensor.shape
             # by their bits: NaN equals nothing, and -0.0 equals 0.0
-            if name not in taken and is_alike and torch.equal(bits_of(stored), bits_of(tensor.cpu())):
+            if name not in used and is_alike and torch.equal(bits_of(stored), bits_of(tensor.cpu())):
                 return name
         stem = CALLED.get(wish, wish)
         plain = stem.isidentifier() and stem.isascii() and not keyword.iskeyword(stem) and len(stem) <= 40

@@ -34,12 +34,12 @@ from ..tape.tape import NotReplayable, Tape
 from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
 from ..torch_private.first_calls import settle_first_calls
-from .held_run import Worker, WorkerCalls
 from .hybrid_tests import Scorer
 from .localize_step import Held, LocalizedStep, followed_preparation, localize_step
 from .script_interpreter import Scripts
 from .standalone_scripts import ScriptWriter
 from .storage_flow import SIDES, Side
+from .worker import Worker, WorkerCalls
 
 CONNECT_SECONDS = 120.0
 """The time in seconds that a process has to answer, once its script has ended and it is held."""

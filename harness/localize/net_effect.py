@@ -17,7 +17,7 @@ import torch
 from ..tape.in_double import EXACT_DTYPES, Exact
 from ..tape.replay import set_apart
 from .examination import in_roundings, is_single, precision, relative
-from .hybrid import Kernels, Mixture, MixtureExecution, TapePair, Values
+from .hybrid import Hybrid, HybridExecution, Kernels, TapePair, Values
 from .local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
 from .step_memory import Memory
 from .storage_flow import SIDES, FlowNode, FlowValue, Side, Use
@@ -66,7 +66,7 @@ def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, lis
                 for place, span in enumerate(phases)
             ]
     with set_apart(pair.devices()):
-        execution, position = MixtureExecution(pair, Mixture("b")), 0
+        execution, position = HybridExecution(pair, Hybrid("b")), 0
         for region, site, place, blocks, inside, measured_roundings in sorted(waiting, key=lambda item: item[0].start):
             for number in range(position, region.start):
                 execution.run(number)
@@ -88,8 +88,8 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, 
     """Measure one effect; its errors are measured where it moves values by more roundings than `enough`."""
     if not left:
         return None
-    mixtures: Mapping[Side, Mixture] = {"a": Mixture("b", blocks), "b": Mixture("b")}
-    results = {side: _left_values(pair, mixtures[side], before.fork(), min(blocks), left) for side in SIDES}
+    hybrids: Mapping[Side, Hybrid] = {"a": Hybrid("b", blocks), "b": Hybrid("b")}
+    results = {side: _left_values(pair, hybrids[side], before.fork(), min(blocks), left) for side in SIDES}
     values = list(zip(*(results_of(results[side]) for side in SIDES), strict=True))
     moves = [(relative(a, b), precision(a, b)) for a, b in values]
     largest, roundings = max(change for change, _ in moves), max(in_roundings(*move) for move in moves)
@@ -101,10 +101,10 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, 
         with suppress(Exception):  # an op may raise anything on doubles
             exactly = _Doubles()
 
-            def in_double(seed: int | None, mixture: Mixture = mixtures[side], doubles: _Doubles = exactly) -> Values:
+            def in_double(seed: int | None, hybrid: Hybrid = hybrids[side], doubles: _Doubles = exactly) -> Values:
                 moved = None if seed is None else moved_by_rounding(seed)
                 memory = before.held_as(lambda recorded: EXACT_DTYPES.get(recorded, recorded), moved)
-                return _left_values(pair, mixture, memory, min(blocks), left, doubles)
+                return _left_values(pair, hybrid, memory, min(blocks), left, doubles)
 
             exact = ExactResults(in_double(None), map(in_double, range(SAMPLES)))
             if not exactly.arithmetic.not_exact:
@@ -132,15 +132,15 @@ class _Doubles:
 
 
 def _left_values(
-    pair: TapePair, mixture: Mixture, memory: Memory, first: int, left: Left, kernels: Kernels | None = None
+    pair: TapePair, hybrid: Hybrid, memory: Memory, first: int, left: Left, kernels: Kernels | None = None
 ) -> Values:
     """Return the values that the blocks from the `first` on leave behind, executed so in this memory."""
-    execution = MixtureExecution(pair, mixture, None if kernels is None else {"a": kernels, "b": kernels})
+    execution = HybridExecution(pair, hybrid, None if kernels is None else {"a": kernels, "b": kernels})
     values: Values = {}
     for number in range(first, max(left) + 1):
-        execution.run_as(mixture.side(number), number, memory)
+        execution.run_as(hybrid.side(number), number, memory)
         for use_a, use_b in left.get(number, ()):
-            is_mine = mixture.blocks and pair.maker("a", use_a.value) in mixture.blocks
+            is_mine = hybrid.blocks and pair.maker("a", use_a.value) in hybrid.blocks
             tensor = memory.tensor("a", use_a) if is_mine else memory.tensor("b", use_b)
             home = pair.flows["a"].tape.slots[use_a.value.slot].device  # what is compared lies on one device
             values[f"output {len(values)}"] = tensor.to(home, copy=True)

@@ -24,14 +24,14 @@ import torch
 from ..tape.replay import is_same, set_apart
 from ..tape.tape import Tape
 from .examination import Examined, compared_results, relative
-from .held_run import WorkerCalls
-from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
+from .hybrid import Hybrid, HybridExecution, Kernels, TapePair
 from .judged_alone import LOCAL_FAULT
 from .setting_difference import SettingDifference, all_together, liberties, setting_differences
 from .step_memory import Memory
 from .storage_flow import SIDES, FlowNode, Side, other
 from .suspects import names_of
 from .swap_sites import PHASES, Cause, SettingReason, SwapSite, phase_of
+from .worker import WorkerCalls
 
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "linear", "matmul"))
 
@@ -86,7 +86,7 @@ def blocks_by_setting(
     looked = (candidates if tried else set()) | (wide if narrower else set())
     reasons: dict[int, SettingDifference] = {}
     with set_apart(pair.devices()):
-        execution = MixtureExecution(pair, Mixture("b"))
+        execution = HybridExecution(pair, Hybrid("b"))
         for number in range(max(looked, default=-1) + 1 if calls else 0):
             if number in looked:
                 trials = _Trials(execution, number, execution.memory.fork(), calls)
@@ -114,7 +114,7 @@ class _Trials:
     """One block on side b's values."""
 
     def __init__(
-        self, execution: MixtureExecution, number: int, before: Memory, calls: Mapping[Side, WorkerCalls]
+        self, execution: HybridExecution, number: int, before: Memory, calls: Mapping[Side, WorkerCalls]
     ) -> None:
         self._execution = execution
         self._number = number
@@ -154,7 +154,7 @@ class _Trials:
 
     def _results(self, side: Side, kernels: Kernels) -> list[torch.Tensor]:
         pair, memory = self._execution.pair, self._before.fork()
-        MixtureExecution(pair, Mixture("b"), {**pair.kernels, side: kernels}).run_as(side, self._number, memory)
+        HybridExecution(pair, Hybrid("b"), {**pair.kernels, side: kernels}).run_as(side, self._number, memory)
         place = SIDES.index(side)
         return [memory.tensor(side, uses[place]).clone() for uses in compared_results(pair, self._number)]
 

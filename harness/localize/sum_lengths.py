@@ -1,4 +1,4 @@
-"""How many terms one element of a result adds up, by the shapes of what the op reads.
+"""The number of terms that one element of a result adds up, by the shapes of the op's inputs.
 
 A kernel may add up n terms in any order. One after the other in float32, their sum errs by up to sqrt(n) times what
 rounding of the terms causes, as each of n partial sums is rounded, too (Higham, Accuracy and Stability of Numerical
@@ -54,7 +54,7 @@ LENGTHS: Mapping[str, Callable[[Sizes], int]] = {
         lambda sizes: _positions(sizes[0]),
     ),
 }
-"""By the name of an op. `sum` and `mean` are not here: torch adds them up as a tree."""
+"""The numbers of terms by the name of an op. `sum` and `mean` are left out: torch adds them up as a tree."""
 
 
 def terms_added(name: str, sizes: Sizes) -> int:

@@ -21,9 +21,9 @@ from ..tape.laid_out import LaidOut
 from ..tape.replay import executed, set_apart
 from ..tape.tape import NotReplayable, leaves, mapped
 from ..torch_private.own_operators import has_kernel
-from .held_run import WorkerCalls, lies_as_recorded
-from .hybrid import Kernels, Mixture, MixtureExecution, TapePair
+from .hybrid import Hybrid, HybridExecution, Kernels, TapePair
 from .storage_flow import FlowNode, Side
+from .worker import WorkerCalls, lies_as_recorded
 
 Digests = Sequence[Sequence[str | None]]
 
@@ -210,7 +210,7 @@ def verify(pair: TapePair, side: Side, digests: Digests, calls: WorkerCalls) -> 
 
 def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels:
     with set_apart(pair.devices()):
-        MixtureExecution(pair, Mixture(side), {**pair.kernels, side: checked}).run_all()
+        HybridExecution(pair, Hybrid(side), {**pair.kernels, side: checked}).run_all()
     return checked
 
 

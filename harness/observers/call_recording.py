@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from ..errors import NotAvailable
-from ..hooks.mode_protocol import compiles
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..records.call_record import CALLS, GRAPH, CallRecord
-from ..records.mode_spec import OP_BY_OP, WITHOUT_VALUES
+from ..records.mode_registry import DEFERRED_DEVICES
+from ..records.mode_spec import OP_BY_OP
 from ..tape.compiled_graphs import CapturedGraph, CompiledGraph, CompiledGraphs
 from ..tape.op_places import StepPlaces
 from ..tape.origin import OwnFiles
@@ -55,9 +55,9 @@ class CallRecording(Observer):
         self._guard = around.guard(self)
         self._notes = NotedCalls(Path(config.journal) / CALLS, mode.device, around.digester)
         self._files = OwnFiles(config.script)
-        self._has_values = mode.device.partition(":")[0] not in WITHOUT_VALUES
-        self._compiles = compiles(mode)
-        self._op_by_op = getattr(mode, "backend", None) in OP_BY_OP
+        self._has_values = mode.device.partition(":")[0] not in DEFERRED_DEVICES
+        self._compiles = mode.capabilities.compiles
+        self._op_by_op = mode.backend in OP_BY_OP
         self._lines = ExecutedLines(self._files, self._moved, self._guard)
         self._patches = Patches("the calls")
         self._graphs: CompiledGraphs | None = None

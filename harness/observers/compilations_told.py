@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from ..errors import NotAvailable
-from ..hooks.mode_protocol import compiles
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..tape.origin import script_line
 from ..torch_private.compile_work import watch_compilations
@@ -21,7 +20,7 @@ class CompilationsTold(Observer):
     def __init__(self, surroundings: RecordingSurroundings) -> None:
         self._script = surroundings.config.script
         self._write = surroundings.write
-        self._watched = compiles(surroundings.mode)
+        self._watched = surroundings.mode.capabilities.compiles
         self._began = 0.0
         self._undo: Callable[[], None] = lambda: None
 

@@ -8,7 +8,7 @@ eight lanes; a lane of a stripe is a pair of 32-bit words (a, b). With keys K fr
     P = sum of low32(x) * high32(x), S = sum of x, over the stripes of a block     (both of a lane, mod 2**64)
     hash = mix64(bytes * c + sum over blocks and lanes of mix64(P + mix64(S + (8 * block + lane) * golden)))
 
-The last stripe is padded with zeros, stripes after it contribute nothing, and 0 (which stands for unreadable)
+The last stripe is padded with zeros, stripes after it contribute nothing, and 0 (which means unreadable)
 becomes 1. P is NH (Black et al., UMAC, CRYPTO 1999): for random keys, two different contents of a lane
 collide with probability 2**-32. Its weak point, a factor of zero that hides the other word, is closed by S,
 which any change confined to one pair always alters. To go unseen a change must keep both S (its differences

@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 
 from ..errors import JournalError, UsageError
 from ..hooks.mode_protocol import Mode
-from ..records.mode_spec import WITHOUT_VALUES
+from ..records.mode_registry import DEFERRED_DEVICES
 from ..records.run_config import RunConfig
 from ..records.step_files import inputs_file, state_file, steps_in
 from ..script.named_tensors import TrainingTensors
@@ -167,7 +167,7 @@ class ForcedSteps:
             missing = load_state(state, training)
             # The copies must not be a part of the step's first graph.
             self._execute()
-            if self._mode.device in WITHOUT_VALUES:
+            if self._mode.device in DEFERRED_DEVICES:
                 # Lazy tensors that were written past autograd are otherwise one step behind when they are read.
                 self._mode.read([named.tensor for named in training.named()])
             return missing + load_generators(state, self._mode.device)
@@ -189,7 +189,7 @@ class ForcedSteps:
         names = sorted(own.keys() & tensors.keys())
         # files hold dense tensors only
         values = [value if value.layout == torch.strided else value.to_dense() for value in map(own.__getitem__, names)]
-        if self._mode.device in WITHOUT_VALUES:
+        if self._mode.device in DEFERRED_DEVICES:
             values = self._mode.read(values)
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             return all(is_same(value.cpu(), tensors[name]) for name, value in zip(names, values, strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from ..backends.captures import CaptureRequest, capture_for
-from ..hooks.mode_protocol import Capture, Moment, compiles
+from ..hooks.mode_protocol import Capture, CuttingMode, Moment
 from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records.graph_record import FOLDER, GraphFolder
 
@@ -23,15 +23,15 @@ class GraphRecording(Observer):
         self._guard = around.guard(self)
         self._folder = GraphFolder(around.folder / FOLDER, config.mode.name)
         request = CaptureRequest(self._folder, config.script, config.graph_steps, around.bound, self._capture_failed)
-        self._capture: Capture | None = capture_for("compile" if compiles(mode) else config.mode.base, request)
+        base = "compile" if mode.capabilities.compiles else config.mode.base
+        self._capture: Capture | None = capture_for(base, request)
         if self._capture is None:
             reason = f"graphs cannot be captured on {mode.device}"
             self._folder.unavailable("pre", reason)
             around.notice(reason)
-        # A mode that cuts graphs reports it: the graph of a script's own mark_step is seen before it is gone. No more
-        # than the report is needed here, also of a plug-in that has no policy.
-        if (observe := getattr(mode, "observe_cuts", None)) is not None:
-            observe(self.about_to_cut)
+        # A mode that cuts graphs reports it: the graph of a script's own mark_step is seen before it is gone.
+        if isinstance(mode, CuttingMode):
+            mode.observe_cuts(self.about_to_cut)
 
     def install(self) -> None:
         if self._capture is not None:

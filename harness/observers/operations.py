@@ -16,7 +16,7 @@ import torch
 from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records import frames
 from ..records.digest_record import RECORD_BYTES
-from ..records.mode_spec import WITHOUT_VALUES
+from ..records.mode_registry import DEFERRED_DEVICES
 from ..tape.journal_writing import AppendFile, FrameFile, bytes_of
 from ..torch_private.dispatching import ShownOps
 from .digest import Digester
@@ -120,7 +120,7 @@ class RecordedOperations(Observer):
             around.phases,
             values=around.config.records("tensors"),
         )
-        self._active = around.mode.device not in WITHOUT_VALUES
+        self._active = around.mode.device not in DEFERRED_DEVICES
         self._step = -1
 
     def install(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..records.mode_spec import WITHOUT_VALUES
+from ..records.mode_registry import DEFERRED_DEVICES
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 from .digest import Digester, hash_text
 
@@ -107,4 +107,4 @@ class GeneratorDigests:
 def _device_generator(device: str) -> Any:
     """torch's module of an accelerator that has a generator of its own, None where the CPU's serves."""
     kind = device.partition(":")[0]
-    return None if kind in ("cpu", *WITHOUT_VALUES) else getattr(torch, kind, None)
+    return None if kind in ("cpu", *DEFERRED_DEVICES) else getattr(torch, kind, None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..hooks.mode_protocol import Moment, compiles
+from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..records.digest_record import RECORD_BYTES, pack, unreadable
 from ..script.named_tensors import NamedTensor
@@ -104,7 +104,7 @@ class SetupFacts(Observer):
     def __init__(self, around: RecordingSurroundings) -> None:
         config, mode, digester = around.config, around.mode, around.digester
         self._compiled_before = compiled_frames()
-        self._mode_compiles = compiles(mode)
+        self._mode_compiles = mode.capabilities.compiles
         self._perturb = None if config.resync else config.perturb
         self._training = around.training
         self._write = around.write

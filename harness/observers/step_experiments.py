@@ -16,9 +16,9 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from ..errors import NotAvailable
-from ..hooks.mode_protocol import Mode, Moment
+from ..hooks.mode_protocol import CuttingMode, Mode, Moment
 from ..hooks.observer import Observer, RecordingSurroundings
-from ..records.mode_spec import WITHOUT_VALUES
+from ..records.mode_registry import DEFERRED_DEVICES
 from ..records.step_files import STATE, STATES, inputs_file, outcome_file
 from ..records.step_selection import StepSelection
 from ..script.named_tensors import gradients
@@ -52,7 +52,7 @@ class OutcomeFiles(Observer):
 
     def saw(self, name: str, tensor: torch.Tensor) -> None:
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-            if tensor.device.type in WITHOUT_VALUES:
+            if tensor.device.type in DEFERRED_DEVICES:
                 self._values[name] = tensor.clone()
             else:
                 self._values[name] = tensor.detach().to("cpu", copy=True)
@@ -230,7 +230,7 @@ class Experiments(Observer):
             raise NotAvailable(STATE, "it begins within a transformation of torch.func, where tensors have no values")
         state = training_state(self._training, self._mode.device, step)
         values = {name: local_tensor(tensor) for name, tensor in state.tensors.items()}
-        if self._mode.device in WITHOUT_VALUES:
+        if self._mode.device in DEFERRED_DEVICES:
             values = dict(zip(values, self._mode.read(list(values.values())), strict=True))
         self._states.write(step, state, values)
 
@@ -248,10 +248,8 @@ class Experiments(Observer):
 
     def _holds_back(self) -> bool:
         """Check that the mode executes a step together with later ones."""
-        return getattr(self._mode, "policy", "") == "off"
+        return isinstance(self._mode, CuttingMode) and self._mode.policy == "off"
 
     def _execute(self) -> None:
         """Execute the ops that are pending, where the mode holds some back."""
-        execute = getattr(self._mode, "execute", None)
-        if execute is not None:
-            execute()
+        self._mode.execute()

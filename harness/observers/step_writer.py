@@ -35,7 +35,7 @@ class StepWriter(Observer):
         self._digester = around.digester
         self._digests = FrameFile(folder / frames.DIGESTS)
         self._values = ValueFiles(folder, config.keep_params, config.value_budget, around.notice)
-        self._sketches = SketchFile(folder, around.log, asked=config.sketches)
+        self._sketches = SketchFile(folder, around.log, requested=config.sketches)
         self._tensors: Sequence[NamedTensor] | None = None
         self._table: Table | None = None
         self._described: list[dict[str, Any]] | None = None
@@ -152,10 +152,10 @@ class SketchFile:
     that sketch; a copy that another rank has as well is written as zeros.
     """
 
-    def __init__(self, folder: Path, log: EventLog, *, asked: bool) -> None:
+    def __init__(self, folder: Path, log: EventLog, *, requested: bool) -> None:
         self._file = FrameFile(folder / frames.SKETCHES)
         self._log = log
-        self._asked = asked
+        self._asked = requested
         self._sketcher: Sketcher | None = None
         self._told: set[str] = set()
 

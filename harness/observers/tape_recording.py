@@ -11,14 +11,16 @@ import torch
 from ..backends.compiled.node_kernels import STEPS, NodeCompiler, RecordedKernels, compile_node
 from ..backends.compiled.unrolling import Regions
 from ..errors import NotAvailable
-from ..hooks.mode_protocol import Mode, Moment, compiles
+from ..hooks.mode_protocol import Mode, Moment
 from ..hooks.observer import Observer
-from ..records.mode_spec import INDUCTOR, OP_BY_OP, WITHOUT_VALUES
+from ..records.mode_registry import DEFERRED_DEVICES
+from ..records.mode_spec import INDUCTOR, OP_BY_OP
 from ..records.run_config import RunConfig
 from ..records.unfilled_read import write_unfilled
 from ..tape.call_log import OPAQUE, VALUE_BUDGET, CallValues
 from ..tape.compiled_graphs import CompiledGraphs
 from ..tape.ensemble import StepNoise, in_words, measure_noise, write_noise
+from ..tape.step_recorder import StepRecorder
 from ..tape.storages import is_plain
 from ..tape.tape import NotReplayable, Tape
 from ..tape.tape_file import TAPES, tape_file, write_tape
@@ -55,21 +57,21 @@ class TapeRecording(Observer):
         self._notice = notice
         self._folder = Path(config.journal).parent / TAPES
         kind = mode.device.partition(":")[0]
-        # A mode whose ops have no values when they are called may have a recorder of its executions.
-        self._holds_back: Callable[[int, str], Any] | None = getattr(mode, "step_recorder", None)
-        without = kind in WITHOUT_VALUES and self._holds_back is None
+        # A mode whose ops have no values when they are called has a recorder of its executions.
+        self._holds_back = None if mode.capabilities.has_values else mode.step_recorder
+        without = kind in DEFERRED_DEVICES and self._holds_back is None
         self._unavailable = f"on {kind} an op has no value when it is called" if without else None
-        self._recorder: Any = None
-        self._ended: list[tuple[int, Any]] = []
+        self._recorder: StepRecorder | None = None
+        self._ended: list[tuple[int, StepRecorder]] = []
         # Beside a training a device has no room for a replay; in a worker it has.
         self._waits = bool(config.serve) and is_accelerator(mode.device)
-        self._compiles = compiles(mode)
+        self._compiles = mode.capabilities.compiles
         self._script_compiles = False
         self._patches = Patches("the tapes")
         self._graphs: CompiledGraphs | None = None
         self._values: CallValues | None = None
         self._compile: NodeCompiler | None = None
-        backend = getattr(mode, "backend", None)
+        backend = mode.backend
         if self._compiles and self._unavailable is None and config.tapes is not None and backend not in OP_BY_OP:
             self._compile = compile_node if backend == INDUCTOR else _by_adapter(mode)
 
@@ -97,25 +99,30 @@ class TapeRecording(Observer):
                 reason = f"a torch dispatch mode of the script's own is on ({foreign})"
             elif reason is None and self._script_compiles and compiled_frames():
                 reason = OPAQUE
-            # In compiled graphs each node has the module in which it was written.
-            follows = not self._script_compiles and self._graphs is None
             # One budget for what all steps keep; of steps without number each has its own
             count = states_from(self._config.tapes, 0) if self._config.tapes.ranges else 1
             self._values = None if self._graphs is None else CallValues(VALUE_BUDGET // count)
-            if self._holds_back is not None:
-                self._recorder = self._holds_back(step, self._config.script)
-            else:
-                self._recorder = TapeRecorder(
-                    step, self._config.script, modules=follows, values=self._values, unroller=Regions
-                )
+            recorder = self._recorder_of(step)
+            self._recorder = recorder
             if reason is None:
-                self._recorder.start()
+                recorder.start()
                 if self._graphs is not None:
-                    self._graphs.executor = self._recorder
+                    assert isinstance(recorder, TapeRecorder)
+                    self._graphs.executor = recorder
             else:
-                self._recorder.give_up(reason)
+                recorder.give_up(reason)
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
             self._failed(step, error)
+
+    def _recorder_of(self, step: int) -> StepRecorder:
+        if self._holds_back is not None:
+            held_back = self._holds_back(step, self._config.script)
+            if held_back is None:
+                raise NotAvailable("the tape", "an op has no value when it is called, and the mode has no recorder")
+            return held_back
+        # In compiled graphs each node has the module in which it was written.
+        follows = not self._script_compiles and self._graphs is None
+        return TapeRecorder(step, self._config.script, modules=follows, values=self._values, unroller=Regions)
 
     def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
         if self._recorder is not None and self._holds_back is not None:
@@ -171,7 +178,7 @@ class TapeRecording(Observer):
             elif self._script_compiles and compiled_frames():
                 recorder.give_up(OPAQUE)
             measured = self._config.measured is None or step in self._config.measured
-            if unfilled := getattr(recorder, "unfilled", ()):
+            if unfilled := recorder.unfilled:
                 write_unfilled(self._folder.parent, unfilled)
             try:
                 tape = recorder.tape()
@@ -179,11 +186,11 @@ class TapeRecording(Observer):
                 if measured:
                     self._write(StepNoise(step, reason=str(error)))
                 return
-            kernels = getattr(recorder, "kernels", None)
+            kernels = recorder.kernels(tape)
             if kernels is not None:
                 # Its ops, one by one, were not executed: questions about their kernels go to the worker.
                 self._keep(tape)
-                STEPS[step] = kernels(tape)
+                STEPS[step] = kernels
                 replays, edge = self._config.noise_replays, self._config.edge_replays
                 if measured and replays:
                     self._write(measure_noise(tape, replays, edge, compiled=True))
@@ -191,7 +198,8 @@ class TapeRecording(Observer):
             if self._graphs is not None:
                 # The results of its calls are kept for questions to the worker after the script has ended.
                 assert values is not None
-                captured = recorder.unroller.captured if isinstance(recorder.unroller, Regions) else None
+                unroller = recorder.unroller if isinstance(recorder, TapeRecorder) else None
+                captured = unroller.captured if isinstance(unroller, Regions) else None
                 STEPS[step] = RecordedKernels(tape, values, self._compile, captured)
             if not measured or self._waits:  # who asks for its noise has the process measure it
                 self._keep(tape)
@@ -229,7 +237,7 @@ class TapeRecording(Observer):
         elif noise.dropped:
             self._notice(
                 f"step {noise.step}: {noise.dropped} of {noise.dropped + noise.replays} replays with random rounding "
-                f"failed and do not count: {noise.failure or 'a discrete choice hangs on the last bit'}"
+                f"failed and do not count: {noise.failure or 'a discrete choice depends on the last bit'}"
             )
         write_noise(self._folder, noise)
 

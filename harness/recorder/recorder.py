@@ -59,7 +59,7 @@ class Recorder:
             self._training,
             log,
             facts,
-            getattr(mode, "adopt_function", None),
+            mode.adopt_function,
             self._stop_recording,
             self._tensors_changed,
             self._seems_ended,

@@ -58,7 +58,7 @@ def run(config: RunConfig, shared: str = "") -> int:
     facts = AdoptionFacts(log.write, strict=config.strict)
     try:
         swaps = swaps_of(config, log)
-        device_settings.declare(getattr(mode, "device_settings", {}))
+        device_settings.declare(mode.device_settings)
         script = ScriptFacts(names_in(code))
         mode.prepare(script, swaps)
         parallel.install(mode.device, facts)

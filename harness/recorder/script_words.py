@@ -176,6 +176,4 @@ class ScriptWords:
         self.after_step.add(Waiting(tensors, does), between=between)
 
     def mark_step(self) -> None:
-        mark = getattr(self._mode, "mark_step", None)
-        if mark is not None:
-            mark()
+        self._mode.mark_step()

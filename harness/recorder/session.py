@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ..errors import UsageError
-from ..hooks.mode_protocol import ScriptFacts, compiles
+from ..hooks.mode_protocol import ScriptFacts
 from ..records import frames
 from ..records.adoption_facts import AdoptionFacts
 from ..records.mode_registry import registry
@@ -54,20 +54,18 @@ class Session:
             mode = registry.load(spec.base)(spec)
             if spec.threads is not None:
                 self._undo.callback(torch.set_num_threads, torch.get_num_threads())
-            if compiles(mode):
+            if mode.capabilities.compiles:
                 # Graphs compiled before or during the recording have other settings and other kernels.
                 torch.compiler.reset()
                 self._undo.callback(torch.compiler.reset)
-                if spec.base == "compile" and spec.backend in (None, "inductor"):
+                if spec.is_inductor:
                     self._undo.enter_context(inductor_settings_kept(spec.inductor))
             self._undo.callback(_set_device, os.environ.get("DEVICE"))
             _set_device(mode.device)
             swaps = swaps_of(config, log)
             self._undo.callback(swaps.close)
-            self._undo.callback(device_settings.declare(getattr(mode, "device_settings", {})))
-            leave = getattr(mode, "leave", None)
-            if leave is not None:
-                self._undo.callback(leave)
+            self._undo.callback(device_settings.declare(mode.device_settings))
+            self._undo.callback(mode.leave)
             mode.prepare(ScriptFacts(names), swaps)
             recorder = Recorder(config, mode, log, AdoptionFacts(log.write, strict=config.strict))
             facts = fingerprint(numeric_variables(), numpy=ScriptFacts(names).imports("numpy"))

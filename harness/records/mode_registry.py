@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from ..errors import nearest
+from .capabilities import Capabilities
 
 if TYPE_CHECKING:
     from ..hooks.mode_protocol import Mode
@@ -25,6 +26,7 @@ EAGER = "numdrift.harness.backends.eager.mode:EagerMode"
 class ModeEntry:
     """A base of the mode grammar: the location of its class (`module:class`) and a summary of what it executes.
 
+    `capabilities`: what can be expected of it, without an import of its class.
     `device`: the device that it computes on if the mode states none.
     `module`: the module to import if torch does not know that device, "" if it always does.
     `forks`: a process of the mode may be forked from one that has torch imported. The driver of a device must not be
@@ -34,6 +36,7 @@ class ModeEntry:
     name: str
     target: str
     summary: str
+    capabilities: Capabilities = field(default_factory=Capabilities)
     device: str = "cpu"
     module: str = ""
     forks: bool = False
@@ -46,13 +49,11 @@ class ModeRegistry:
         self._entries: dict[str, ModeEntry] = {}
         self._plugins_read = False
 
-    def register(
-        self, name: str, target: str, summary: str, *, device: str = "cpu", module: str = "", forks: bool = False
-    ) -> None:
+    def register(self, entry: ModeEntry) -> None:
         """Add a base. Raises ValueError, naming both, when the name is taken."""
-        if name in self._entries:
-            raise ValueError(f"mode {name!r} is {self._entries[name].target} already, not {target}")
-        self._entries[name] = ModeEntry(name, target, summary, device, module, forks)
+        if entry.name in self._entries:
+            raise ValueError(f"mode {entry.name!r} is {self._entries[entry.name].target} already, not {entry.target}")
+        self._entries[entry.name] = entry
 
     def names(self) -> tuple[str, ...]:
         self._read_plugins()
@@ -67,6 +68,14 @@ class ModeRegistry:
     def device(self, name: str) -> str:
         """The device of a base that states none; the name itself if the base is not known here."""
         return self._entries[name].device if name in self.names() else name
+
+    def capabilities(self, name: str) -> Capabilities:
+        """Return what can be expected of a base; of one that is not known here, what eager execution has."""
+        return self._entries[name].capabilities if name in self.names() else Capabilities()
+
+    def bases_of_key(self, key: str) -> tuple[str, ...]:
+        """Return the bases that a key of the mode grammar belongs to; none for a key of every base."""
+        return tuple(entry.name for entry in self._known() if key in entry.capabilities.keys)
 
     def module_of(self, device: str) -> str:
         """The module to import if torch does not know a device, "" if none is known to help."""
@@ -92,32 +101,79 @@ class ModeRegistry:
             if name in self._entries and name not in modes:  # torch's name of a device: this module loads it
                 self._entries[name] = replace(self._entries[name], module=module)
             elif name not in modes:
-                self.register(name, EAGER, f"eager on the device {name!r} of {module}", device=name, module=module)
+                summary = f"eager on the device {name!r} of {module}"
+                self.register(ModeEntry(name, EAGER, summary, device=name, module=module))
         for name, target in modes.items():
             device = name if name in modules else "cpu"
-            self.register(name, target, f"plug-in {target}", device=device, module=modules.get(name, ""))
+            summary, module = f"plug-in {target}", modules.get(name, "")
+            self.register(ModeEntry(name, target, summary, device=device, module=module))
 
 
-registry = ModeRegistry()
-registry.register("cpu", EAGER, "eager on the CPU, the usual reference", forks=True)
-registry.register("compile", "numdrift.harness.backends.compiled.mode:CompileMode", "eager + torch.compile", forks=True)
-registry.register(
-    "lazy",
-    "numdrift.harness.backends.lazy.mode:LazyMode",
-    "lazy tensors, TorchScript backend",
-    device="lazy",
-    forks=True,
+PLAIN = Capabilities(aten_kernels=True)
+
+COMPILED = Capabilities(
+    compiles=True,
+    aten_kernels=True,
+    draws_as="a compiled mode",
+    keys=frozenset({"backend", "contract", "emulate_casts", "fallback_random", "decompose", "inductor"}),
 )
-registry.register("xla", "numdrift.harness.backends.xla.mode:XlaMode", "torch_xla (PJRT)", device="xla", forks=True)
+
+LAZY = Capabilities(
+    has_values=False,
+    tapes_itself=False,
+    has_storage=False,
+    collectives=False,
+    default_device=False,
+    aten_kernels=True,
+    keys=frozenset({"mark_step", "execute"}),
+)
+
+XLA = Capabilities(
+    has_values=False,
+    has_storage=False,
+    collectives=False,
+    own_kernels="xla",
+    draws_as="an xla mode",
+    executes_hlo=True,
+    package="torch_xla",
+    keys=frozenset({"fallback_random", "mark_step", "execute"}),
+)
+
+OWN = (
+    ModeEntry("cpu", EAGER, "eager on the CPU, the usual reference", PLAIN, forks=True),
+    ModeEntry(
+        "compile", "numdrift.harness.backends.compiled.mode:CompileMode", "eager + torch.compile", COMPILED, forks=True
+    ),
+    ModeEntry(
+        *("lazy", "numdrift.harness.backends.lazy.mode:LazyMode", "lazy tensors, TorchScript backend", LAZY),
+        device="lazy",
+        forks=True,
+    ),
+    ModeEntry(
+        *("xla", "numdrift.harness.backends.xla.mode:XlaMode", "torch_xla (PJRT)", XLA), device="xla", forks=True
+    ),
+)
+
 VENDORS = {"cuda": "", "hpu": "habana_frameworks.torch.core", "npu": "torch_npu", "mps": "", "xpu": ""}
 """Devices that torch has a name for, and the module that adds them to a torch that was built without."""
 
+DEFERRED_DEVICES = frozenset(entry.device for entry in OWN if not entry.capabilities.has_values)
+"""The devices on which an op has no value when it is called."""
+
+DEVICES_WITHOUT_STORAGE = frozenset(entry.device for entry in OWN if not entry.capabilities.has_storage)
+"""Devices whose tensors have no storage: tensors from a file stay on the CPU, and are moved where they are used."""
+
+registry = ModeRegistry()
+for _entry in OWN:
+    registry.register(_entry)
 for _device, _module in VENDORS.items():
     registry.register(
-        _device,
-        EAGER,
-        f"eager on the device {_device!r}",
-        device=_device,
-        module=_module,
-        forks=_device == "cuda",  # seen on an H200, torch 2.11: the import of torch opens no device
+        ModeEntry(
+            _device,
+            EAGER,
+            f"eager on the device {_device!r}",
+            device=_device,
+            module=_module,
+            forks=_device == "cuda",  # seen on an H200, torch 2.11: the import of torch opens no device
+        )
     )

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ..errors import ModeError, UsageError, nearest
+from .capabilities import Capabilities
 from .codec import of_fields, read_fields
-from .mode_registry import registry
+from .mode_registry import DEFERRED_DEVICES, registry
 from .setting_keys import SETTING_KEYS, device_of, without_effect
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -33,13 +34,6 @@ OP_BY_OP = ("eager", "aot_eager", "aot_eager_decomp_partition")
 INDUCTOR = "inductor"
 LADDER = (*OP_BY_OP, INDUCTOR)
 """torch.compile's stages between eager and Inductor: capture, autograd capture, decomposition, code generation."""
-
-WITHOUT_VALUES = ("lazy", "xla")
-"""Modes and devices on which an op has no value when it is called.
-
-A Python dispatch mode also breaks the lazy core's functionalization ("aten::as_strided ... has no implementation for
-the backend", torch 2.13).
-"""
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
@@ -80,15 +74,25 @@ class ModeSpec:
 
     def with_values(self) -> ModeSpec:
         """Return the mode itself or, for lazy tensors without values op by op, the same ops and kernels on the CPU."""
-        if self.base not in WITHOUT_VALUES:
+        if self.capabilities.has_values:
             return self
         return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None, draws=None)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The facts of the mode's base."""
+        return registry.capabilities(self.base)
+
+    @property
+    def is_inductor(self) -> bool:
+        """Check whether Inductor generates the mode's code."""
+        return self.capabilities.compiles and self.backend in (None, INDUCTOR)
 
     @property
     def accelerator(self) -> str | None:
         """The device that the mode computes on, with its number if the mode states one; None for the CPU."""
         device = self.device or registry.device(self.base)
-        return None if device.partition(":")[0] in ("cpu", *WITHOUT_VALUES) else device
+        return None if device.partition(":")[0] in ("cpu", *DEFERRED_DEVICES) else device
 
     def to_json(self) -> dict[str, object]:
         """Return the fields that are set, as plain JSON values."""
@@ -172,16 +176,6 @@ DOTTED_KEYS: Mapping[str, Callable[[str], str]] = {
     "inductor": _text,
 }
 DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@:-]*")
-BASES_OF_KEY: Mapping[str, tuple[str, ...]] = {
-    "backend": ("compile",),
-    "contract": ("compile",),
-    "emulate_casts": ("compile",),
-    "fallback_random": ("compile", "xla"),
-    "decompose": ("compile",),
-    "inductor": ("compile",),
-    "mark_step": ("lazy", "xla"),
-    "execute": ("lazy", "xla"),
-}
 
 
 def parse_mode(text: str) -> ModeSpec:
@@ -220,7 +214,7 @@ def parse_mode(text: str) -> ModeSpec:
             raise ModeError(text, key, f"there is no key {key!r}; {nearest(key, valid_keys)}")
         if dotted and not DOTTED_NAME.fullmatch(inner):
             raise ModeError(text, key, f"{key!r} lacks a name, as in {group}.NAME=VALUE")
-        bases = BASES_OF_KEY.get(group if dotted else key)
+        bases = registry.bases_of_key(group if dotted else key)
         if bases and base not in bases:
             raise ModeError(text, key, f"key {key!r} belongs to {' and '.join(bases)}, not to {base}")
         # `env.A` and `env.B` are entries of one field, `seed` is a field

@@ -21,7 +21,7 @@ SETTING_KEYS: Mapping[str, tuple[str, ...]] = {
     "deterministic": ("on", "warn", "off"),
 }
 
-HOST, LAZY, XLA, CUDA = "cpu", "lazy", "xla", "cuda"
+HOST, CUDA = "cpu", "cuda"
 
 ACCELERATORS_ONLY: Mapping[str, str] = {
     "tf32": "products in fewer digits are matmul_precision=high or medium there",
@@ -65,11 +65,13 @@ def without_effect(values: Mapping[str, object], device: str) -> tuple[str, str]
     """
     stated = {key: str(values[key]) for key in SETTING_KEYS if values.get(key) is not None}
     for key, value in stated.items():
-        if device == XLA:
+        facts = registry.capabilities(device)
+        if facts.own_kernels:
             return key, f"{key} has no effect on {device}, whose kernels are not torch's"
-        if device in (HOST, LAZY) and key in ACCELERATORS_ONLY:
+        by_the_cpu = device == HOST or (not facts.has_values and facts.aten_kernels)
+        if by_the_cpu and key in ACCELERATORS_ONLY:
             return key, f"{key} has no effect on {device}; {ACCELERATORS_ONLY[key]}"
-        if key == "sdpa" and device == LAZY:
+        if key == "sdpa" and by_the_cpu and not facts.has_values:
             return key, f"{key} has no effect on {device}, which takes attention apart"
         if key == "sdpa" and device == HOST and value not in ATTENTION_OF_CPU:
             return key, f"sdpa={value} is no kernel of {device}, which has math and flash"

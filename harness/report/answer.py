@@ -99,7 +99,7 @@ def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
         case "nondeterministic":
             return PairAnswer(
                 f"{pair.a} or {pair.b} does not repeat itself, so nothing can be said of their drift: {_said(pair)}",
-                "each was trained twice, and the two trainings were held against each other bit for bit",
+                "each was trained twice, and the two trainings were compared with each other bit for bit",
                 "make it repeat first",
                 False,
             )

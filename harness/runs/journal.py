@@ -101,7 +101,7 @@ class StepDigests:
 
 
 class Journal:
-    """One run's journal. What was cut off by a kill is left out; `damage` says where reading had to stop."""
+    """One run's journal. A line that a kill cut off is left out; `damage` says where reading had to stop."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -175,11 +175,11 @@ class Journal:
         return [event for event in self._events if event["event"] == kind]
 
     def initial(self) -> dict[str, InitialTensor]:
-        """What parameters and buffers started from, by name; empty for a journal that does not say."""
+        """Return the parameters and buffers at the start, by name; empty for a journal that does not have them."""
         return dict(self._initial)
 
     def hyper(self) -> list[tuple[int, Optimizers]]:
-        """The optimizers' hyper-parameters at each step from which on they are other ones than before."""
+        """Return the optimizers' hyper-parameters at each step at which they change."""
         return list(self._hyper)
 
     @property
@@ -188,8 +188,8 @@ class Journal:
         return [record.loss for record in self.steps if record.loss is not None]
 
     def series(self) -> dict[str, list[StepRecord]]:
-        """The steps of each loss, by what it is called: `optimizer 1`, `optimizer 2` where several optimizers take
-        turns and steps of each have a loss, as the two sides of a GAN; all steps by the name "" otherwise."""
+        """Return the steps of each loss, by its name: `optimizer 1`, `optimizer 2` where several optimizers take turns
+        and steps of each have a loss, as the two sides of a GAN; all steps by the name "" otherwise."""
         steps_by_turn: dict[int, list[StepRecord]] = {}
         # steps of the first optimizer name none until there is another
         for record in self.steps:
@@ -205,12 +205,12 @@ class Journal:
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """How the script's process said that it ended; None when it could not say."""
+        """The ending that the script's process recorded; None when it could not."""
         ends = self.events("end")
         return ends[-1] if ends else None
 
     def digests(self) -> Iterator[tuple[int, StepDigests]]:
-        """The digests of each step that has them, in order.
+        """Yield the digests of each step that has them, in order.
 
         Raises JournalError when a step has more or fewer than its table says.
         """
@@ -247,7 +247,7 @@ class Journal:
         return list(self._value_frames)
 
     def values(self, step: int) -> dict[str, Array]:
-        """The values of one kept step by name, as read-only views of the file; bfloat16 as float32.
+        """Return the values of one kept step by name, as read-only views of the file; bfloat16 as float32.
 
         Raises KeyError when the step was not kept, JournalError when its frame does not fit its table.
         """
@@ -276,7 +276,7 @@ class Journal:
         return arrays
 
     def dtypes(self) -> dict[str, str]:
-        """torch's dtype of every tensor ever recorded, by name."""
+        """Return torch's dtype of every tensor ever recorded, by name."""
         return {entry.name: entry.dtype for table in self.tables.values() for entry in table}
 
     def _frames(self, path: Path) -> Iterator[frames.FrameAt]:

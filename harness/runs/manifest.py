@@ -112,6 +112,6 @@ def read_manifest(folder: Path) -> RunManifest:
         os.kill(manifest.pid, 0)  # signal 0 is not sent: the system only says whether it could be
     except (ProcessLookupError, OverflowError):
         return abandoned
-    except PermissionError:  # somebody else's process, which is alive
+    except PermissionError:  # a process of another user, which is alive
         pass
     return manifest

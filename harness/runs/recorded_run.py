@@ -1,4 +1,4 @@
-"""A recorded run, and where runs are found: in a folder, in an investigation, among all of them."""
+"""A recorded run, and the search for runs: in a folder, in an investigation, among all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIGEST_COLUMNS = ("min", "max", "mean", "l2", "nan", "inf", "numel", "hash")
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run on disk; its journal is read when it is asked for."""
+    """A run on disk; its journal is read when it is used."""
 
     path: Path
     manifest: RunManifest
@@ -32,14 +32,14 @@ class RecordedRun:
         return Journal(self.path / JOURNAL)
 
     def losses(self) -> pd.Series[float]:
-        """The loss of each step that has one, as a pandas series by step."""
+        """Return the loss of each step that has one, as a pandas series by step."""
         losses_by_step = {record.step: record.loss for record in self.journal.steps if record.loss is not None}
         series: pd.Series[float] = pandas().Series(losses_by_step, name=self.manifest.label, dtype="float64")
         return series.rename_axis("step")
 
     def logged(self) -> pd.DataFrame:
-        """What the script gave to `numdrift.log` besides the loss: a column a name, a row a step; NaN where it gave
-        none."""
+        """Return the values that the script logged with `numdrift.log`, but for the loss: a column a name, a row a
+        step; NaN where it logged none."""
         rows = {record.step: dict(record.logged) for record in self.journal.steps}
         frame: pd.DataFrame = pandas().DataFrame.from_dict(rows, orient="index", dtype="float64")
         return frame.rename_axis("step")
@@ -49,7 +49,7 @@ class RecordedRun:
 
             run.digests().loc["fc.weight", "gradient"]["l2"].plot()
 
-        min, max and mean are of the finite elements. A gradient that there is none of has no row.
+        min, max and mean are of the finite elements. An absent gradient has no row.
         """
         keys: list[tuple[str, str, int]] = []
         rows: list[tuple[Any, ...]] = []
@@ -61,14 +61,14 @@ class RecordedRun:
                         statistics = (digest.minimum, digest.maximum, digest.mean, digest.l2)
                         # as text: a hash of 64 bits is no number to calculate with, and not all fit an int64
                         rows.append((*statistics, digest.nan, digest.inf, digest.numel, f"{digest.hash:016x}"))
-        # of no keys pandas cannot tell how many levels the index has
+        # without keys pandas cannot derive the number of the index's levels
         by_level: list[Any] = list(zip(*keys, strict=True)) or [[], [], []]
         index = pandas().MultiIndex.from_arrays(by_level, names=["tensor", "what", "step"])
         frame: pd.DataFrame = pandas().DataFrame(rows, index=index, columns=pandas().Index(DIGEST_COLUMNS))
         return frame.sort_index()
 
     def parameters(self, step: int | None = None) -> dict[str, Array]:
-        """Parameters and buffers after a step as read-only arrays; without a step after the last that was
+        """Return parameters and buffers after a step as read-only arrays; without a step, after the last that was
         kept.
 
         Raises UsageError for a step of which they were not kept.
@@ -123,8 +123,7 @@ def rank_of(run: RecordedRun, rank: int) -> RecordedRun:
 
 
 def ranks_of(run: RecordedRun) -> list[RecordedRun]:
-    """The processes of a run in the order of their ranks, itself first. Raises RunNotFound or
-    JournalError."""
+    """Return the processes of a run in the order of their ranks, itself first. Raises RunNotFound or JournalError."""
     return [rank_of(run, rank) for rank in range(run.manifest.world_size if not run.manifest.rank else 1)]
 
 
@@ -143,7 +142,7 @@ def runs_in(investigation: Path) -> list[RecordedRun]:
 
 
 def investigations(out: Path) -> list[Path]:
-    """The folders under `out` that hold runs, the one with the newest run first."""
+    """Return the folders under `out` that hold runs, the one with the newest run first."""
     if not is_there(out):
         return []
     newest: dict[Path, float] = {}
@@ -180,7 +179,7 @@ def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] 
 
 
 def _holds_runs(path: Path) -> bool:
-    """A run holds those of its ranks, which makes no investigation of it."""
+    """Check for an investigation's folder; the folder of a run, which holds its ranks' runs, is none."""
     return is_there(path) and not is_there(path / MANIFEST) and any(path.glob(f"*/{MANIFEST}"))
 
 

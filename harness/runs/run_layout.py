@@ -63,7 +63,7 @@ class RunFolder:
         return self.path / "stderr.log"
 
     def rank(self, number: int) -> RunFolder:
-        """The folder of one rank of the run; rank 0 has the run's own."""
+        """Return the folder of one rank of the run; rank 0 has the run's own."""
         if not number:
             return self
         path = rank_folder(self.path, number)
@@ -95,13 +95,13 @@ class InvestigationFolder:
         return RunFolder(self.path / f"{mode}{tag}", self.path / f"verify_{mode}{tag}.pkl")
 
     def plot(self, suffixes: tuple[str, ...], kind: str) -> Path:
-        """The path of a plot, without its file type."""
+        """Return the path of a plot, without its file type."""
         tag = "_vs_".join(suffix for suffix in suffixes if suffix)
         return self.path / (f"{tag}_{kind}" if tag else kind)
 
 
 def choose_investigation(out: Path, script: Path, name: str | None, suffix: str) -> InvestigationFolder:
-    """The folder to run into: the one named, else one after the script.
+    """Choose the folder of new runs: the named one, else one named after the script.
 
     Without a name and a suffix a new folder is chosen every time: sam_tanh, sam_tanh-2, and so on.
     """

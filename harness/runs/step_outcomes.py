@@ -1,7 +1,7 @@
-"""Reads what the experiments of an investigation keep of single steps, beside a run's journal.
+"""Reads the files that the experiments of an investigation keep of single steps, beside a run's journal.
 
 states/state-000012.safetensors      the state that step 12 begins with
-outcomes/outcome-000012.safetensors  what step 12 gave: losses, gradients, the state after it
+outcomes/outcome-000012.safetensors  the results of step 12: losses, gradients, the state after it
 tapes/noise-000012.json              how far rounding alone moves these values
 tapes/exact-000012.safetensors       the same values computed in double
 """
@@ -54,7 +54,7 @@ def read_exact(run: Path, step: int) -> TensorFile | None:
 
 
 def read_noise_record(run: Path, step: int) -> Mapping[str, Any] | None:
-    """The recorded noise of a step as plain JSON, None without one. Raises JournalError for damage."""
+    """Return the recorded noise of a step as plain JSON, None without one. Raises JournalError for damage."""
     path = noise_path(run, step)
     if not path.exists():
         return None

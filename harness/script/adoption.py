@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from ..errors import NotAvailable
-from ..hooks.mode_protocol import Mode, compiles
+from ..hooks.mode_protocol import Mode
 from ..records.adoption_facts import AdoptionFacts
+from ..records.mode_registry import XLA
 from ..torch_private.compile_work import compiled_regions, graph_breaks
 from ..torch_private.patches import Patches
 from .autocast import AutocastRedirection
@@ -32,7 +33,7 @@ class ScriptAdoption:
         self._mode = mode
         self._draws_on_the_cpu = draws_on_the_cpu
         self._notes = ScriptNotes(facts, script)
-        compiler: Any = mode if compiles(mode) else None
+        compiler: Any = mode if mode.capabilities.compiles else None
         self._compiles = compiler is not None
         self.placement = Placement(mode.device, self._notes)
         self.compiles = ScriptCompiles(compiler, self._notes)
@@ -43,7 +44,7 @@ class ScriptAdoption:
 
         A script that `speaks_of_xla` imports torch_xla, whose device is then redirected like an accelerator.
         """
-        elsewhere = speaks_of_xla and self._mode.device.partition(":")[0] != "xla"
+        elsewhere = speaks_of_xla and self._mode.capabilities.package != XLA.package
         kinds = (*ACCELERATORS, *(["xla"] if elsewhere else []))
         devices = DeviceRedirection(
             self._mode.device, self._notes, self.placement.meet, kinds, draws_on_the_cpu=self._draws_on_the_cpu
@@ -62,9 +63,7 @@ class ScriptAdoption:
                 devices.redirect_traced()
 
     def _cut(self) -> None:
-        mark_step = getattr(self._mode, "mark_step", None)
-        if mark_step is not None:
-            mark_step()
+        self._mode.mark_step()
 
     def forget(self) -> None:
         """Stop reporting: this process is a fork of the recorded one."""

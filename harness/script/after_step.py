@@ -11,15 +11,13 @@ from typing import Any
 import torch
 
 from ..hooks.mode_protocol import Mode
+from ..records.mode_registry import DEFERRED_DEVICES
 from ..torch_private.dispatching import current_autograd_node, define_show_op
-from ..torch_private.lazy import lazy_has_value
 from ..torch_private.untraced import unwrapped
 from .script_api import connection
 
 HOLE = "\0"
 """The character that marks a tensor's value in a text."""
-
-LAZY = ("lazy", "xla")
 
 OWN_REFERENCES = 3
 """The references to a tensor that nobody else has: the sequence's, the loop's, and that of the call that counts
@@ -41,8 +39,8 @@ class Waiting:
 
     def keeps_alive(self) -> bool:
         """Return whether one of the lazy tensors has no other reference any more."""
-        for tensor in self.tensors:  # noqa: SIM110 - OWN_REFERENCES counts the references of this very loop
-            if tensor.device.type in LAZY and sys.getrefcount(tensor) <= OWN_REFERENCES:
+        for tensor in self.tensors:
+            if tensor.device.type in DEFERRED_DEVICES and sys.getrefcount(tensor) <= OWN_REFERENCES:
                 return True
         return False
 
@@ -63,8 +61,7 @@ class AfterStep:
         """Do something after the step, or now if no step is running (`between`) and the values are available."""
         # Asking a lazy tensor for its value adds nothing to its graph; torch_xla cannot answer without executing.
         available = (
-            tensor.device.type not in LAZY or (tensor.device.type == "lazy" and lazy_has_value(tensor))
-            for tensor in waiting.tensors
+            tensor.device.type not in DEFERRED_DEVICES or self._mode.has_value(tensor) for tensor in waiting.tensors
         )
         if between and all(available):
             self.settle([waiting])

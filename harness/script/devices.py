@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..errors import AdoptionError, NotAvailable
+from ..records.mode_registry import DEVICES_WITHOUT_STORAGE, registry
 from ..torch_private.accelerators import (
     answer_for,
     forget_package,
@@ -20,7 +21,6 @@ from ..torch_private.accelerators import (
     replace_initialisation,
 )
 from ..torch_private.dispatching import Overrides, dispatch_key
-from ..torch_private.lazy import replace_lazy_unscaling
 from ..torch_private.operators import find_overload
 from ..torch_private.patches import Patches
 from .understood import ScriptNotes
@@ -30,9 +30,6 @@ ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
 
 FACTORIES = ("empty.memory_format", "empty_strided.default", "tril_indices.default", "triu_indices.default")
 """The basic ops that make tensors on a device that is given by its name."""
-
-WITHOUT_STORAGE = ("lazy", "xla")
-"""Devices whose tensors have no storage: tensors from a file stay on the CPU, and are moved where they are used."""
 
 LOAD_FIRST = 1
 """The priority among the functions that place a file's tensors; torch's own begin at 10."""
@@ -78,7 +75,7 @@ class DeviceRedirection:
             # A run with other seeds has wrapped the type as well.
             patches.wrap(torch, "Generator", lambda before: _generator_type(before, self._generator_device))
             self._redirect_loading()
-            numbers, without_storage = no_accelerator(), self._kind in WITHOUT_STORAGE
+            numbers, without_storage = no_accelerator(), self._kind in DEVICES_WITHOUT_STORAGE
             if numbers:
                 # `.to(0)` names the only accelerator; without one torch has no answer.
                 patches.replace(torch.Tensor, "to", _with_numbers(torch.Tensor.to))
@@ -92,8 +89,7 @@ class DeviceRedirection:
             if numbers or without_storage:
                 move = _with_numbers(torch.nn.Module.to) if numbers else torch.nn.Module.to
                 patches.replace(torch.nn.Module, "to", _keeping_parameters(move) if without_storage else move)
-            if self._kind == "lazy":
-                patches.also(replace_lazy_unscaling())
+            if not registry.capabilities(self._kind).default_device:
                 patches.replace(torch, "set_default_device", self._refusing(torch.set_default_device))
 
     def redirect_traced(self) -> None:
@@ -119,7 +115,7 @@ class DeviceRedirection:
 
         def set_default_device(device: Any) -> None:
             meant = None if device is None else torch.device(self.meant(device))
-            if meant is not None and meant.type == "lazy":
+            if meant is not None and not registry.capabilities(meant.type).default_device:
                 raise AdoptionError(
                     "torch.set_default_device cannot be lazy, which torch's lazy core does not "
                     "survive: leave the default "
@@ -154,23 +150,23 @@ class DeviceRedirection:
         meant = self.meant(device)
         if meant is device and str(meant).partition(":")[0] != self._kind:
             return device
-        return "cpu" if self._kind in WITHOUT_STORAGE or self._draws_on_the_cpu else self.device
+        return "cpu" if self._kind in DEVICES_WITHOUT_STORAGE or self._draws_on_the_cpu else self.device
 
     def _redirect_loading(self) -> None:
         def place(storage: Any, location: str) -> Any:
             named = location.partition(":")[0]
-            if not self._is_redirected(named) and not (named == self._kind and named in WITHOUT_STORAGE):
+            if not self._is_redirected(named) and not (named == self._kind and named in DEVICES_WITHOUT_STORAGE):
                 return None
             if self._kind == "cpu":
                 return storage
-            if self._kind in WITHOUT_STORAGE:
+            if self._kind in DEVICES_WITHOUT_STORAGE:
                 self._loaded()
                 return storage
             return storage.to(device=torch.device(self.device))
 
         torch.serialization.register_package(LOAD_FIRST, lambda storage: None, place)
         self._patches.also(lambda: forget_package(place))
-        if self._kind in ("cpu", *WITHOUT_STORAGE):
+        if self._kind in ("cpu", *DEVICES_WITHOUT_STORAGE):
             from_cuda = lambda storage, *_, **__: place(storage, "cuda")
             self._patches.replace(torch.UntypedStorage, "cuda", from_cuda)
 
@@ -235,7 +231,7 @@ def _saved_from_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def reduce(tensor: torch.Tensor, protocol: Any) -> Any:
-        if tensor.device.type in WITHOUT_STORAGE:
+        if tensor.device.type in DEVICES_WITHOUT_STORAGE:
             tensor = tensor.detach().cpu().requires_grad_(tensor.requires_grad)
         return original(tensor, protocol)
 

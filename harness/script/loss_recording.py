@@ -39,7 +39,7 @@ class LossRecording:
         training: TrainingTensors,
         log: EventLog,
         facts: AdoptionFacts,
-        adopt: Callable[[Function], Function] | None,
+        adopt: Callable[[Function], Function | None] | None,
         failed: Callable[[str, Exception], None],
         changed: Callable[[], None],
         end_step: Callable[[], None],
@@ -82,7 +82,7 @@ class LossRecording:
                 self._tell(self._by_hand.backward_started(losses))
         return started
 
-    def stands_for_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
+    def replaces_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
         return differentiates_parameters(outputs, inputs, arguments, plain=not self.optimized)
 
     def function_called(self, arguments: Sequence[Any]) -> None:

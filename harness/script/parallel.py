@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import NotAvailable
 from ..records.adoption_facts import AdoptionFacts
-from ..records.mode_spec import WITHOUT_VALUES
+from ..records.mode_registry import DEFERRED_DEVICES
 from ..torch_private.patches import Patches, Undo
 
 ACCELERATORS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
@@ -46,7 +46,7 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
     """
     kind = device.partition(":")[0]
     patches = Patches(f"collectives of {kind}")
-    if kind in ("cuda", *WITHOUT_VALUES) or not torch.distributed.is_available():
+    if kind in ("cuda", *DEFERRED_DEVICES) or not torch.distributed.is_available():
         return patches.undo
 
     def on_the_device(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -56,7 +56,7 @@ class TrainingListener(Protocol):
 class GradientObserver(FunctionObserver, Protocol):
     """An observer of gradients that no `backward()` computes, and of scaled losses."""
 
-    def stands_for_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
+    def replaces_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
         """Return whether a `torch.autograd.grad` outside of torch.func computes the training's gradients."""
 
     def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
@@ -239,7 +239,7 @@ class Hooks:
             arguments = dict(zip(FURTHER_ARGUMENTS, args, strict=False)) | kwargs
             if transformation_level():
                 results = original(outputs, inputs, *args, **kwargs)
-            elif self._gradients.stands_for_backward(outputs, inputs, arguments):
+            elif self._gradients.replaces_backward(outputs, inputs, arguments):
                 self._in_backward = True
                 try:
                     self._observer.backward_started(tensors_in(outputs), "gradient")

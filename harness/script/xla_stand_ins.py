@@ -26,7 +26,7 @@ PACKAGE = "torch_xla"
 NEWEST_KNOWN = "2.9.0"
 """The version that the stand-in reports; scripts choose between older and newer names by it."""
 
-NOTE = "torch_xla stands for the device {device}: xla_device() is it, mark_step and sync run the script's closures"
+NOTE = "torch_xla represents the device {device}: xla_device() returns it, mark_step and sync run the script's closures"
 
 
 class XlaStandIns:
@@ -231,7 +231,7 @@ class StandIn(types.ModuleType):
     """A module of the stand-in. The error for a missing name says what it is a stand-in for."""
 
     def __init__(self, name: str, device: str, names: Mapping[str, Any]) -> None:
-        super().__init__(name, "What stands for torch_xla in a mode that has another device.")
+        super().__init__(name, "The replacement of torch_xla in a mode that has another device.")
         self.__path__: list[str] = []
         self.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
         self._of = device
@@ -241,7 +241,7 @@ class StandIn(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"{self.__name__}.{name} has nothing that stands for it on {self._of}; run the script in mode xla "
+            f"{self.__name__}.{name} has no replacement on {self._of}; run the script in mode xla "
             "alone, or leave the call out in this mode"
         )
 

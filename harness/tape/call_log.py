@@ -1,4 +1,4 @@
-"""Writes down the calls of a step: what is noted before a call runs, what after it, and the digests of what it gave."""
+"""The log of a step's calls: a note before a call runs, its record afterwards, and the digests of its results."""
 
 from __future__ import annotations
 
@@ -19,30 +19,34 @@ from .replay import bits_of, generator_state
 from .storages import SlotTable
 from .tape import Call, CompiledNode, Draw, GeneratorState, NotReplayable, View, leaves, mapped
 
-# What values are compared by: a digest of their bytes.
+# Values are compared by a digest of their bytes.
 
 SIZE = 16
 """Bytes of a digest."""
 
 
 def digest_of(tensor: torch.Tensor) -> str:
-    """SHA-256, its first 32 hex digits, of the tensor's values in the order of its dimensions, whatever its strides."""
+    """Return the first 32 hex digits of the SHA-256 of a tensor's values.
+
+    The values are in the order of the dimensions, so that the strides do not matter.
+    """
     with bare_execution(), torch.no_grad():
         data = bits_of(tensor.cpu())
     return hashlib.sha256(bytes_of(data)).hexdigest()[: 2 * SIZE]
 
 
-# What the calls of a step have given: digests of all of it, and the values themselves as far as they may be kept.
+# The results of a step's calls: digests of all of them, and the values themselves as far as the budget allows.
 
 VALUE_BUDGET = 2**30
-"""Bytes of values that one step keeps; the oldest are let go first."""
+"""Bytes of values that one step keeps; the oldest values are dropped first."""
 
 
 class CallValues:
-    """For each call, in order, what it has given: its fresh outputs, then the arguments that it has written.
+    """The results of each call, in order: its fresh outputs, then the arguments that it has written.
 
-    `swapped` are calls of compiled graphs that another kernel executes, by what executes them, `layouts` those whose op
-    the generated code called itself, by how what they took lay then.
+    `swapped` and `layouts` concern calls of compiled graphs, by their position. `swapped` has the function that
+    executes a call instead of the compiled kernel. `layouts` has the layouts of the tensors that a call took, where the
+    generated code called the op itself.
     """
 
     def __init__(self, budget: int = VALUE_BUDGET) -> None:
@@ -53,51 +57,54 @@ class CallValues:
         self._kept: dict[int, list[torch.Tensor]] = {}
         self._free = budget
 
-    def add(self, given: Sequence[torch.Tensor]) -> None:
-        """Note the next call."""
-        self.digests.append([digest_of(one) for one in given])
+    def add(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Add the results of the next call."""
+        self.digests.append([digest_of(tensor) for tensor in tensors])
 
-    def set(self, position: int, given: Sequence[torch.Tensor | None], *, keep: bool) -> None:
-        """Say of a call that it has given this, None where that is not known. What is kept must not be changed."""
-        self.digests[position] = [None if one is None else digest_of(one) for one in given]
-        known = [one.detach() for one in given if one is not None]
-        if keep and known and len(known) == len(given):
-            self._kept[position] = known = [value.cpu() for value in known]
-            self._free -= _size(known)
+    def set(self, position: int, tensors: Sequence[torch.Tensor | None], *, keep: bool) -> None:
+        """Set the results of a call, None for each that is unknown. With `keep` nobody may change the tensors later."""
+        self.digests[position] = [None if tensor is None else digest_of(tensor) for tensor in tensors]
+        detached = [tensor.detach() for tensor in tensors if tensor is not None]
+        if keep and detached and len(detached) == len(tensors):
+            self._kept[position] = detached = [value.cpu() for value in detached]
+            self._free -= _size(detached)
             # Dicts keep the order of insertion: the first key is the oldest value.
             while self._free < 0 and self._kept:
                 oldest = next(iter(self._kept))
                 self._free += _size(self._kept.pop(oldest))
 
     def value(self, position: int) -> list[torch.Tensor] | None:
-        """What a call of a compiled graph has given, None where it was not kept."""
+        """Return the results of a call of a compiled graph, None if they were not kept."""
         return self._kept.get(position)
 
 
 def _size(values: Sequence[torch.Tensor]) -> int:
-    return sum(one.numel() * one.element_size() for one in values)
+    return sum(value.numel() * value.element_size() for value in values)
 
 
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 
 PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-"""Arguments that are written down as they are."""
+"""Types of arguments that a tape holds as they are."""
 
 COMPILED = "CompiledFunction"
-"""How the autograd nodes of compiled regions begin."""
+"""The prefix of the names of compiled regions' autograd nodes."""
 
 OPAQUE = "a part of the step is compiled by torch.compile, and a tape cannot look into it"
 
 
 def devices_in(values: Iterable[Any]) -> set[torch.device]:
-    """Return the devices of tensors, and those on which what is made on a device among the values comes to be."""
+    """Return the devices of the tensors among the values, and the devices on which the torch.devices create tensors."""
     placed = [value for value in values if isinstance(value, (torch.Tensor, torch.device))]
     return {device_meant(value) if isinstance(value, torch.device) else value.device for value in placed}
 
 
 @dataclass(frozen=True, slots=True)
 class NotedCall:
-    """What is noted of a call before it runs."""
+    """The note of a call before it runs; `known` is the number of slots without those of its outputs.
+
+    `generators` are the states of default generators, `given` the generators among the arguments with their states.
+    """
 
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
@@ -109,10 +116,10 @@ class NotedCall:
 
 
 class CallLog:
-    """The calls so far, and the slots that they are about.
+    """The calls so far, and the slots that they use.
 
-    With `values` compiled regions are taken apart: what each call gives is noted there, and a tensor that
-    comes out of a region is refused only where nothing is known of it.
+    With `values` compiled regions are taken apart: the results of each call are noted there, and a tensor that comes
+    out of a region is refused only if it has no slot.
     """
 
     def __init__(self, values: CallValues | None = None) -> None:
@@ -131,11 +138,11 @@ class CallLog:
         node = current_autograd_node()
         if self.values is None and node is not None and node.name().startswith(COMPILED):
             raise NotReplayable(OPAQUE)
-        given = list(leaves([*args, *kwargs.values()]))
-        # The op may draw by the default generator of any device that it runs on, or by one that it is given: their
-        # states before it are noted here, and `complete` sees which of them have moved.
-        accelerators = sorted({str(device) for device in devices_in(given) if device.type not in ("cpu", "meta")})
-        generators = [one for one in given if isinstance(one, torch.Generator)]
+        inputs = list(leaves([*args, *kwargs.values()]))
+        # The op may draw from the default generator of any device that it runs on, or from one among its arguments.
+        # The states before the op are noted here, and `complete` finds out which of them have moved.
+        accelerators = sorted({str(device) for device in devices_in(inputs) if device.type not in ("cpu", "meta")})
+        generators = [leaf for leaf in inputs if isinstance(leaf, torch.Generator)]
 
         def argument(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -156,8 +163,8 @@ class CallLog:
             place,
             grad,
             len(self.table),
-            tuple(GeneratorState(one, generator_state(one)) for one in ("cpu", *accelerators)),
-            tuple((one, one.get_state()) for one in generators),
+            tuple(GeneratorState(device, generator_state(device)) for device in ("cpu", *accelerators)),
+            tuple((generator, generator.get_state()) for generator in generators),
         )
 
     def complete(
@@ -165,38 +172,39 @@ class CallLog:
         operation: Any,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        taken: NotedCall,
+        noted: NotedCall,
         outputs: Any,
         frames: tuple[str, ...],
         compiled: CompiledNode | None = None,
     ) -> Call:
-        """Write down a call that has run. What a compiled node gave is not known by its outputs here."""
+        """Record a call that has run. For a compiled node the results stay unknown here."""
         results = list(leaves(outputs)) if outputs is not None else []
-        shown: list[Any] = []
-        for one in results:
-            if not isinstance(one, (torch.Tensor, *PLAIN)):
-                raise NotReplayable(f"{operation} gives a {type(one).__name__}, which a tape cannot hold")
-            shown.append(self.table.view(one, is_input=False) if isinstance(one, torch.Tensor) else one)
-        # Whether the op drew is told by the generators, not by its tags: an attention without dropout is tagged as
-        # random too.
+        recorded: list[Any] = []
+        for result in results:
+            if not isinstance(result, (torch.Tensor, *PLAIN)):
+                raise NotReplayable(f"{operation} gives a {type(result).__name__}, which a tape cannot hold")
+            recorded.append(self.table.view(result, is_input=False) if isinstance(result, torch.Tensor) else result)
+        # The generators show whether the op drew, not its tags: an attention without dropout is tagged as random, too.
         draw: Draw | None = None
-        given_moved = any(not torch.equal(state, generator.get_state()) for generator, state in taken.given)
-        moved = tuple(one for one in taken.generators if not torch.equal(one.state, generator_state(one.device)))
-        if given_moved or moved:
+        argument_moved = any(not torch.equal(state, generator.get_state()) for generator, state in noted.given)
+        moved = tuple(
+            before for before in noted.generators if not torch.equal(before.state, generator_state(before.device))
+        )
+        if argument_moved or moved:
             drawn = [*results, *written_values(operation, args, kwargs)]
             drawn = [value.detach().to("cpu", copy=True) for value in drawn if isinstance(value, torch.Tensor)]
             draw = Draw(moved, tuple(drawn))
         call = Call(
             op=str(operation),
-            arguments=taken.arguments,
-            keywords=taken.keywords,
-            outputs=tuple(shown),
-            fresh=tuple(isinstance(one, View) and one.slot >= taken.known for one in shown),
-            phase=taken.place.phase,
-            module=taken.place.module,
+            arguments=noted.arguments,
+            keywords=noted.keywords,
+            outputs=tuple(recorded),
+            fresh=tuple(isinstance(output, View) and output.slot >= noted.known for output in recorded),
+            phase=noted.place.phase,
+            module=noted.place.module,
             frames=frames,
-            sequence=taken.place.sequence,
-            grad=taken.grad,
+            sequence=noted.place.sequence,
+            grad=noted.grad,
             draw=draw,
             compiled=compiled,
         )
@@ -206,19 +214,19 @@ class CallLog:
         return call
 
 
-def raising(operation: Any, taken: NotedCall, frames: tuple[str, ...]) -> Call:
-    """A call that gave an error: in place of outputs it has one None."""
+def raising(operation: Any, noted: NotedCall, frames: tuple[str, ...]) -> Call:
+    """Return the record of a call that raised an error: its only output is None."""
     return Call(
         op=str(operation),
-        arguments=taken.arguments,
-        keywords=taken.keywords,
+        arguments=noted.arguments,
+        keywords=noted.keywords,
         outputs=(None,),
         fresh=(False,),
-        phase=taken.place.phase,
-        module=taken.place.module,
+        phase=noted.place.phase,
+        module=noted.place.module,
         frames=frames,
-        sequence=taken.place.sequence,
-        grad=taken.grad,
+        sequence=noted.place.sequence,
+        grad=noted.grad,
         draw=None,
     )
 
@@ -226,7 +234,7 @@ def raising(operation: Any, taken: NotedCall, frames: tuple[str, ...]) -> Call:
 def given_by(
     call: Call, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: list[Any]
 ) -> list[torch.Tensor]:
-    """What a call has given: its fresh outputs, then the arguments that it has written."""
-    made = [one for one, fresh in zip(results, call.fresh, strict=True) if fresh]
+    """Return the results of a call: its fresh outputs, then the arguments that it has written."""
+    made = [result for result, fresh in zip(results, call.fresh, strict=True) if fresh]
     written = written_values(operation, args, kwargs)
-    return [*made, *(one for one in written if isinstance(one, torch.Tensor))]
+    return [*made, *(value for value in written if isinstance(value, torch.Tensor))]

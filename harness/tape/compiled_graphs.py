@@ -1,4 +1,4 @@
-"""Remembers the graphs that compilers are given during a run, and leads each execution to who takes it apart."""
+"""Remember the graphs that compilers are given during a run, and pass each execution to an executor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .random_calls import RandomCalls
 from .tape import Phase
 
 ToldAgain = Callable[[int, bool], AbstractContextManager[None]]
-"""Around the compilation of a graph with probes: of its number, and whether it is a backward."""
+"""A context around the compilation of a graph with probes, made from its number and whether it is a backward."""
 
 
 def told_to_nobody(number: int, backward: bool) -> AbstractContextManager[None]:
@@ -28,10 +28,10 @@ def told_to_nobody(number: int, backward: bool) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledGraph:
-    """A graph of aten ops as it went into its compiler.
+    """A graph of aten ops as its compiler received it.
 
-    `region` numbers what dynamo captured: its forward and its backward share it. `probed` is the same with
-    probes, None where the backend executes the graph op by op.
+    `region` is the number of the graph that dynamo captured: its forward and its backward share this number. `probed`
+    is the same graph with probes, None when the backend executes the graph op by op.
     """
 
     region: int
@@ -46,49 +46,49 @@ class CompiledGraph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedGraph:
-    """A graph as dynamo captured it, before any compiler has changed it: torch's own calls, no aten ops yet."""
+    """A graph as dynamo captured it, before any compiler changes it: it calls torch's functions, no aten ops yet."""
 
     module: torch.fx.GraphModule
 
 
 class Executor(Protocol):
-    """Has compiled graphs executed."""
+    """An observer through which compiled graphs are executed."""
 
     def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Execute what was compiled from all of a captured graph, by `execute`, and give what that gives."""
+        """Call `execute`, which executes the code compiled from a whole captured graph, and return its result."""
 
     def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Execute what was compiled from a graph, by `execute`, and give what that gives."""
+        """Call `execute`, which executes the code compiled from a graph, and return its result."""
 
 
 class Unrolled(Protocol):
     """One execution of a compiled graph that is being taken apart."""
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which gave `outputs`, from its repetitions. Fails for itself alone."""
+        """Read the values of the execution, which returned `outputs`, by repeating it. Never let a failure out."""
 
     def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
-        """Note what the execution did on the tape; `random` are its random calls. Raises NotReplayable."""
+        """Record the calls of the execution on the tape; `random` are its random calls. Raises NotReplayable."""
 
 
 class Unroller(Protocol):
-    """Takes the executions of compiled graphs within one step apart, onto the tape of that step."""
+    """A recorder that takes the executions of compiled graphs within one step apart, onto the tape of that step."""
 
     def called(self, graph: CapturedGraph, inputs: Sequence[Any], *, grad: bool) -> None:
-        """Note that a captured graph is about to be called: what is executed until it returns belongs to it."""
+        """Note that a captured graph is about to be called: everything executed until it returns belongs to it."""
 
     def returned(self, outputs: Any) -> None:
-        """Note what the graph that was called last has given."""
+        """Note the outputs of the captured graph that was called last."""
 
     def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> Unrolled:
-        """Note what a graph is about to be executed with."""
+        """Note the inputs of a graph that is about to be executed."""
 
 
 class CompiledGraphs:
-    """Remembers each graph from `install` to `remove`; while there is an `executor`, it has the graphs executed.
+    """The graphs that are compiled from `install` to `remove`; an `executor`, while there is one, executes them.
 
-    `op_by_op`: the backend executes its graphs by eager ops, one by one. Any other one is given them with probes, too:
-    then each graph is compiled within `told_again(number, is_backward)`, its number in the order of their compilation.
+    `op_by_op` says that the backend executes its graphs by eager ops, one by one. Any other backend also compiles each
+    graph with probes, within `told_again(number, is_backward)`; graphs are numbered in the order of their compilation.
     """
 
     def __init__(self, *, op_by_op: bool, told_again: ToldAgain = told_to_nobody) -> None:
@@ -105,7 +105,7 @@ class CompiledGraphs:
         self._reading = ReadingTime()
 
     def install(self) -> None:
-        """Put the hooks in. Raises NotAvailable, and then none is left."""
+        """Install the hooks. Raises NotAvailable, and leaves no hook installed then."""
         probes = Probes()
         try:
             self._patches.also(watch_compiled_graphs(self))
@@ -124,8 +124,8 @@ class CompiledGraphs:
 
     def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
         graph: CapturedGraph | None = None
-        with suppress(Exception):  # the compilation goes on; what is executed of it belongs to no captured graph then
-            graph = CapturedGraph(undescribed_graph(seen.graph))  # now, for compilers change what they are given
+        with suppress(Exception):  # the compilation goes on; its executions belong to no captured graph then
+            graph = CapturedGraph(undescribed_graph(seen.graph))  # copied now: compilers change the graph
         self._captured.append(None)
         try:
             compiled = compile_()
@@ -143,9 +143,9 @@ class CompiledGraphs:
         return called_like(compiled, call)
 
     def _region(self) -> int:
-        """The number of what dynamo is having compiled, or a new one outside of that."""
-        known = self._captured[-1] if self._captured else None
-        number = next(self._numbers) if known is None else known
+        """Return the number of the region that dynamo is compiling, a new number outside of dynamo."""
+        current = self._captured[-1] if self._captured else None
+        number = next(self._numbers) if current is None else current
         if self._captured:
             self._captured[-1] = number
         return number
@@ -162,17 +162,17 @@ class CompiledGraphs:
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         if seen.key is None or self._probes is None:
             return compile_()
-        # A backward is compiled later, at its first execution, outside of what dynamo was capturing: the key
-        # ties it to its forward.
-        known = self._regions.get(seen.key) if seen.phase == "backward" else None
-        region = self._regions[seen.key] = self._region() if known is None else known
+        # A backward is compiled later, at its first execution, when dynamo no longer captures the region. The key
+        # connects it with its forward.
+        forward_region = self._regions.get(seen.key) if seen.phase == "backward" else None
+        region = self._regions[seen.key] = self._region() if forward_region is None else forward_region
         copied = copied_graph(seen.module)
         graph = CompiledGraph(region, seen.phase, copied, self._probed(copied, seen.phase, seen.again, self._probes))
         with self._reading.compiling():
             compiled = compile_()
         if is_compiled_by_inductor(compiled):
             self._graphs[id(compiled)] = graph
-            # An id is given to another object once this one is gone, so the entry goes with it.
+            # Another object may get the same id once this one is gone, so its entry is removed with it.
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
         return compiled
 
@@ -187,12 +187,12 @@ class CompiledGraphs:
 
         def compile_(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
             def again(copy: torch.fx.GraphModule) -> Boxed:
-                """What the backend makes of a copy of the graph, taking its inputs in one list."""
+                """Return the backend's compilation of a copy of the graph, which takes its inputs in one list."""
                 with torch.no_grad():
                     made: Boxed = compiler(copy, example_inputs)
                 return made if getattr(made, "_boxed_call", False) else lambda inputs: made(*inputs)
 
-            # The compiler may edit what it is given.
+            # The compiler may edit the graph.
             copied = copied_graph(module)
             probed = None
             if not self._op_by_op and self._probes is not None:
@@ -205,8 +205,8 @@ class CompiledGraphs:
                 executor = self.executor
                 if executor is None:
                     return compiled(*args)
-                # AOT autograd calls what is boxed with one list, so that inputs can be freed within, anything
-                # else with the inputs.
+                # AOT autograd calls a boxed function with one list, so that the function can free its inputs, and
+                # any other function with the inputs.
                 boxed = len(args) == 1 and isinstance(args[0], list)
                 return executor.executed(graph, args[0] if boxed else args, lambda: compiled(*args))
 

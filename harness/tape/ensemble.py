@@ -25,17 +25,21 @@ SEEDS_OF_A_STEP = 1000
 
 
 EDGE_STRENGTH = 16.0
-"""How much stronger than rounding the perturbation is that looks for discrete choices. Another kernel's
-rounding error is up to some times that of random rounding (16 times would be a fault), and turns a ReLU or a
-maximum that random rounding would turn once in a hundred replays; 4 times as strong did not find a maximum
-that oneDNN's convolution had turned."""
+"""The strength of the perturbation that looks for discrete choices, in multiples of rounding.
+
+Another kernel's rounding error may be several times that of random rounding (16 times would be a fault). It turns a
+ReLU or a maximum that random rounding would turn once in a hundred replays. A perturbation 4 times as strong as
+rounding did not find a maximum that oneDNN's convolution had turned."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayNoise:
-    """Of one value x, over replays x_i: `rms` is sqrt(mean ||x_i - x||^2), over the elements that are finite
-    in both; `flips` counts replays in which an integer or boolean tensor differed; `norm` is ||x||. `reach`
-    is the largest ||x_i - x|| of the replays with stronger rounding, 0 without."""
+    """The noise of one value x over its replays x_i.
+
+    `rms` is sqrt(mean ||x_i - x||^2), over the elements that are finite in both. `flips` counts the replays in which an
+    integer or boolean tensor differed. `norm` is ||x||. `reach` is the largest ||x_i - x|| of the replays with stronger
+    rounding, 0 without such replays.
+    """
 
     rms: float
     flips: int
@@ -45,13 +49,14 @@ class ReplayNoise:
 
 @dataclass(frozen=True, slots=True)
 class StepNoise:
-    """What the replays of a step gave. `equal` says that the unchanged replay gave every bit again (or that it is of a
-    compiled step, op by op), `reason` why the step does not replay. `differs` are the values of which the replay gave
-    other bits. `seconds` are those of one replay.
+    """The noise of one step, measured by replays of its tape.
 
-    `dropped` counts replays that raised, as where rounding turns the size of a selection; `failure` is the first error
-    of them.
-    `unmoved` are parameters with a gradient that no rounding reached.
+    `equal` says that the unchanged replay reproduced every bit (or that it executes a compiled step op by op). `reason`
+    says why the step does not replay. `differs` names the values that the unchanged replay did not reproduce. `seconds`
+    are those of one replay.
+
+    `dropped` counts the replays that raised an error, for instance because rounding changed the size of a selection;
+    `failure` is the first of these errors. `unmoved` names the parameters with a gradient that no rounding moved.
     """
 
     step: int
@@ -69,8 +74,8 @@ class StepNoise:
 
     def to_json(self) -> dict[str, object]:
         tensors = {
-            name: {"rms": one.rms, "flips": one.flips, "norm": one.norm, "reach": one.reach}
-            for name, one in self.tensors.items()
+            name: {"rms": noise.rms, "flips": noise.flips, "norm": noise.norm, "reach": noise.reach}
+            for name, noise in self.tensors.items()
         }
         return {
             "schema": SCHEMA,
@@ -92,12 +97,12 @@ class StepNoise:
 def measure_noise(
     tape: Tape, replays: int, edge_replays: int = 0, *, compiled: bool = False, threads: int | None = None
 ) -> StepNoise:
-    """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with stronger one,
-    these in so many `threads` where they are given: which bits they have is random anyway.
+    """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with a stronger one.
 
-    Of a step whose graphs were `compiled` the replay executes the ops that these were made of, one by one, which gives
-    other bits by design: then the noise is how far random rounding moves that replay. Failures are the result's
-    `reason`.
+    The replays with rounding run in `threads` threads if that is a number: their bits are random anyway.
+
+    When the step's graphs were `compiled` the replay executes their ops one by one, which has other bits by design. The
+    noise is then how far random rounding moves that replay. A failure becomes the `reason` of the result.
     """
     calls = len(tape.calls)
     try:
@@ -117,21 +122,21 @@ def measure_noise(
         reason = f"the unchanged replay gives other bits for {some}"
         return StepNoise(tape.step, calls, seconds=seconds, differs=differs, reason=reason)
     began = time.perf_counter()
-    members = {} if threads is None else {"threads": threads}
-    with settings_of_step(members):
+    settings = {} if threads is None else {"threads": threads}
+    with settings_of_step(settings):
         spread = _spread(replay, expected, tape.step, replays, 1.0)
     seconds["rounded"] = (time.perf_counter() - began) / max(1, replays)
-    found = spread.result(tape.step, calls, seconds)
-    if not edge_replays or not found.equal:
-        return found
-    with settings_of_step(members):
+    noise = spread.result(tape.step, calls, seconds)
+    if not edge_replays or not noise.equal:
+        return noise
+    with settings_of_step(settings):
         edge = _spread(replay, expected, tape.step, edge_replays, EDGE_STRENGTH)
-    tensors = {name: replace(one, reach=edge.reach[name]) for name, one in found.tensors.items()}
-    return replace(found, tensors=tensors, edge_replays=edge_replays)
+    tensors = {name: replace(tensor_noise, reach=edge.reach[name]) for name, tensor_noise in noise.tensors.items()}
+    return replace(noise, tensors=tensors, edge_replays=edge_replays)
 
 
 def write_noise(folder: Path, noise: StepNoise) -> None:
-    """Write the noise of a step beside its tape, all of it or nothing. Raises OSError."""
+    """Write the noise of a step beside its tape, either the whole file or nothing. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     write_noise_record(noise_file(folder, noise.step), noise.to_json())
 
@@ -147,7 +152,7 @@ def _spread(replay: Replay, expected: Mapping[str, torch.Tensor], step: int, rep
 
 
 class Spread:
-    """Adds up how far members of the ensemble are from the recorded values."""
+    """A sum of the distances of the ensemble's members from the recorded values."""
 
     def __init__(self, expected: Mapping[str, torch.Tensor]) -> None:
         self.dropped = 0
@@ -159,12 +164,14 @@ class Spread:
         self._flips = dict.fromkeys(expected, 0)
 
     def add(self, replay: Replay, member: RandomRounding) -> None:
-        """Execute one member. Raises what its ops raise, and counts nothing of it then."""
+        """Execute one member and count it. Raises whatever its ops raise, and does not count the member then."""
         squares: dict[str, float] = {}
         flips: list[str] = []
 
         def compare(name: str, value: torch.Tensor) -> None:
-            recorded = self._expected[name].to(value.device)  # for a moment: an accelerator's memory is short
+            recorded = self._expected[name].to(
+                value.device
+            )  # freed after the comparison: an accelerator has little memory
             with bare_execution(), torch.no_grad():
                 if has_digits(recorded):
                     squares[name] = _finite_square(_wide(value) - _wide(recorded))
@@ -186,7 +193,7 @@ class Spread:
 
     def result(self, step: int, calls: int, seconds: Mapping[str, float]) -> StepNoise:
         if self.dropped and not self._members:
-            why = self.failure or "a discrete choice hangs on the last bit"
+            why = self.failure or "a discrete choice depends on the last bit"
             reason = f"every replay with random rounding fails: {why}"
             return StepNoise(step, calls, seconds=seconds, reason=reason, dropped=self.dropped, failure=self.failure)
         tensors: dict[str, ReplayNoise] = {}
@@ -195,8 +202,8 @@ class Spread:
                 norm = math.sqrt(_finite_square(_wide(value)))
             rms = math.sqrt(self._squares[name] / max(1, self._members))
             tensors[name] = ReplayNoise(rms, self._flips[name], norm)
-        # A parameter that has a gradient is moved by any rounding before it, or the tape lacks what ties them:
-        # `gradient 0 net.weight` and `parameter net.weight`.
+        # Any rounding moves a parameter that has a gradient, else the tape lacks the calls that connect the two. Their
+        # names are `gradient 0 net.weight` and `parameter net.weight`.
         learning = {name.split(" ", 2)[2] for name in tensors if name.startswith("gradient ")}
         parameters = [name for name in tensors if name.startswith("parameter ") and name.partition(" ")[2] in learning]
         unmoved = [name for name in parameters if has_digits(self._expected[name]) and not tensors[name].rms]
@@ -217,17 +224,17 @@ class Spread:
 
 
 def in_words(error: Exception) -> str:
-    """An exception in one line."""
+    """Return an exception as one line of text."""
     first = (str(error).splitlines() or [""])[0]
     return first if isinstance(error, NotReplayable) else f"{type(error).__name__}: {first}".rstrip(": ")
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    # A complex number as its two parts: the square of its distance is the sum of theirs.
+    # A complex number becomes its two parts: its squared distance is the sum of theirs.
     return torch.view_as_real(tensor).double() if tensor.is_complex() else tensor.double()
 
 
 def _finite_square(tensor: torch.Tensor) -> float:
-    """The sum of the squares of the finite elements."""
+    """Return the sum of the squares of the finite elements."""
     finite = torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))
     return float(torch.dot(finite.reshape(-1), finite.reshape(-1)).item())

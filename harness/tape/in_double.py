@@ -1,10 +1,10 @@
-"""The fp64 referee: tapes executed in double, with everything that was drawn as it was drawn.
+"""The fp64 referee: tapes executed in double, with the recorded random numbers.
 
-Every floating-point tensor is a double, every dtype among the arguments too, so casts to lower precision do
-nothing: what autocast would have computed without rounding. An op that has no double kernel is executed in
-the recorded precision, and named.
+Every floating-point tensor is a double, and so is every floating-point dtype among the arguments. Casts to lower
+precision therefore do nothing, and the values are those that autocast would have without rounding. An op that has no
+double kernel is executed in the recorded precision and listed.
 
-It runs in a clean process in which no kernel is replaced (`recorder/referee_process.py`).
+The referee runs in a clean process in which no kernel is replaced (`recorder/referee_process.py`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ EXACT_DTYPES = {
 }
 
 DRAWN_ONLY = ("bernoulli", "multinomial")
-"""Random ops that read numbers and draw discrete values: what they drew is taken, not drawn again."""
+"""Random ops that read numbers and draw discrete values: their recorded draws are used, nothing is drawn again."""
 
 
 class Exact:
-    """Double arithmetic; `not_exact` are the ops that could not be executed in it."""
+    """Double arithmetic; `not_exact` lists the ops that could not be executed in double."""
 
     def __init__(self) -> None:
         self.not_exact: dict[str, None] = {}
@@ -43,35 +43,35 @@ class Exact:
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return EXACT_DTYPES.get(recorded, recorded)
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        call = one.call
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        call = computation.call
         if call.draw is not None:
-            # Take what was drawn in place of the op's results
+            # Use the recorded draws in place of the op's results.
             if call.name == "native_dropout":
                 # Dropout with the recorded mask: x * mask / (1 - p)
                 value, share, training = arguments
                 mask = call.draw.drawn[1].to(value.device)
                 kept = 1.0 - share if training is not False else 1.0
                 return [value * mask / kept if kept else torch.zeros_like(value), mask]
-            # What was drawn is as exact as what the op read, unless it read numbers only for a discrete choice.
+            # A draw is as inexact as the numbers that the op read, unless they only decided a discrete choice.
             chooses = call.name.strip("_") in DRAWN_ONLY or call.name.endswith("_like")
-            targets = {id(view) for view in one.written_views()}
+            targets = {id(view) for view in computation.written_views()}
             read = (view for view in views_in(call) if id(view) not in targets)
             if not chooses and any(view.dtype.is_floating_point for view in read):
                 self.not_exact[call.op] = None
-            # First the outputs, then what the op has written
+            # The outputs come first, then the arguments that the op has written.
             drawn = iter([value.to(self.held(value.dtype)) for value in call.draw.drawn])
             results = [next(drawn) if isinstance(output, View) else output for output in call.outputs]
-            for tensor, value in zip(one.written(arguments, keywords), drawn, strict=True):
+            for tensor, value in zip(computation.written(arguments, keywords), drawn, strict=True):
                 tensor.copy_(value)
             return results
         if call.name == "_amp_foreach_non_finite_check_and_unscale_":
-            # What a gradient scaler does before the optimizer's step has no double kernel and is as short here:
-            # g * inverse, and whether any g is not finite.
-            gradients, found, inverse = arguments
+            # The op of a gradient scaler before the optimizer's step has no double kernel. It is short enough to be
+            # computed here: g * inverse, and whether any g is not finite.
+            gradients, found_inf, inverse = arguments
             for gradient in gradients:
                 if not bool(torch.isfinite(gradient).all()):
-                    found.fill_(1.0)
+                    found_inf.fill_(1.0)
                 gradient.mul_(inverse)
             return []
 
@@ -81,13 +81,18 @@ class Exact:
         arguments = mapped(widened, arguments)
         keywords = {name: mapped(widened, value) for name, value in keywords.items()}
         try:
-            return executed(one, arguments, keywords)
+            return executed(computation, arguments, keywords)
         except (RuntimeError, NotImplementedError, TypeError):
-            return self._otherwise(one, arguments, keywords)
+            return self._otherwise(computation, arguments, keywords)
 
-    def _otherwise(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Once more with contiguous inputs, for other strides may be what it failed by; else as recorded."""
-        written = {id(tensor) for tensor in one.written(arguments, keywords)}
+    def _otherwise(
+        self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        """Execute a failed op again with contiguous inputs, since the strides may be the reason.
+
+        If it fails again, execute it in the recorded precision.
+        """
+        written = {id(tensor) for tensor in computation.written(arguments, keywords)}
 
         def contiguous(value: Any) -> Any:
             is_read = isinstance(value, torch.Tensor) and id(value) not in written
@@ -95,14 +100,14 @@ class Exact:
 
         try:
             return executed(
-                one,
+                computation,
                 mapped(contiguous, arguments),
                 {name: mapped(contiguous, value) for name, value in keywords.items()},
             )
         except (RuntimeError, NotImplementedError, TypeError):
-            # Execute the op in the precision that it was recorded in, on rounded copies of its inputs
+            # Execute the op in its recorded precision, on rounded copies of its inputs.
             narrow: dict[int, torch.Tensor] = {}
-            recorded = iter(views_in(one.call))
+            recorded = iter(views_in(computation.call))
 
             def rounded(value: Any) -> Any:
                 if not isinstance(value, torch.Tensor):
@@ -112,22 +117,22 @@ class Exact:
 
             lower = mapped(rounded, arguments)
             lower_keywords = {name: mapped(rounded, value) for name, value in keywords.items()}
-            lower = _recorded_dtypes(lower, one.call.arguments)
+            lower = _recorded_dtypes(lower, computation.call.arguments)
             lower_keywords = {
-                name: _recorded_dtypes(value, one.call.keywords[name]) for name, value in lower_keywords.items()
+                name: _recorded_dtypes(value, computation.call.keywords[name]) for name, value in lower_keywords.items()
             }
-            outputs = executed(one, lower, lower_keywords)
-            self.not_exact[one.call.op] = None
-            for tensor in one.written(arguments, keywords):
+            outputs = executed(computation, lower, lower_keywords)
+            self.not_exact[computation.call.op] = None
+            for tensor in computation.written(arguments, keywords):
                 tensor.copy_(narrow[id(tensor)])
             return outputs
 
 
 def exact_values(tape: Tape, device: str | None = None) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
-    """The watched values as double arithmetic gives them, on their own devices or on one, and the ops that were not
-    executed in it.
+    """Return the watched values in double arithmetic, and the ops that were not executed in double.
 
-    Raises NotReplayable, and whatever an op raises on values that are not the recorded ones.
+    The values are on their own devices, or on `device`. Raises NotReplayable, and whatever an op raises on values that
+    are not the recorded ones.
     """
     arithmetic, values = Exact(), dict[str, torch.Tensor]()
 
@@ -135,7 +140,7 @@ def exact_values(tape: Tape, device: str | None = None) -> tuple[dict[str, torch
         values[name] = value.to(value.device if device is None else device, copy=True)
 
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)  # of what an op makes of integers and numbers
+    torch.set_default_dtype(torch.float64)  # the dtype that ops make of integers and Python numbers
     try:
         Replay(tape).show(arithmetic, keep)
     finally:
@@ -144,9 +149,9 @@ def exact_values(tape: Tape, device: str | None = None) -> tuple[dict[str, torch
 
 
 def _recorded_dtypes(value: Any, recorded: Any) -> Any:
-    """The value with the dtypes in it as they were recorded."""
+    """Return a value with each dtype in it replaced by the recorded one."""
     if isinstance(value, (list, tuple)):
-        return tuple(_recorded_dtypes(one, other) for one, other in zip(value, recorded, strict=True))
+        return tuple(_recorded_dtypes(item, recorded_item) for item, recorded_item in zip(value, recorded, strict=True))
     return recorded if isinstance(recorded, torch.dtype) else value
 
 
@@ -154,12 +159,17 @@ OUT_OF_MEMORY = "the device has no memory for it"
 
 
 def write_exact(tape: Tape, path: Path) -> str | None:
-    """Replay a tape in double and write what it gives, or why it gives nothing; return why, None where it gives all."""
+    """Replay a tape in double and write its values, or the reason why there are none.
+
+    Returns this reason, None when the replay succeeded.
+    """
     facts: dict[str, Any] = {"schema": SCHEMA, "step": tape.step, "calls": len(tape.calls), "reason": None}
     values: dict[str, torch.Tensor] = {}
     not_exact: tuple[str, ...] = ()
     try:
-        values, not_exact = exact_values(tape, "cpu")  # where they are written, and a device has no room for all
+        values, not_exact = exact_values(
+            tape, "cpu"
+        )  # they are written from there, and a device may lack memory for all
     except torch.OutOfMemoryError:
         facts["reason"] = OUT_OF_MEMORY
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones

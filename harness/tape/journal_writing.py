@@ -1,6 +1,6 @@
-"""The writing side of a journal: append-only, unbuffered, one system call a record where it fits.
+"""The writing side of a journal: append-only files without buffers, one system call per record where possible.
 
-What was written is in the kernel's hands, so a kill at any moment loses at most the record being written.
+The operating system has all that was written, so a kill at any moment loses at most the record being written.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ import torch
 from ..records import frames
 
 RELEASE_AFTER = 1 << 20
-"""Bytes appended to a file before its pages are released: a recording must not push the training's own data
-out of the page cache. Where fresh pages are slow (a virtual machine), it also takes 1.4 ms instead of 3.4 to
-4.3 for 3.2 MB appended every 50 ms."""
+"""The number of bytes appended to a file before its pages are released.
+
+A recording must not push the training's own data out of the page cache. Where fresh pages are slow (on a virtual
+machine), the release also saves time: 3.2 MB appended every 50 ms take 1.4 ms instead of 3.4 to 4.3 ms."""
 
 MOST_PARTS = 512
-"""Buffers handed to one writev; POSIX allows 1024 on Linux (IOV_MAX)."""
+"""The largest number of buffers in one writev; Linux allows 1024 (IOV_MAX)."""
 
 
 class AppendFile:
-    """One append-only file, opened at its first record."""
+    """An append-only file, opened at its first record."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,17 +37,17 @@ class AppendFile:
         self._cached = 0
 
     def append(self, parts: Sequence[Any]) -> int:
-        """Write the buffers one after the other; gives the bytes written. Raises OSError (disk full)."""
+        """Write the buffers one after the other and return the number of bytes. Raises OSError (disk full)."""
         if self._descriptor is None:
-            # Unbuffered: what was written stays when the process is killed. Not handed on to programs that
-            # the script starts.
+            # Without a buffer, what was written stays when the process is killed. Programs that the script starts
+            # do not inherit the file.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self.path, flags, 0o644)
         total = 0
         for start in range(0, len(parts), MOST_PARTS):
             pending = [memoryview(part) for part in parts[start : start + MOST_PARTS]]
             while pending:
-                # writev may write less than it was given, and end within a buffer: the rest is written again.
+                # writev may write only a part, and end within a buffer: the rest is written in the next turn.
                 written = os.writev(self._descriptor, pending)
                 total += written
                 while pending and written >= len(pending[0]):
@@ -55,9 +56,9 @@ class AppendFile:
                     pending[0] = pending[0][written:]
         self._cached += total
         if self._cached >= RELEASE_AFTER:
-            # Have the kernel write what it holds of this file and give the memory back to the training
+            # Have the operating system write its pages of this file, so that the training has the memory back.
             self._cached = 0
-            # A mere advice: a file system that does not take it is none the worse.
+            # This is only advice: a file system that ignores it does no harm.
             with suppress(OSError, AttributeError):
                 os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         return total
@@ -69,14 +70,14 @@ class AppendFile:
 
 
 class EventLog(AppendFile):
-    """The journal's lines, one JSON object each."""
+    """The lines of a journal, one JSON object each."""
 
     def write(self, event: str, **fields: Any) -> None:
         line = json.dumps({"event": event, **fields}, separators=(",", ":"))
         self.append([line.encode() + b"\n"])
 
     def failed(self, step: int, text: str) -> None:
-        """Write a notice that recording failed, or print it where even that cannot be written."""
+        """Write a notice that recording failed, or print it if it cannot be written."""
         try:
             self.write("notice", step=step, text=text, broken=True)
         except OSError:
@@ -84,21 +85,21 @@ class EventLog(AppendFile):
 
 
 def loss_to_json(value: float) -> float | str:
-    """A loss as JSON: the number itself (17 digits, exact), or nan, inf, -inf as text."""
+    """Return a loss as JSON: the number itself (17 digits, exact), or nan, inf, -inf as text."""
     return value if value - value == 0.0 else str(value)
 
 
 class FrameFile(AppendFile):
-    """Frames of raw bytes."""
+    """A file of frames of raw bytes."""
 
     def frame(self, table: int, step: int, payload: Sequence[Any], length: int) -> int:
         return self.append([frames.header(table, step, length), *payload, frames.trailer(table, step)])
 
 
 def bytes_of(tensor: torch.Tensor) -> Any:
-    """A buffer over a CPU tensor's elements in row-major order; the tensor must outlive it.
+    """Return a buffer over a CPU tensor's elements in row-major order; the tensor must outlive it.
 
-    No copy is made of a contiguous tensor.
+    A contiguous tensor is not copied.
     """
     flat = tensor.detach().resolve_conj().resolve_neg()
     flat = flat if flat.is_contiguous() else flat.contiguous()

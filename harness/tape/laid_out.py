@@ -1,4 +1,4 @@
-"""How a tensor lies in memory, and the same values laid out otherwise: a kernel may add up in another order there."""
+"""The layout of a tensor in memory, and its values in another layout, where a kernel may sum in another order."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from .tape import View
 from .tape_arguments import whole
 
 ALIGNMENT = 64
-"""Bytes to a multiple of which torch aligns the memory that it allocates."""
+"""Torch aligns the memory that it allocates to multiples of this number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaidOut:
-    """Size and stride count elements; `start` is how many bytes behind a multiple of ALIGNMENT it begins."""
+    """The layout of a tensor: size and stride in elements, and its `start` in bytes modulo ALIGNMENT."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
     start: int
 
     @classmethod
-    def of(cls, one: torch.Tensor | View) -> Self:
-        """The layout of a tensor, or of what a view stands for; an empty one begins nowhere."""
-        if isinstance(one, View):
-            size, stride, start = one.size, one.stride, one.offset * one.dtype.itemsize
+    def of(cls, tensor: torch.Tensor | View) -> Self:
+        """Return the layout of a tensor or of a view's tensor; the `start` of an empty one is 0."""
+        if isinstance(tensor, View):
+            size, stride, start = tensor.size, tensor.stride, tensor.offset * tensor.dtype.itemsize
         else:
-            size, stride = tuple(one.size()), tuple(one.stride())
-            start = int(one.storage_offset()) * one.element_size()
+            size, stride = tuple(tensor.size()), tuple(tensor.stride())
+            start = int(tensor.storage_offset()) * tensor.element_size()
         return cls(size, stride, 0 if 0 in size else start % ALIGNMENT)
 
     def to_json(self) -> list[Any]:
@@ -38,14 +38,16 @@ class LaidOut:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Raises ValueError and TypeError."""
+        """Return the layout that `to_json` has described. Raises ValueError and TypeError."""
         size, stride, start = data
         return cls(tuple(map(whole, size)), tuple(map(whole, stride)), whole(start))
 
 
 def relaid(tensor: torch.Tensor, wanted: LaidOut) -> torch.Tensor:
-    """The values of a tensor in memory of its own that is laid out so. Raises ValueError for another size, and for a
-    layout in which elements of different values share memory."""
+    """Return a copy of a tensor in the wanted layout.
+
+    Raises ValueError for another size, and for a layout in which elements of different values share memory.
+    """
     if tuple(tensor.size()) != wanted.size:
         raise ValueError(f"a tensor of {tuple(tensor.size())} cannot be laid out as one of {wanted.size}")
     item = tensor.element_size()
@@ -53,13 +55,13 @@ def relaid(tensor: torch.Tensor, wanted: LaidOut) -> torch.Tensor:
         0 if 0 in wanted.size else 1 + sum((n - 1) * step for n, step in zip(wanted.size, wanted.stride, strict=True))
     )
     memory = torch.zeros(wanted.start + extent * item, dtype=torch.uint8, device=tensor.device)
-    made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    made.set_(memory.untyped_storage(), wanted.start // item, wanted.size, wanted.stride)
-    # An expanded dimension has one place for all of its elements, which are the same one: it is written once.
+    result = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    result.set_(memory.untyped_storage(), wanted.start // item, wanted.size, wanted.stride)
+    # The elements along an expanded dimension share one place in memory: it is written once.
     once = tuple(
         slice(0, 1) if not step and n > 1 else slice(None) for n, step in zip(wanted.size, wanted.stride, strict=True)
     )
-    made[once].copy_(tensor[once])
-    if not is_same(made, tensor):
+    result[once].copy_(tensor[once])
+    if not is_same(result, tensor):
         raise ValueError("elements of different values would share memory")
-    return made
+    return result

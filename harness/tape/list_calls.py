@@ -1,8 +1,8 @@
 """Calls of ops on lists, taken apart: `_foreach_add_([a, b], [c, d])` as the same op on [a], [c], then on [b], [d].
 
-An optimizer updates all parameters by one call on an accelerator, and parameter by parameter on the CPU. Where one side
-of a pair has the first and the other the second, the calls on lists are taken apart, so that each update has its
-counterpart. The kernel stays that of the op on lists.
+An optimizer updates all parameters in one call on an accelerator, but one parameter after the other on the CPU. When
+the two sides of a pair differ in this, the calls on lists are taken apart, so that each update has its counterpart. The
+kernel is still that of the op on lists.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ PREFIX = "_foreach_"
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """The call of the whole tape that a call was taken from, and its `place` among the tensors of its lists; None for a
-    call that was left whole."""
+    """The origin of a call of a tape that was taken apart.
+
+    `position` is that of the original call in the whole tape. `place` is the index of the call's tensors in the lists
+    of the original call, None for a call that was left whole.
+    """
 
     position: int
     place: int | None = None
@@ -41,7 +44,7 @@ def taken_apart(tape: Tape) -> tuple[Tape, tuple[CallOrigin, ...]]:
     """Return the tape with its calls on lists taken apart, and the origin of each of its calls."""
     calls: list[Call] = []
     origins: list[CallOrigin] = []
-    starts: list[int] = []  # by the old position of a call, its new one
+    starts: list[int] = []  # the new position of each call, by its old one
     for position, call in enumerate(tape.calls):
         starts.append(len(calls))
         count = _length(call)
@@ -50,18 +53,18 @@ def taken_apart(tape: Tape) -> tuple[Tape, tuple[CallOrigin, ...]]:
         origins += [CallOrigin(position, None if count is None else place) for place in range(len(parts))]
     starts.append(len(calls))
     watched = tuple(replace(value, position=starts[value.position]) for value in tape.watched)
-    given = tuple(replace(value, position=starts[value.position]) for value in tape.given)
-    # A call on a list is about all of its parameters, a part of it about one.
+    batch = tuple(replace(value, position=starts[value.position]) for value in tape.given)
+    # A call on a list concerns all of its parameters, a part of it only one.
     owners = owners_of(calls, watched)
     calls = [
-        call if origin.place is None else replace(call, owners=found or call.owners)
-        for call, origin, found in zip(calls, origins, owners, strict=True)
+        call if origin.place is None else replace(call, owners=parameters or call.owners)
+        for call, origin, parameters in zip(calls, origins, owners, strict=True)
     ]
-    return replace(tape, calls=tuple(calls), watched=watched, given=given), tuple(origins)
+    return replace(tape, calls=tuple(calls), watched=watched, given=batch), tuple(origins)
 
 
 def _length(call: Call) -> int | None:
-    """How many tensors each list of a call has; None for a call that is left whole."""
+    """Return the length of the lists of a call, None for a call that is left whole."""
     if not call.name.startswith(PREFIX):
         return None
     lengths = {len(value) for value in (*call.arguments, *call.keywords.values()) if isinstance(value, tuple)}
@@ -86,7 +89,7 @@ def _part(call: Call, place: int, count: int) -> Call:
 
 
 class TakenApartKernels:
-    """The kernels of a step whose calls on lists were taken apart, by those of the whole step."""
+    """The kernels of a step whose calls on lists were taken apart; they use those of the whole step."""
 
     def __init__(self, kernels: StepKernels, origins: Sequence[CallOrigin]) -> None:
         self._kernels = kernels
@@ -97,18 +100,18 @@ class TakenApartKernels:
         return self._kernels.notes
 
     def digests(self) -> list[list[str | None]]:
-        known = self._kernels.digests()
-        return [list(_of_part(known[origin.position], origin)) for origin in self._origins]
+        digests = self._kernels.digests()
+        return [list(_of_part(digests[origin.position], origin)) for origin in self._origins]
 
     def prepare(self, positions: Sequence[int]) -> None:
         whole = [origin.position for origin in map(self._origins.__getitem__, positions) if origin.place is None]
         self._kernels.prepare(whole)
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        origin = self._origins[one.position]
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        origin = self._origins[computation.position]
         if origin.place is not None:
-            return executed_apart(one, arguments, keywords)
-        return self._kernels.execute(replace(one, position=origin.position), arguments, keywords)
+            return executed_apart(computation, arguments, keywords)
+        return self._kernels.execute(replace(computation, position=origin.position), arguments, keywords)
 
     def called(self, position: int) -> list[LaidOut] | None:
         origin = self._origins[position]
@@ -116,16 +119,16 @@ class TakenApartKernels:
 
     def value(self, position: int) -> list[torch.Tensor] | None:
         origin = self._origins[position]
-        known = self._kernels.value(origin.position)
-        return None if known is None else list(_of_part(known, origin))
+        values = self._kernels.value(origin.position)
+        return None if values is None else list(_of_part(values, origin))
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
         return self._kernels.recompiled(tape, spec, own)
 
 
-def _of_part(known: Sequence[Any], origin: CallOrigin) -> Iterator[Any]:
-    """What is known of a part, of all that is known of its call: an op on a list gives or writes one thing a tensor."""
+def _of_part(values: Sequence[Any], origin: CallOrigin) -> Iterator[Any]:
+    """Yield the values of a part from the values of its whole call: an op on lists has one result per tensor."""
     if origin.place is None:
-        yield from known
-    elif origin.place < len(known):
-        yield known[origin.place]
+        yield from values
+    elif origin.place < len(values):
+        yield values[origin.place]

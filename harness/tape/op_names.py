@@ -1,5 +1,7 @@
-"""What an op does as far as its name tells: whether it adds elements up, draws random numbers, talks to other ranks. No
-torch is needed."""
+"""The properties of an op that its name shows: it sums elements, draws random numbers, or communicates between ranks.
+
+This module needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ REDUCE_WHOLE = frozenset(
 
 
 def sums(name: str) -> bool:
-    """Whether the op of this name sums over elements."""
+    """Return whether the op of this name sums over elements."""
     return name in REDUCE_WHOLE or not REDUCE.isdisjoint(name.strip("_").split("_"))
 
 
@@ -43,12 +45,12 @@ DRAWING = frozenset(DRAWING_NAMES.split())
 
 
 def draws(name: str) -> bool:
-    """Whether the op of this name, or of this name in place, draws random numbers."""
+    """Return whether the op of this name, in place or not, draws random numbers."""
     return name.removesuffix("_") in DRAWING
 
 
 NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd")
-"""Of the ops by which torch's process groups speak to one another."""
+"""The namespaces of the ops by which torch's process groups communicate."""
 
 UNREPLAYED = "ops of several ranks are not replayed; the verdict stands on the rank-by-rank comparison"
 PYTHON_GROUP = f"the process group is a class in Python, whose collectives are no ops: {UNREPLAYED}"
@@ -56,5 +58,5 @@ SHARDED = f"the step computes with sharded tensors: {UNREPLAYED}"
 
 
 def unreplayed(op: str) -> str:
-    """Why a step has no tape, for the name of its first collective, as `c10d::allreduce_`."""
+    """Return the reason why a step has no tape, from the name of its first collective, as `c10d::allreduce_`."""
     return f"the step calls {op.partition('::')[2].rstrip('_') or op}: {UNREPLAYED}"

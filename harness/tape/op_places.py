@@ -1,5 +1,4 @@
-"""Where in the step an op is: its phase, its module, its forward op, and outside of modules the parameters
-that it is about."""
+"""The place of an op in its step: its phase, its module, its forward op, and outside of modules its parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from .tape import Call, Phase, View, Watched, views_in
 
 @dataclass(frozen=True, slots=True)
 class OpPlace:
-    """Of one op; the fields are those of a call."""
+    """The place of one op; the fields mean the same as those of a call."""
 
     phase: Phase
     module: str | None
@@ -28,8 +27,11 @@ class OpPlace:
 
 
 class StepPlaces:
-    """Follows one step. With `modules` hooks are set in every module's call until `close`, which a compiler
-    would trace: without them paths are unknown."""
+    """A follower of one step, which knows the place of each op.
+
+    With `modules` every module's call has hooks until `close`. A compiler would trace these hooks; without them the
+    paths of modules are unknown.
+    """
 
     def __init__(self, *, modules: bool) -> None:
         self._phase: Phase = "data"
@@ -38,8 +40,10 @@ class StepPlaces:
         self._next = next_sequence_number()
 
     def here(self, *, grad: bool, differentiable: bool) -> OpPlace:
-        """The place of the op that runs in grad mode `grad`; `differentiable` says that one of its arguments
-        requires a gradient."""
+        """Return the place of the op that is called now, in the grad mode `grad`.
+
+        `differentiable` says that one of its arguments requires a gradient.
+        """
         node = current_autograd_node()
         before, self._next = self._next, next_sequence_number()
         current = None if self._modules is None else self._modules.current
@@ -50,7 +54,7 @@ class StepPlaces:
             if path is None and number is not None:
                 path = self._of_sequence.get(number)
             return OpPlace("backward", path, number)
-        # a loss that is only read, detached or printed after the backward makes no node
+        # A loss that is only read, detached or printed after the backward makes no node.
         if current is not None or (differentiable and grad and self._next > before):
             self._phase = "forward"
         if self._phase != "forward" or not grad:
@@ -60,7 +64,7 @@ class StepPlaces:
         return OpPlace("forward", current, number)
 
     def compiled(self) -> Phase:
-        """The phase of a compiled graph that is about to be executed."""
+        """Return the phase of a compiled graph that is about to be executed."""
         self._next = next_sequence_number()
         backward = current_autograd_node() is not None
         self._phase = "optimizer" if backward else "forward"
@@ -72,57 +76,62 @@ class StepPlaces:
             self._modules = None
 
 
-# Whose calls those outside of any module are: the parameters that an optimizer's op is about.
+# The owners of calls outside of any module: the parameters that an optimizer's op updates.
 
 KINDS = ("parameter", "gradient", "state")
 
 
 def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[str, ...]]:
-    """The parameters that each call touches, empty for those within a module and those that touch none.
+    """Return the parameters that each call concerns, none for a call within a module or without parameters.
 
-    A call is about the parameters that it writes (their values, gradients or optimizer state), else about
-    those that it reads, directly or through what earlier calls made of them.
+    A call concerns the parameters that it writes (their values, gradients or optimizer state). If it writes none, it
+    concerns those that it reads, directly or through the results of earlier calls.
     """
-    # The parameter behind each slot, by the names `parameter NAME`, `gradient N NAME` and `state NAME.KEY`
+    # The parameter of each slot, from the names `parameter NAME`, `gradient N NAME` and `state NAME.KEY`
     owner: dict[int, tuple[str, ...]] = {}
-    for one in watched:
-        kind, _, rest = one.name.partition(" ")
+    for watched_value in watched:
+        kind, _, rest = watched_value.name.partition(" ")
         if kind not in KINDS:
             continue
         if kind == "gradient":
             rest = rest.partition(" ")[2]
         elif kind == "state":
             rest = rest.rpartition(".")[0]
-        owner.setdefault(one.view.slot, (rest,))
-    found: list[tuple[str, ...]] = []
+        owner.setdefault(watched_value.view.slot, (rest,))
+    owners_by_call: list[tuple[str, ...]] = []
     for call in calls:
         if call.module is not None or call.phase == "forward":
-            found.append(())
+            owners_by_call.append(())
             continue
         operation = registered_operation(call.op)
         writes = written_values(operation, call.arguments, call.keywords)
-        mine: tuple[str, ...] = ()
+        call_owners: tuple[str, ...] = ()
         for values in (writes, views_in(call)):
             slots = [value.slot for value in values if isinstance(value, View)]
-            mine = mine or tuple(dict.fromkeys(name for slot in slots for name in owner.get(slot, ())))
-        found.append(mine)
-        if mine:  # what is made of theirs is about them, too: `gradient / norm` is, and what takes that
+            call_owners = call_owners or tuple(dict.fromkeys(name for slot in slots for name in owner.get(slot, ())))
+        owners_by_call.append(call_owners)
+        if call_owners:  # results computed from theirs concern them, too, as `gradient / norm` does
             for output, fresh in zip(call.outputs, call.fresh, strict=True):
                 if fresh:
-                    owner.setdefault(output.slot, mine)
-    return found
+                    owner.setdefault(output.slot, call_owners)
+    return owners_by_call
 
 
 def owned_by_one(calls: Sequence[Call], owners: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The owners of calls, where what one makes outside of any module is read for one of them alone: nothing that is
-    written in place tells of a functional update whose state it is."""
-    found = list(owners)
+    """Return the owners of calls; an optimizer's call without owners gets those of the calls that read its outputs.
+
+    It gets them only if all of these calls have the same. A functional update writes nothing in place, so nothing else
+    shows which parameter its state belongs to.
+    """
+    owned = list(owners)
     readers: dict[int, set[tuple[str, ...]]] = {}
     for number in range(len(calls) - 1, -1, -1):
         call = calls[number]
-        of = {one for view in call.outputs if isinstance(view, View) for one in readers.get(view.slot, ())}
-        if not found[number] and call.phase == "optimizer" and call.module is None and len(of) == 1:
-            (found[number],) = of
+        reader_owners = {
+            names for view in call.outputs if isinstance(view, View) for names in readers.get(view.slot, ())
+        }
+        if not owned[number] and call.phase == "optimizer" and call.module is None and len(reader_owners) == 1:
+            (owned[number],) = reader_owners
         for view in views_in(call):
-            readers.setdefault(view.slot, set()).add(found[number])
-    return found
+            readers.setdefault(view.slot, set()).add(owned[number])
+    return owned

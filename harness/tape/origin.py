@@ -1,4 +1,4 @@
-"""The place in the script from which something happened."""
+"""Find the place in the script that caused an event."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 INSTALLED = ("/site-packages/", "/dist-packages/", "/torchinductor_")
-"""In the paths of installed files, and of generated code that lies where Inductor puts it by itself."""
+"""Parts of the paths of installed files, and of code that Inductor generates into its default folder."""
 
 CALLED_FROM = "numdrift"
-"""The file name of the frames that kernels of the lazy core are called from, which are nobody's."""
+"""The file name of the frames that call kernels of the lazy core; they belong to no file."""
 
 MOST_FRAMES = 32
-"""Frames of the user's that are kept of a place: what calls itself has any number of them."""
+"""The largest number of the user's frames that a place keeps: a recursive function has any number of them."""
 
 FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?', re.MULTILINE)
-"""A frame in the text of a stack."""
+"""The pattern of a frame in the text of a stack."""
 
 
 class OwnFiles:
-    """Tells the user's own files, the script and what it imports from beside it, from installed ones and numdrift's."""
+    """The user's own files: the script and those beside it that it imports, none that are installed or numdrift's."""
 
     def __init__(self, script: str) -> None:
-        here = Path(__file__).resolve().parents[2]
+        repository = Path(__file__).resolve().parents[2]
         paths = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
         installed = [str(Path(path)) for path in paths if path]
-        installed += [str(here / name) for name in ("harness", "kernels", "src")]
-        torch = sys.modules.get("torch")  # which may be built in a folder of its own
+        installed += [str(repository / name) for name in ("harness", "kernels", "src")]
+        torch = sys.modules.get("torch")  # it may be built in a folder of its own
         if torch is not None and torch.__file__ is not None:
             installed.append(str(Path(torch.__file__).parent))
-        installed += [str(Path(__file__).absolute().parents[1])]  # numdrift as it was imported, by whatever link
+        installed += [str(Path(__file__).absolute().parents[1])]  # numdrift as it was imported, perhaps through a link
         if cache := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):  # where Inductor writes the code that it generates
             installed.append(cache)
         installed += [str(Path(path).resolve()) for path in installed]  # an environment may be a link to another
@@ -45,81 +45,88 @@ class OwnFiles:
         self._chains: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def __contains__(self, filename: str) -> bool:
-        known = self._known.get(filename)
-        if known is None:
+        is_own = self._known.get(filename)
+        if is_own is None:
             foreign = (
                 filename.startswith(("<", *self._installed))
                 or filename == CALLED_FROM
                 or any(part in filename for part in INSTALLED)
             )
-            known = not foreign
-            self._known[filename] = known
-        return known
+            is_own = not foreign
+            self._known[filename] = is_own
+        return is_own
 
     def frames(self, frame: FrameType | None) -> Iterator[FrameType]:
-        """The frames of these files from this one outwards."""
+        """Yield the frames of these files, from this frame outwards."""
         while frame is not None:
             if frame.f_code.co_filename in self:
                 yield frame
             frame = frame.f_back
 
     def line(self, frame: FrameType | None) -> str:
-        """The innermost line of these files from this frame outwards, as `file:line`; "" where there is none."""
-        found = next(self.frames(frame), None)
-        return "" if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
+        """Return the innermost line of these files from this frame outwards, as `file:line`, or ""."""
+        innermost = next(self.frames(frame), None)
+        return "" if innermost is None else f"{innermost.f_code.co_filename}:{innermost.f_lineno}"
 
     def chain(self, frame: FrameType | None) -> tuple[str, ...]:
-        """The frames of these files from this one outwards, each as `file:line function`."""
-        found: list[str] = []
-        for one in self.frames(frame):
-            key = (one.f_code, one.f_lineno)
+        """Return the frames of these files from this frame outwards, each as `file:line function`."""
+        entries: list[str] = []
+        for own_frame in self.frames(frame):
+            key = (own_frame.f_code, own_frame.f_lineno)
             if key not in self._shown:
-                self._shown[key] = f"{one.f_code.co_filename}:{one.f_lineno} {one.f_code.co_qualname}"
-            found.append(self._shown[key])
-            if len(found) == MOST_FRAMES:
+                self._shown[key] = f"{own_frame.f_code.co_filename}:{own_frame.f_lineno} {own_frame.f_code.co_qualname}"
+            entries.append(self._shown[key])
+            if len(entries) == MOST_FRAMES:
                 break
-        chain = tuple(found)
+        chain = tuple(entries)
         return self._chains.setdefault(chain, chain)  # thousands of calls have few places
 
     def chain_in(self, stack: str) -> tuple[str, ...]:
-        """The same of the text of a stack, whose outermost frame comes first."""
-        mine = [f"{name}:{line} {function}".rstrip() for name, line, function in FRAME.findall(stack) if name in self]
-        return tuple(reversed(mine[-MOST_FRAMES:]))
+        """Return the frames of these files in the text of a stack, the innermost first; the text has it last."""
+        entries = [
+            f"{name}:{line} {function}".rstrip() for name, line, function in FRAME.findall(stack) if name in self
+        ]
+        return tuple(reversed(entries[-MOST_FRAMES:]))
 
 
 @functools.cache
 def own_files(script: str) -> OwnFiles:
-    """Those of a script, once and for all: what is installed does not change while it runs."""
+    """Return the own files of a script; the same object each time, as installed files do not change while it runs."""
     return OwnFiles(script)
 
 
 def script_line(script: str) -> str | None:
-    """The innermost frame of the user's own files on the current stack, as `file:line`: a model's, where a trainer of
-    the user's calls it."""
+    """Return the innermost frame of the user's own files on the current stack, as `file:line`.
+
+    It is a frame of the model if a trainer of the user's calls the model.
+    """
     return own_files(script).line(sys._getframe(1)) or None
 
 
 def script_frames(script: str) -> tuple[str, ...]:
-    """The frames of the user's own files on the current stack, the innermost first, each as `file:line function`."""
+    """Return the frames of the user's own files on the current stack, innermost first, as `file:line function`."""
     return own_files(script).chain(sys._getframe(1))
 
 
 @functools.lru_cache(maxsize=4096)
 def frames_in(stack: str, script: str) -> tuple[str, ...]:
-    """The same of the text of a stack, which a compiler notes of each of its nodes."""
+    """Return the frames of the user's own files in the text of a stack, which compilers note for each node."""
     return own_files(script).chain_in(stack)
 
 
 class StepFrames:
-    """The user's frames of the calls of one step. An op of the backward has those of the forward whose derivative it
-    is, by autograd's number of the node."""
+    """The user's frames of the calls of one step.
+
+    An op of the backward has the frames of the forward op whose derivative it is; autograd's number of the node
+    connects the two.
+    """
 
     def __init__(self, script: str) -> None:
         self._script = script
         self._forward: dict[int, tuple[str, ...]] = {}
 
     def here(self, phase: str, sequence: int | None) -> tuple[str, ...]:
-        """Those of the call that is being made."""
+        """Return the user's frames of the call that is being made."""
         frames = script_frames(self._script)
         if sequence is not None and phase == "forward":
             self._forward.setdefault(sequence, frames)
@@ -129,13 +136,13 @@ class StepFrames:
 
 
 def line_of(frame: str) -> str:
-    """`file:line` of a frame that is `file:line function`."""
+    """Return the `file:line` of a frame that is `file:line function`."""
     line, _, function = frame.rpartition(" ")
     return line if function and line.rpartition(":")[2].isdecimal() else frame
 
 
 def names_in(code: CodeType) -> frozenset[str]:
-    """Every global and attribute name that a code object mentions, its functions and classes included."""
+    """Return every global and attribute name in a code object, with those of its functions and classes."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

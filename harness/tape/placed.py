@@ -1,4 +1,4 @@
-"""A tape moved to another device than it was recorded on."""
+"""Tapes moved to another device than the one that they were recorded on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ META = "meta"
 
 
 def placed(tape: Tape, device: str) -> Tape:
-    """Return the tape with every storage on one device, and the devices that its calls name.
+    """Return the tape with every storage on one device, which also replaces the devices that its calls name.
 
-    Its calls give other bits there than where they were recorded. Random ones have lost the states of generators of
-    other devices: what they drew is still on the tape.
+    The calls have other bits there than on the recorded device. Random calls lose the states of generators of other
+    devices, but their recorded draws stay on the tape.
     """
 
     def argument(value: Any) -> Any:
@@ -36,7 +36,7 @@ def placed(tape: Tape, device: str) -> Tape:
 
 
 def is_known(devices: Collection[str]) -> bool:
-    """Return whether torch knows these devices in this process by their names; it need not have them."""
+    """Return whether torch knows the names of these devices in this process; the devices need not exist."""
     try:
         return all(torch.device(device) is not None for device in devices)
     except RuntimeError:

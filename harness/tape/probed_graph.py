@@ -1,4 +1,4 @@
-"""The values of a compiled graph, read by compiling it once more with probes that show what each of its nodes gives."""
+"""The values of a compiled graph, read by compiling it once more with probes that show the results of its nodes."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from ..torch_private.probing import Boxed, ProbeOp, copied_graph
 from ..torch_private.shown_buffers import showing_buffers
 
 ValueKey = tuple[str, int]
-"""A value of a graph: the name of the node that gives it, and its number among what that gives."""
+"""A value of a graph: the name of the node that computes it, and its index among the results of this node."""
 
 FUSED = "it is fused into the kernels of others, and written nowhere"
 
 MOST_COMPILATIONS = 16
-"""So often one graph is compiled to find which values can be read; finding one that cannot takes about seven times."""
+"""The most compilations of one graph to find the values that can be read; to find one that cannot takes about seven."""
 
 Recompile = Callable[[torch.fx.GraphModule], Boxed]
 
 
 class Probes:
-    """The op that reads values, from here to `close`."""
+    """The op that reads values; it exists until `close`."""
 
     def __init__(self) -> None:
         self._op = ProbeOp(self._saw)
         self._seen: dict[int, torch.Tensor] = {}
 
     def insert(self, module: torch.fx.GraphModule, wanted: Collection[ValueKey]) -> list[ValueKey]:
-        """Probe these values of a graph; gives what the numbers of the probes stand for."""
+        """Insert probes for the wanted values into a graph, and return the key of each probe's value, by its number."""
         keys: list[ValueKey] = []
         for node, key in computed_values(module.graph):
             if key in wanted:
@@ -46,11 +46,11 @@ class Probes:
         return keys
 
     def of_buffers(self, number_of: Callable[[str], int | None]) -> AbstractContextManager[None]:
-        """Within the context what is compiled shows the buffers that its code writes, by the numbers of their nodes."""
+        """Return a context: code compiled within it shows the buffers that it writes, by the numbers of the nodes."""
         return showing_buffers(self._op, number_of)
 
     def seen(self, run: Callable[[], Any]) -> tuple[Any, dict[int, torch.Tensor]]:
-        """What `run` gives, and what its probes show."""
+        """Return the result of `run`, and the values that its probes show, by their numbers."""
         self._seen = {}
         try:
             return run(), self._seen
@@ -61,13 +61,13 @@ class Probes:
         self._op.close()
 
     def _saw(self, index: int, value: torch.Tensor) -> None:
-        # On an accelerator all values of a graph may take several times the memory of the training.
+        # All values of a graph may need several times the memory of the training: too much for an accelerator.
         self._seen[index] = value.detach().clone() if value.device.type == "cpu" else value.detach().cpu()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probed:
-    """A compilation that shows the values `keys`, in this order."""
+    """A compilation that shows the values `keys`, by their indices."""
 
     keys: Sequence[ValueKey]
     compiled: Boxed
@@ -77,21 +77,22 @@ class RepeatableExecution(Protocol):
     """An execution that can be repeated."""
 
     def repeated(self, compiled: Boxed) -> bool:
-        """Execute this on the same inputs; says whether every result has the same bits."""
+        """Execute the compiled graph on the same inputs, and return whether every result has the same bits."""
 
 
 MOST_PROBED = 64
-"""Values of a graph for an accelerator that are read by probes where its own code shows what it writes into memory.
-Seen on an H200: of ten graphs of 70 to 533 nodes none had the same results with a probe at every other node within ten
-seconds; two smaller ones had."""
+"""The most values of an accelerator's graph that probes read when its own code already shows its buffers.
+
+On an H200, none of ten graphs of 70 to 533 nodes had the same results with a probe at every other node within ten
+seconds; two smaller graphs had."""
 
 READING_FACTOR, READING_LEAST = 2.0, 10.0
-"""On an accelerator values of compiled graphs are read for so many times as long as the graphs took to be compiled, and
-at least for so many seconds: a graph with a probe at every node is another graph, of many more kernels."""
+"""The limit of the time in which the values of an accelerator's graphs are read: a multiple of the time that their
+compilation took, and at least a number of seconds. A graph with a probe at every node has many more kernels."""
 
 
 class ReadingTime:
-    """The time in which the values of compiled graphs may be read; without a limit on the CPU."""
+    """The time in which the values of compiled graphs may be read. On the CPU the limit does not apply."""
 
     def __init__(self) -> None:
         self.compiled = 0.0
@@ -99,7 +100,7 @@ class ReadingTime:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """The graph itself is compiled here."""
+        """Count the time of the context as compilation of a graph itself."""
         began = time.perf_counter()
         try:
             yield
@@ -108,7 +109,7 @@ class ReadingTime:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Its values are read here."""
+        """Count the time of the context as reading of values."""
         began = time.perf_counter()
         try:
             yield
@@ -117,7 +118,7 @@ class ReadingTime:
 
     @property
     def limit(self) -> float:
-        """Seconds."""
+        """The time in which values may be read, in seconds."""
         return max(READING_LEAST, READING_FACTOR * self.compiled)
 
     @property
@@ -126,13 +127,13 @@ class ReadingTime:
 
 
 class ProbedGraph:
-    """Reads the values of one graph. Where reading one changes the results, that one is found by halving, and left out.
+    """A reader of the values of one graph. A value whose reading changes the results is found by halving and left out.
 
-    What was compiled is kept for the next execution.
+    The compilations are kept for the next execution.
     """
 
     unread = ""
-    """Why some values were not tried to be read; empty where all were."""
+    """The reason why it did not try to read some values, empty if it tried all."""
 
     def __init__(self, module: torch.fx.GraphModule, again: Recompile, probes: Probes, reading: ReadingTime) -> None:
         self.reading = reading
@@ -153,41 +154,43 @@ class ProbedGraph:
         self._buffered: Probed | None = None
 
     def values(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
-        """The values that could be read without changing the results. Raises what a compiler raises."""
+        """Return the values that can be read without changing the results. Raises whatever a compiler raises."""
         with self.reading.reading():
-            found = self._buffers(repetition) if self._limited else {}
+            read_values = self._buffers(repetition) if self._limited else {}
             for probed in self._plan:
-                found |= self._read(probed, repetition) or {}
-        if found and len(self._keys) > MOST_PROBED:
-            self.unread = FUSED if found.keys() < set(self._keys) else ""
-            return found
-        # Compile with ever fewer probes until the results are what they were: of [a b c d] with c to blame [a b] is
-        # read, then [c] fails and is left out, then [a b d] is read.
-        while len(found.keys() | self._left_out) < len(self._keys) and self._may_go_on():
+                read_values |= self._read(probed, repetition) or {}
+        if read_values and len(self._keys) > MOST_PROBED:
+            self.unread = FUSED if read_values.keys() < set(self._keys) else ""
+            return read_values
+        # Compile with ever fewer probes until the results are the same again. If c of [a b c d] changes the results,
+        # [a b] is read, then [c] fails and is left out, then [a b d] is read.
+        while len(read_values.keys() | self._left_out) < len(self._keys) and self._may_go_on():
             suspects = [key for key in self._keys if key not in self._left_out]
             values = self._tried(suspects, repetition)
             if values is not None:
-                return found | values
-            # Compiled once more without any probe it gives other bits: no probe is to blame, so none is looked for.
+                return read_values | values
+            # If a compilation without any probe has other bits too, the probes are not the reason: stop looking.
             if not self._left_out and self._may_go_on() and self._tried([], repetition) is None:
                 self._compilations = 0
             while len(suspects) > 1 and self._may_go_on():
                 half = suspects[: len(suspects) // 2]
                 values = self._tried(half, repetition)
-                found |= values or {}
+                read_values |= values or {}
                 suspects = half if values is None else suspects[len(half) :]
             if len(suspects) == 1:
                 self._left_out.add(suspects[0])
-        over = self._limited and self.reading.is_over and set(self._keys) - found.keys() - self._left_out
+        over = self._limited and self.reading.is_over and set(self._keys) - read_values.keys() - self._left_out
         self.unread = f"the {self.reading.limit:.0f} s in which values are read were over" if over else ""
-        return found
+        return read_values
 
     def _may_go_on(self) -> bool:
         return self._compilations > 0 and not (self._limited and self.reading.is_over)
 
     def _buffers(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
-        """What the graph's own code writes into memory, read without another fusion; nothing where that is not to be
-        had. It costs one compilation, whose kernels are those that there are."""
+        """Return the values that the graph's own code writes into memory, none if they are not available.
+
+        Reading them does not change the fusion. It costs one compilation, which has the same kernels as the original.
+        """
         if self._buffered is None:
             self._buffered = Probed(self._keys, lambda inputs: None)
             with suppress(NotAvailable):
@@ -210,22 +213,22 @@ class ProbedGraph:
             probed = Probed(self._probes.insert(copied, frozenset(keys)), self._again(copied))
             values = self._read(probed, repetition)
         if values:
-            self._plan = [each for each in self._plan if not set(each.keys) <= set(keys)] + [probed]
+            self._plan = [planned for planned in self._plan if not set(planned.keys) <= set(keys)] + [probed]
         return values
 
     def _read(self, probed: Probed, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor] | None:
-        same, seen = self._probes.seen(lambda: repetition.repeated(probed.compiled))
-        return {probed.keys[index]: value for index, value in seen.items()} if same else None
+        same, shown = self._probes.seen(lambda: repetition.repeated(probed.compiled))
+        return {probed.keys[index]: value for index, value in shown.items()} if same else None
 
 
 def computed_values(graph: torch.fx.Graph) -> list[tuple[torch.fx.Node, ValueKey]]:
-    """The tensors that ops of a graph compute, with the nodes that stand for them."""
-    found = [(node, value_key(node)) for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
-    return [(node, key) for node, key in found if key is not None]
+    """Return the tensors that the ops of a graph compute, with the nodes that represent them."""
+    pairs = [(node, value_key(node)) for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+    return [(node, key) for node, key in pairs if key is not None]
 
 
 def value_key(node: torch.fx.Node) -> ValueKey | None:
-    """The value that a node computes, None for one that computes none: an input, a view, a copy into an input."""
+    """Return the value that a node computes, None if it computes none: an input, a view, a copy into an input."""
     if node.op != "call_function":
         return None
     if node.target is operator.getitem:

@@ -1,7 +1,7 @@
-"""The ops that a compiled graph executes by torch's own kernels, and how what each of them takes lies in memory.
+"""The ops that a compiled graph executes by torch's own kernels, and the layouts of the tensors that they take.
 
-Most random kernels draw in the order of the memory: for a tensor in another layout the same numbers come into other
-elements. Others add up in another order there.
+Most random kernels draw in the order of the memory: in a tensor of another layout the same numbers go to other
+elements. Other kernels sum in another order there.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from .tape import Call, View, leaves
 
 @dataclass(frozen=True, slots=True)
 class RandomCall:
-    """One call of `op`, whichever its overload, in place or not. `draws` says whether it moved a default generator;
-    `layouts` are size and stride of the tensors that it took."""
+    """A call of `op`, of any overload, in place or not.
+
+    `draws` says whether it moved a default generator. `layouts` are the sizes and strides of the tensors that it took.
+    """
 
     op: str
     draws: bool
@@ -33,32 +35,34 @@ class RandomCall:
 
 @dataclass(frozen=True, slots=True)
 class LaidCall:
-    """One call of `op`, whichever its overload; `lies` is how the tensors among each of its arguments lay, by name."""
+    """A call of `op`, of any overload. `lies` has the layouts of the tensors in each of its arguments, by name."""
 
     op: str
     lies: Mapping[str, tuple[LaidOut, ...]]
 
 
 class RandomCalls:
-    """The random calls of one execution, in its order, and how the others found their tensors."""
+    """The random calls of one execution, in its order, and the layouts of the tensors that the other calls took."""
 
     def __init__(self) -> None:
         self._calls: list[RandomCall] = []
         self._laid: list[LaidCall] = []
 
     def around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Have an op executed, and note it."""
+        """Execute an op, note its call, and return its outputs."""
         if not is_random(operation):
             if is_operation_overload(operation):
                 with without_dispatch_modes(), without_function_modes(), suppress(Exception):
                     self._laid.append(LaidCall(_op(operation), _lies(operation, args, kwargs)))
             return operation(*args, **kwargs)
-        given = list(leaves([*args, *kwargs.values()]))
-        devices = map(str, devices_in(given))
+        inputs = list(leaves([*args, *kwargs.values()]))
+        devices = map(str, devices_in(inputs))
         with without_dispatch_modes(), without_function_modes():
             before = {device: generator_state(device) for device in {"cpu", *devices} - {"meta"}}
-        # As they are before the call: it may let go of its inputs.
-        layouts = tuple((tuple(one.size()), tuple(one.stride())) for one in given if isinstance(one, torch.Tensor))
+        # Read before the call, since the op may free its inputs.
+        layouts = tuple(
+            (tuple(tensor.size()), tuple(tensor.stride())) for tensor in inputs if isinstance(tensor, torch.Tensor)
+        )
         outputs = operation(*args, **kwargs)
         with without_dispatch_modes(), without_function_modes():
             draws = any(not torch.equal(state, generator_state(device)) for device, state in before.items())
@@ -66,32 +70,34 @@ class RandomCalls:
         return outputs
 
     def next(self, operation: Any) -> RandomCall | None:
-        """The first call of an op that this has not given yet; None for an op that is none or was not called again."""
-        found = next((one for one in self._calls if one.op == _op(operation)), None)
-        if found is not None:
-            self._calls.remove(found)
-        return found
+        """Return an op's first call that was not returned yet, None if the op is not random or has no further call."""
+        call = next((candidate for candidate in self._calls if candidate.op == _op(operation)), None)
+        if call is not None:
+            self._calls.remove(call)
+        return call
 
     def layouts_of(self, call: Call, operation: Any) -> list[LaidOut] | None:
-        """How the tensors lay that the first call took which may be this one of the graph, and was not given yet. None
-        where there was none: what was generated calls no such op."""
+        """Return the layouts of the tensors that a call of the graph took, None if the generated code has no such call.
+
+        They are those of the first executed call that fits the graph's call and was not returned yet.
+        """
         recorded = {name: lies for name, lies in _lies(operation, call.arguments, call.keywords).items() if lies}
-        for one in self._laid:
-            pairs = [(lies, one.lies.get(name, ())) for name, lies in recorded.items()]
-            if one.op != _op(operation) or any(len(mine) != len(theirs) for mine, theirs in pairs):
+        for laid in self._laid:
+            pairs = [(lies, laid.lies.get(name, ())) for name, lies in recorded.items()]
+            if laid.op != _op(operation) or any(len(expected) != len(actual) for expected, actual in pairs):
                 continue
-            flat = [pair for mine, theirs in pairs for pair in zip(mine, theirs, strict=True)]
-            # A bias may come expanded to all rows: it is added to each as it is.
-            if all(mine.size == theirs.size or len(mine.size) < len(theirs.size) for mine, theirs in flat):
-                self._laid.remove(one)
-                return [theirs if mine.size == theirs.size else mine for mine, theirs in flat]
+            flat = [pair for expected, actual in pairs for pair in zip(expected, actual, strict=True)]
+            # The executed call may take a bias expanded to all rows: each row is then the bias of the graph.
+            if all(expected.size == actual.size or len(expected.size) < len(actual.size) for expected, actual in flat):
+                self._laid.remove(laid)
+                return [actual if expected.size == actual.size else expected for expected, actual in flat]
         return None
 
 
 def _lies(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, tuple[LaidOut, ...]]:
-    names = [one.name for one in arguments_of(operation)]
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    return {name: tuple(map(LaidOut.of, filter(_is_laid_out, leaves(value)))) for name, value in given.items()}
+    names = [argument.name for argument in arguments_of(operation)]
+    values = {**dict(zip(names, args, strict=False)), **kwargs}
+    return {name: tuple(map(LaidOut.of, filter(_is_laid_out, leaves(value)))) for name, value in values.items()}
 
 
 def _is_laid_out(leaf: Any) -> bool:
@@ -99,7 +105,7 @@ def _is_laid_out(leaf: Any) -> bool:
 
 
 def is_random(operation: Any) -> bool:
-    """Whether an op may draw random numbers."""
+    """Return whether an op may draw random numbers."""
     return is_operation_overload(operation) and torch.Tag.nondeterministic_seeded in operation.tags
 
 

@@ -1,4 +1,4 @@
-"""Executing a tape: the calls in their order, on fresh copies of the inputs, below autograd."""
+"""The execution of a tape: its calls in their order, on fresh copies of the inputs, below autograd."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mappe
 
 
 def generator_state(device: str) -> torch.Tensor:
-    """The state of the default generator of a device."""
+    """Return the state of the default generator of a device."""
     if device == "cpu":
         return torch.get_rng_state()
     state: torch.Tensor = torch.get_device_module(device).get_rng_state(device)
@@ -35,7 +35,7 @@ def set_generator_state(device: str, state: torch.Tensor) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computation:
-    """A call that computes something, with its op; `ends` are the slots that nothing reads after it."""
+    """A call that computes something, with its op; no later call reads the slots in `ends`."""
 
     position: int
     call: Call
@@ -43,50 +43,52 @@ class Computation:
     ends: tuple[int, ...]
 
     def written(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
-        """The tensors among these arguments that the op writes."""
+        """Return the tensors among these arguments that the op writes."""
         values = written_values(self.operation, arguments, keywords)
         return [value for value in values if isinstance(value, torch.Tensor)]
 
     def written_views(self) -> list[View]:
-        """What the call writes, as views."""
+        """Return the views that the call writes."""
         call = self.call
         values = written_values(self.operation, call.arguments, call.keywords)
         return [value for value in values if isinstance(value, View)]
 
 
 class Arithmetic(Protocol):
-    """In which numbers a tape is executed."""
+    """The arithmetic in which a tape is executed: its dtypes, and its way to execute a call."""
 
     def held(self, recorded: torch.dtype) -> torch.dtype:
-        """The dtype that stands for a recorded one."""
+        """Return the dtype that replaces a recorded one."""
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Execute a call on these arguments, those that it writes included; gives its flat outputs."""
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """Execute a call on these arguments, including those that it writes, and return its flat outputs."""
 
 
 class AsRecorded:
-    """The calls as they were: the unchanged replay, which gives every bit again."""
+    """The recorded arithmetic: an unchanged replay, which reproduces every bit."""
 
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        return executed(one, arguments, keywords)
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        return executed(computation, arguments, keywords)
 
 
 class Replay:
-    """A tape made ready to be executed any number of times."""
+    """A tape that is ready to be executed any number of times."""
 
     def __init__(self, tape: Tape) -> None:
-        """Raises NotReplayable when this torch lacks one of the tape's ops, or a kernel for it."""
+        """Prepare a tape. Raises NotReplayable when this torch lacks one of the tape's ops, or a kernel for it."""
         self._tape = tape
         self._executions = executions(tape)
-        own = next((one.call.op for one in self._executions if not has_kernel(one.operation)), None)
+        own = next(
+            (computation.call.op for computation in self._executions if not has_kernel(computation.operation)), None
+        )
         if own is not None:
             raise NotReplayable(f"{own} is an op of the script's own, which no other process can execute")
 
     def run(self, arithmetic: Arithmetic) -> dict[str, torch.Tensor]:
-        """Give the watched values, in the CPU's memory. Raises what `show` raises."""
+        """Return the watched values, in the CPU's memory. Raises what `show` raises."""
         values: dict[str, torch.Tensor] = {}
 
         def keep(name: str, value: torch.Tensor) -> None:
@@ -96,37 +98,40 @@ class Replay:
         return values
 
     def show(self, arithmetic: Arithmetic, seen: Callable[[str, torch.Tensor], None]) -> None:
-        """Execute the tape and show each watched value to `seen`, on its device and in memory that later calls write.
+        """Execute the tape and pass each watched value to `seen`, on its device and in memory that later calls write.
 
-        Random generators and the grad mode are as before afterwards. Raises NotReplayable, and whatever an op raises on
+        Random generators and the grad mode are restored afterwards. Raises NotReplayable, and whatever an op raises on
         values that are not the recorded ones.
         """
         storages = Storages(self._tape, arithmetic.held)
-        pending = sorted(self._tape.watched, key=lambda one: one.position)
+        pending = sorted(self._tape.watched, key=lambda value: value.position)
         draws = (call.draw for call in self._tape.calls)
-        devices = sorted({one.device for draw in draws if draw is not None for one in draw.states})
+        devices = sorted({state.device for draw in draws if draw is not None for state in draw.states})
         with set_apart(devices):
-            for one in self._executions:
+            for computation in self._executions:
                 # A value was watched before the call at its position, which may write into it.
-                while pending and pending[0].position <= one.position:
+                while pending and pending[0].position <= computation.position:
                     watched = pending.pop(0)
                     seen(watched.name, storages.tensor(watched.view))
-                self._execute(one, arithmetic, storages)
+                self._execute(computation, arithmetic, storages)
             for watched in pending:
                 seen(watched.name, storages.tensor(watched.view))
 
-    def _execute(self, one: Computation, arithmetic: Arithmetic, storages: Storages) -> None:
-        # A function of its own, so that what the call took is let go here and not once the next one has its results.
-        call = one.call
+    def _execute(self, computation: Computation, arithmetic: Arithmetic, storages: Storages) -> None:
+        # This is a function of its own so that the call's arguments are freed here, before the next call is executed.
+        call = computation.call
         arguments, keywords = given(call, storages.tensor)
         with torch.set_grad_enabled(call.grad):
-            outputs = arithmetic.execute(one, arguments, keywords)
+            outputs = arithmetic.execute(computation, arguments, keywords)
         storages.take(call, outputs)
-        storages.free(one.ends)
+        storages.free(computation.ends)
 
 
 def given(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the call takes: `tensor` gives a view's tensor, and generators are new ones in their recorded states."""
+    """Return the arguments of a call, with the tensors that `tensor` returns for its views.
+
+    Generators are new ones in their recorded states.
+    """
 
     def value(recorded: Any) -> Any:
         if isinstance(recorded, View):
@@ -138,56 +143,56 @@ def given(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any
         return recorded
 
     arguments: tuple[Any, ...] = mapped(value, call.arguments)
-    return arguments, {name: mapped(value, one) for name, one in call.keywords.items()}
+    return arguments, {name: mapped(value, argument) for name, argument in call.keywords.items()}
 
 
-def executed(one: Computation, arguments: Iterable[Any], keywords: Mapping[str, Any]) -> list[Any]:
-    """Execute a call's op; a random one draws what it drew."""
-    draw = one.call.draw
+def executed(computation: Computation, arguments: Iterable[Any], keywords: Mapping[str, Any]) -> list[Any]:
+    """Execute a call's op; a random op draws its recorded numbers again."""
+    draw = computation.call.draw
     for moved in draw.states if draw is not None else ():
         set_generator_state(moved.device, moved.state)
-    outputs = one.operation(*arguments, **keywords)
+    outputs = computation.operation(*arguments, **keywords)
     return [] if outputs is None else list(leaves(outputs))
 
 
-def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two tensors are equal bit for bit, on whichever devices they are; equal NaN are."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+def is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Return whether two tensors are equal bit for bit, on any devices; NaNs of the same bits are equal."""
+    if first.shape != second.shape or first.dtype != second.dtype:
         return False
     with bare_execution():
-        return torch.equal(bits_of(one), bits_of(other.to(one.device)))
+        return torch.equal(bits_of(first), bits_of(second.to(first.device)))
 
 
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor's values, in the order of its dimensions."""
+    """Return the bytes of a tensor's values, in the order of its dimensions."""
     flat = tensor.detach().contiguous().reshape(-1)
-    # A tensor of one element counts as contiguous whatever its strides are, and keeps them: bytes need a stride of 1
+    # A tensor of one element counts as contiguous with any strides, and keeps them, but bytes need a stride of 1.
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
 def executions(tape: Tape) -> list[Computation]:
-    """The calls of a tape that compute something. Raises NotReplayable when this torch lacks one of its ops."""
-    last: dict[int, int] = {}
+    """Return the calls of a tape that compute something. Raises NotReplayable when this torch lacks one of its ops."""
+    last_use: dict[int, int] = {}
     chosen: list[tuple[int, Call, Any]] = []
     for position, call in enumerate(tape.calls):
         operation = registered_operation(call.op)
         if operation is None:
             raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
-        # A call that makes nothing but views is left out: what takes them has the slot and the layout itself.
+        # A call that only makes views is left out: the calls that take the views have slot and layout themselves.
         computes = any(call.fresh) or call.draw is not None
         computes = computes or any(not isinstance(output, View) for output in call.outputs)
         if not computes and not list(written_values(operation, call.arguments, call.keywords)):
             continue
         chosen.append((position, call, operation))
-        for view in (*views_in(call), *(one for one in call.outputs if isinstance(one, View))):
-            last[view.slot] = position
-    # What is watched after the last call that reads it is never let go.
-    seen: dict[int, int] = {}
+        for view in (*views_in(call), *(output for output in call.outputs if isinstance(output, View))):
+            last_use[view.slot] = position
+    # A slot that is watched after the last call that reads it is never freed.
+    last_watched: dict[int, int] = {}
     for watched in tape.watched:
-        seen[watched.view.slot] = max(watched.position, seen.get(watched.view.slot, 0))
+        last_watched[watched.view.slot] = max(watched.position, last_watched.get(watched.view.slot, 0))
     ends: dict[int, list[int]] = {}
-    for slot, position in last.items():
-        if seen.get(slot, 0) <= position:
+    for slot, position in last_use.items():
+        if last_watched.get(slot, 0) <= position:
             ends.setdefault(position, []).append(slot)
     return [
         Computation(position, call, operation, tuple(ends.get(position, ()))) for position, call, operation in chosen
@@ -196,10 +201,10 @@ def executions(tape: Tape) -> list[Computation]:
 
 @contextmanager
 def set_apart(devices: Iterable[str]) -> Iterator[None]:
-    """Execute below autograd and without autocast, and put the generators back afterwards."""
+    """Execute the context below autograd and without autocast, and restore the generators afterwards."""
     before = [GeneratorState(device, generator_state(device)) for device in {"cpu", *devices}]
     kinds = {"cpu", *(device.partition(":")[0] for device in devices)}
-    # The calls were recorded below autocast, casts included: it would cast their arguments once more.
+    # The calls were recorded below autocast, with its casts: autocast would cast their arguments once more.
     cast = [kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind)]
     for kind in cast:
         torch.set_autocast_enabled(kind, False)
@@ -209,5 +214,5 @@ def set_apart(devices: Iterable[str]) -> Iterator[None]:
     finally:
         for kind in cast:
             torch.set_autocast_enabled(kind, True)
-        for one in before:
-            set_generator_state(one.device, one.state)
+        for saved in before:
+            set_generator_state(saved.device, saved.state)

@@ -1,13 +1,14 @@
-"""Monte Carlo arithmetic: a tape executed with random rounding, to see what rounding alone does to a step.
+"""Monte Carlo arithmetic: the execution of a tape with random rounding, to measure what rounding alone does to a step.
 
 After each op that rounds, every floating-point result x becomes
 
     x * (1 + 1.5 * eps * (U - 1/2)),   eps = finfo(dtype).eps,  U uniform in [0, 1)
 
-rounded to its dtype, and so do the inputs of ops that reduce, on copies, for their own order of summation is
-as arbitrary as their result's last bit. Random ops draw what they drew. What is exact has no rounding and stays:
-constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of such
-ops stay in their range, as what an op refuses outside of it does. No sign changes: what is positive stays so.
+rounded to its dtype. The same happens to the inputs of ops that reduce, on copies: their order of summation is as
+arbitrary as the last bit of their result. Random ops draw their recorded numbers. Exact results are not rounded and
+stay: constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of
+such ops stay in their range. Arguments that an op refuses outside of a range stay in it, too. No sign changes: a
+positive number stays positive.
 
 D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002,
 1997; C. Denis, P. de Oliveira Castro, E. Petit, "Verificarlo", arXiv 1509.01347.
@@ -61,11 +62,12 @@ _pack_padded_sequence _pin_memory _reshape_copy _unique _unique2 _unsafe_index _
 _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
 """
 EXACT = frozenset(EXACT_OPS.split())
-"""Ops whose results are copies, choices or signs of their inputs, or whole numbers. Those that assign to places add
-instead where they are told to: see `is_exact`."""
+"""Ops whose results are copies, choices or signs of their inputs, or whole numbers.
+
+Those that assign to places may add there instead, and are not exact then: see `is_exact`."""
 
 CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data", "convert_element_type"))
-"""Copies, which round when their result is in fewer digits than their source and loses some."""
+"""Copies, which round when their result has fewer digits than their source and loses some of these."""
 
 SHARES = "hardsigmoid igamma igammac sigmoid softmax safe_softmax masked_softmax special_i0e special_ndtr"
 RANGES = {
@@ -74,22 +76,23 @@ RANGES = {
     **dict.fromkeys(("cosh", "i0"), (1.0, math.inf)),
     "erfc": (0.0, 2.0),
 }
-"""Between what the real results of an op lie, by its name without `_foreach` and the underscores around it."""
+"""The bounds of an op's real results, by its name without `_foreach` and the underscores around it."""
 
 PROBABILITIES = {"bernoulli": (0,), "bernoulli_": (1,), "binary_cross_entropy": (0, 1)}
-"""The places of arguments that an op refuses unless they lie between 0 and 1. They may be made by ops of any range, as
-in `0.9 * labels + 0.1`."""
+"""The indices of arguments that an op refuses unless they lie between 0 and 1.
+
+Ops of any range may compute these arguments, as in `0.9 * labels + 0.1`."""
 
 ASSIGNING = frozenset(("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_", "put", "put_"))
 ACCUMULATE = 3
-"""Ops that assign to places, and the number of their argument that says whether they add there."""
+"""Ops that assign to places, and the index of the argument that says whether they add there."""
 
 POOL = 1 << 21
-"""Random numbers that the perturbations are taken from."""
+"""The number of random numbers from which perturbations are taken."""
 
 
 def is_exact(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
-    """Whether an op with these arguments gives exact results, however it is computed."""
+    """Return whether an op with these arguments has exact results in every kernel."""
     if name in ("div", "div_", "divide", "divide_"):
         return keywords.get("rounding_mode") is not None
     adds = keywords.get("accumulate", name in ASSIGNING and len(arguments) > ACCUMULATE and arguments[ACCUMULATE])
@@ -97,7 +100,7 @@ def is_exact(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -
 
 
 class RandomRounding:
-    """One member of the ensemble; the same seed gives the same member. `strength` multiplies the perturbation."""
+    """A member of the ensemble, determined by its seed. `strength` multiplies the perturbation."""
 
     def __init__(self, seed: int, strength: float = 1.0) -> None:
         self._places = random.Random(seed)
@@ -106,14 +109,14 @@ class RandomRounding:
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        call = one.call
-        written = one.written(arguments, keywords)
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        call = computation.call
+        written = computation.written(arguments, keywords)
         untouched = {id(tensor) for tensor in written}
-        # The digits of what a copy reads, taken before it runs: it may write over its own source.
+        # The digits of a copy's source are read before the copy runs: it may overwrite its own source.
         copies = call.name in CASTS
-        given = [value for value in leaves([*arguments, *keywords.values()]) if isinstance(value, torch.Tensor)]
-        read = max((_eps(value) for value in given if copies and id(value) not in untouched), default=0.0)
+        tensors = [value for value in leaves([*arguments, *keywords.values()]) if isinstance(value, torch.Tensor)]
+        read = max((_eps(value) for value in tensors if copies and id(value) not in untouched), default=0.0)
         exact = is_exact(call.name, arguments, keywords)
 
         def perturbed(value: Any) -> Any:
@@ -131,14 +134,14 @@ class RandomRounding:
             value.clamp(0.0, 1.0) if place in refused and isinstance(value, torch.Tensor) else value
             for place, value in enumerate(arguments)
         )
-        outputs = executed(one, arguments, keywords)
+        outputs = executed(computation, arguments, keywords)
         if call.draw is not None or exact:
             return outputs
         fresh = [output for output, is_fresh in zip(outputs, call.fresh, strict=False) if is_fresh]
         results = [*written, *(output for output in fresh if isinstance(output, torch.Tensor))]
         if copies:
-            # 1.5 as float32 and as bfloat16 are the same number, 1.001 are not. What is copied is named last.
-            sources = given[-len(results) :] if results else []
+            # 1.5 is the same number in float32 and bfloat16, 1.001 is not. The sources are the last arguments.
+            sources = tensors[-len(results) :] if results else []
             results = [
                 result
                 for result, source in zip(results, sources, strict=True)
@@ -157,7 +160,7 @@ class RandomRounding:
             return
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
-        # Numbers of -1/2 to 1/2 in the tensor's shape, and laid out as it is where it leaves no gaps
+        # Numbers from -1/2 to 1/2 in the tensor's shape, and in its layout unless that has gaps.
         numbers = self._numbers(tensor.numel(), tensor.device)
         last = sum((n - 1) * step for n, step in zip(tensor.size(), tensor.stride(), strict=True))
         if last + 1 == tensor.numel():
@@ -165,9 +168,9 @@ class RandomRounding:
         else:
             numbers = numbers.view(tensor.size())
         scale = self._amplitude * torch.finfo(tensor.dtype).eps
-        # The change is added: a factor next to 1 would itself be rounded, and not alike above and below 1.
+        # The change is added: a factor next to 1 would itself be rounded, and differently above and below 1.
         if tensor.dtype == numbers.dtype and tensor.device.type == "cpu" and math.isfinite(tensor.sum().item()):
-            tensor.addcmul_(tensor, numbers, value=scale)  # in one pass, where no infinity would give a NaN
+            tensor.addcmul_(tensor, numbers, value=scale)  # in one pass, as no infinity can become a NaN
         else:
             change = numbers * tensor
             change.nan_to_num_(0.0, 0.0, 0.0)
@@ -184,25 +187,27 @@ class RandomRounding:
 
 @functools.cache
 def _pool(device: torch.device) -> torch.Tensor:
-    """Uniform numbers of -1/2 to 1/2 that every perturbation takes a stretch of, from a place drawn for it: to draw
-    each number anew would take longer than the step (4 ns a number, seven times the replay of a transformer)."""
+    """Return uniform numbers from -1/2 to 1/2; each perturbation takes a stretch of them that begins at a random place.
+
+    To draw each number anew would take longer than the step (4 ns a number, seven times the replay of a transformer).
+    """
     generator = torch.Generator(device).manual_seed(POOL)
     return torch.rand(POOL, generator=generator, device=device).sub_(0.5)
 
 
 def _eps(value: Any) -> float:
-    """The distance of the next number from 1 in a tensor's dtype, 0 for what has no digits to round."""
+    """Return the distance from 1 to the next number in a tensor's dtype, 0 for a value without digits to round."""
     if not isinstance(value, torch.Tensor) or not value.numel() or not has_digits(value):
         return 0.0
     return float(torch.finfo(value.dtype).eps)
 
 
 def _has_lost(result: torch.Tensor, source: torch.Tensor) -> bool:
-    """Whether a copy holds other numbers than its source."""
+    """Return whether a copy holds other numbers than its source."""
     wide = torch.complex128 if result.is_complex() or source.is_complex() else torch.float64
     return not bool((result.to(wide) == source.to(wide)).all())
 
 
 def has_digits(tensor: torch.Tensor) -> bool:
-    """Whether the tensor holds numbers that rounding can move."""
+    """Return whether the tensor holds numbers that rounding can move."""
     return tensor.is_floating_point() or tensor.is_complex()

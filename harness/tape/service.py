@@ -1,7 +1,7 @@
-"""A run that serves: after its script has ended, its process answers what is asked over a unix socket, then exits.
+"""The worker of a run: after its script has ended, its process answers requests over a unix socket, then exits.
 
-So whatever the script has patched, the mode's swaps, environment, threads and compiled code stay in place. Several may
-ask, and one request is answered at a time; a client that goes away may come back.
+So the patches of the script stay in place, and so do the mode's swaps, environment, threads and compiled code. There
+may be several clients, and one request is answered at a time. A client that has disconnected may connect again.
 """
 
 from __future__ import annotations
@@ -38,37 +38,39 @@ from .tape_file import TAPES, read_tape, tape_file
 from .tensor_file import write_tensors
 from .wire import ConnectionEnded, Message, WireError, described, receive, send, tensors_of
 
-# What a held run is asked for, with the fields of the request, and what it answers (`wire` says how they travel):
+# The requests to a worker, with their fields, and its answers (see `wire` for their format):
 #
-#     facts                            torch, threads, mode, pid, and the steps that were recorded
-#     noise     step replays edge      what replays of the step with random rounding give, as in its noise file
-#     digests   step                   the digests of what each call gave in the recorded step
-#     notes     step                   what of that could not be observed, and why
-#     prepare   step positions         nothing: it says which calls will be executed
-#     execute   step position memory   what the mode's kernel gives for other inputs: `memory` lists the slots with
+#     facts                            torch, threads, mode, pid, and the recorded steps
+#     noise     step replays edge      the noise of the step from replays with random rounding, as in its noise file
+#     digests   step                   the digests of each call's results in the recorded step
+#     notes     step                   the results that could not be observed, and why
+#     prepare   step positions         nothing: the request announces the calls that will be executed
+#     execute   step position memory   the results of the mode's kernel for other inputs: `memory` lists the slots with
 #                                      the starts of their spans, the segments are the spans
-#     relaid    step position tensors  the same for arguments that lie otherwise than the recorded ones: `tensors` are
+#     relaid    step position tensors  the same for arguments in another layout than the recorded one: `tensors` are
 #                                      those that the call takes, in their order; the segments are their memory
-#     called    step position          how the tensors of a call lay when the mode's code called the op itself, null
-#                                      where that is not known
-#     value     step position          what a call gave in the recorded step, where it was kept
-#     recompile step mode name         executes the step with its compiled code compiled as this mode has it; the
-#                                      outcome lies in the `recompiled_folder` of this name, or there is a `reason`
+#     called    step position          the layouts of a call's tensors when the mode's code called the op itself, null
+#                                      if they are unknown
+#     value     step position          the results of a call in the recorded step, if they were kept
+#     recompile step mode name         nothing, or a `reason`: the step is executed with its compiled code compiled as
+#                                      in this mode; the outcome is in the `recompiled_folder` of this name
 #
-# With `"settings": {...}` a call is executed or relaid as if torch had been set so in the step.
-# With `"apart": true` a request is about the step with its calls on lists taken apart (see `list_calls`).
+# With `"settings": {...}` a call is executed or relaid as if torch had these settings in the step.
+# With `"apart": true` a request concerns the step with its calls on lists taken apart (see `list_calls`).
 
 OTHERS_SECONDS = 5.0
-"""How long other processes on the device have to give memory back."""
+"""The seconds that other processes on the device have to give memory back."""
 
 COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
-"""Where the steps of compiled regions are registered; what is not loaded has registered none."""
+"""The module that registers the steps of compiled regions; while it is not loaded there are none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldStep:
-    """A recorded step and its kernels; the calls that compute something by their position. `tape` has no values: what
-    needs them reads the tape anew, and lets it go."""
+    """A recorded step with its kernels; `calls` are those that compute something, by their position.
+
+    `tape` has no values: a request that needs them reads the tape again, and does not keep it.
+    """
 
     tape: Tape
     calls: Mapping[int, Computation]
@@ -76,7 +78,7 @@ class HeldStep:
 
 
 class Requests:
-    """Answers messages. A tape is read when it is first asked for."""
+    """The answers to requests. A tape is read at the first request that needs it."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
@@ -84,9 +86,11 @@ class Requests:
         self._steps: dict[tuple[int, bool], HeldStep] = {}
 
     def answer(self, request: Message) -> Message:
-        """Raises whatever an op raises, and ValueError, TypeError or KeyError for a request that is none.
+        """Return the answer to a request.
 
-        Where a device has no memory left the request is tried once more: what others take may be free by then."""
+        When the device has no memory left the request is tried once more: other processes may have freed memory by
+        then. Raises whatever an op raises, and ValueError, TypeError or KeyError for an invalid request.
+        """
         try:
             return self._answer(request)
         except torch.OutOfMemoryError:
@@ -107,13 +111,13 @@ class Requests:
                     "steps": sorted(steps),
                 })  # fmt: skip
             case "noise":
-                step, asked = self._step(request), request.fields
+                step, options = self._step(request), request.fields
                 with settings_of_step(step.tape.settings):
                     compiled = not isinstance(step.kernels, ReplayedKernels)
-                    replays, edge = whole(asked["replays"]), whole(asked["edge"])
-                    found = measure_noise(self._tape(step.tape.step), replays, edge, compiled=compiled)
+                    replays, edge = whole(options["replays"]), whole(options["edge"])
+                    noise = measure_noise(self._tape(step.tape.step), replays, edge, compiled=compiled)
                 give_back_memory()
-                return Message({"noise": found.to_json()})
+                return Message({"noise": noise.to_json()})
             case "digests":
                 step = self._step(request)
                 with settings_of_step(step.tape.settings):
@@ -132,7 +136,7 @@ class Requests:
                 return self._relaid(request)
             case "called":
                 layouts = self._step(request).kernels.called(whole(fields["position"]))
-                return Message({"layouts": None if layouts is None else [each.to_json() for each in layouts]})
+                return Message({"layouts": None if layouts is None else [layout.to_json() for layout in layouts]})
             case "value":
                 kept = self._step(request).kernels.value(whole(fields["position"]))
                 if kept is None:
@@ -142,52 +146,52 @@ class Requests:
                 return Message({"tensors": values}, segments)
             case "recompile":
                 return self._recompiled(request)
-            case other:
-                raise ValueError(f"no request is called {other!r}")
+            case name:
+                raise ValueError(f"no request is called {name!r}")
 
     def _call(self, request: Message) -> tuple[HeldStep, Computation]:
         step, position = self._step(request), whole(request.fields["position"])
-        one = step.calls.get(position)
-        if one is None:
+        computation = step.calls.get(position)
+        if computation is None:
             raise ValueError(f"step {step.tape.step} has no call {position} that computes something")
-        return step, one
+        return step, computation
 
     def _given(self, request: Message) -> tuple[HeldStep, Computation, tuple[Any, ...], dict[str, Any]]:
-        """A call, and what it is to take: these tensors in place of its views, in their order."""
-        step, one = self._call(request)
+        """Return a step, its call and the arguments of the call: the request's tensors in place of its views."""
+        step, computation = self._call(request)
         with _unseen():
             tensors = tensors_of(request.fields["tensors"], request.segments)
-            views = list(views_in(one.call))
+            views = list(views_in(computation.call))
             if len(tensors) != len(views) or any(
                 tensor is None or tuple(tensor.size()) != view.size or tensor.dtype != view.dtype
                 for view, tensor in zip(views, tensors, strict=True)
             ):
-                raise ValueError(f"{one.call.op} takes other tensors")
-            each = iter(tensors)
+                raise ValueError(f"{computation.call.op} takes other tensors")
+            sent_tensors = iter(tensors)
             devices = iter(step.tape.slots[view.slot].device for view in views)
 
             def taken(view: View) -> torch.Tensor:
-                tensor, device = next(each), next(devices)
+                tensor, device = next(sent_tensors), next(devices)
                 assert tensor is not None
-                # Copied to another device it would be laid out anew.
+                # A copy to another device has a layout of its own, so the sent layout is restored.
                 return tensor if device == "cpu" else relaid(tensor.to(device), LaidOut.of(tensor))
 
-            arguments, keywords = given(one.call, taken)
-        return step, one, arguments, keywords
+            arguments, keywords = given(computation.call, taken)
+        return step, computation, arguments, keywords
 
     def _relaid(self, request: Message) -> Message:
-        step, one, arguments, keywords = self._given(request)
+        step, computation, arguments, keywords = self._given(request)
         with settings_of_step(_in_force(step, request)):
-            outputs = step.kernels.execute(one, arguments, keywords)
+            outputs = step.kernels.execute(computation, arguments, keywords)
         with _unseen():
-            fresh = [output if new else None for output, new in zip(outputs, one.call.fresh, strict=True)]
-            values, segments = described([*fresh, *one.written(arguments, keywords)])
+            fresh = [output if new else None for output, new in zip(outputs, computation.call.fresh, strict=True)]
+            values, segments = described([*fresh, *computation.written(arguments, keywords)])
         return Message({"outputs": values[: len(fresh)], "written": values[len(fresh) :]}, segments)
 
     def _executed(self, request: Message) -> Message:
-        step, one = self._call(request)
+        step, computation = self._call(request)
         with _unseen():
-            # The spans that were sent, by slot
+            # The spans that were sent, by slot.
             slots = len(step.tape.slots)
             listed = request.fields["memory"]
             if not isinstance(listed, list) or len(listed) != len(request.segments):
@@ -197,17 +201,19 @@ class Requests:
                 if whole(slot) >= slots or slot in content:
                     raise ValueError(f"a span of slot {slot}, which there is not, or twice")
                 content[slot] = whole(start), segment
-            memory = CallMemory(one.call, step.tape.slots, content)
+            memory = CallMemory(computation.call, step.tape.slots, content)
             arguments, keywords = memory.given()
-        # The kernel itself is executed as in the step: as torch was set there, under the modes that the script has
-        # left on.
+        # The kernel itself is executed as in the step: with the settings of torch there, and under the dispatch and
+        # function modes that the script has left on.
         with settings_of_step(_in_force(step, request)):
-            outputs = step.kernels.execute(one, arguments, keywords)
-        if len(outputs) != len(one.call.outputs):
-            raise ValueError(f"{one.call.op} gives {len(outputs)} results, recorded were {len(one.call.outputs)}")
-        fresh = [output if new else None for output, new in zip(outputs, one.call.fresh, strict=True)]
+            outputs = step.kernels.execute(computation, arguments, keywords)
+        if len(outputs) != len(computation.call.outputs):
+            raise ValueError(
+                f"{computation.call.op} gives {len(outputs)} results, recorded were {len(computation.call.outputs)}"
+            )
+        fresh = [output if new else None for output, new in zip(outputs, computation.call.fresh, strict=True)]
         with _unseen():
-            written = list(dict.fromkeys(view.slot for view in one.written_views()))
+            written = list(dict.fromkeys(view.slot for view in computation.written_views()))
             values, segments = described(fresh)
             return Message(
                 {"outputs": values, "written": written}, [*segments, *(memory.content(slot).cpu() for slot in written)]
@@ -223,14 +229,14 @@ class Requests:
         except Exception as error:  # noqa: BLE001, a compiler may raise anything
             return Message({"reason": str(error) if isinstance(error, NotReplayable) else in_words(error)})
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, {name: one.cpu() for name, one in values.items()}, {"step": number, "mode": str(spec)})
+        write_tensors(path, {name: value.cpu() for name, value in values.items()}, {"step": number, "mode": str(spec)})
         return Message({})
 
     def _step(self, request: Message) -> HeldStep:
         step, apart = whole(request.fields["step"]), request.fields.get("apart") is True
         if (step, apart) not in self._steps:
             tape = self._tape(step).without_values()
-            # A mode that compiles has registered what its graphs really computed; any other one replays.
+            # A mode that compiles has registered the real results of its graphs; any other mode replays.
             compiled: Mapping[int, StepKernels] = getattr(sys.modules.get(COMPILED_STEPS), "STEPS", {})
             kernels = compiled.get(step) or ReplayedKernels(lambda: self._tape(step))
             if apart:
@@ -247,41 +253,41 @@ class Requests:
 
 
 def _in_force(step: HeldStep, request: Message) -> dict[str, Any]:
-    """What torch is to be set to for a call: as in the step, but for what the request states."""
+    """Return the settings of torch for a call: those of the step, except for those that the request states."""
     settings = request.fields.get("settings", {})
-    if not isinstance(settings, dict) or not all(isinstance(one, bool | int | str) for one in settings.values()):
+    if not isinstance(settings, dict) or not all(isinstance(value, bool | int | str) for value in settings.values()):
         raise ValueError("settings that are none")
     return {**step.tape.settings, **settings}
 
 
 @contextmanager
 def _unseen() -> Iterator[None]:
-    """What happens here is seen by no mode that the script has left on, and no graph grows."""
+    """Hide the context from the modes that the script has left on, and from autograd."""
     with without_dispatch_modes(), without_function_modes(), torch.no_grad():
         yield
 
 
 FIRST_WAIT = NEXT_WAIT = 24 * 3600.0
-"""Seconds until somebody must have connected, and until the next request must have come: other modes may train for
-long before they can be held against this one. Whose asker dies is ended by the system (see recorder/bootstrap.py)."""
+"""Seconds to wait for the first connection and for the next request: other modes may train for long before they can be
+compared with this one. When the process that started a worker dies the system ends the worker (see
+recorder/bootstrap.py)."""
 
 LONGEST_PATH = 100
-"""Bytes of a unix socket's path; Linux takes 107."""
+"""The most bytes of a unix socket's path; Linux allows 107."""
 
 QUIT = "quit"
 
 
 def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
-    """Answer at the path `config.serve` until told to quit, or until nothing has been asked for long."""
+    """Answer requests at the path `config.serve` until one of them says quit, or until none comes for a long time."""
     path = Path(config.serve)
     if len(os.fsencode(path)) > LONGEST_PATH:
         notice(f"the run is not served: {path} is longer than the {LONGEST_PATH} bytes of a socket's path")
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         try:
-            # Listen at a path that nobody else may connect to
-            # The file is made by bind with the rights that the umask leaves: rights set afterwards would come
-            # too late.
+            # Nobody else may connect to this path. bind makes the file with the rights that the umask leaves; rights
+            # that are set afterwards would come too late.
             before = os.umask(0o177)
             try:
                 listening.bind(os.fspath(path))
@@ -300,7 +306,7 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
 
 
 def give_back_memory() -> None:
-    """What has been freed goes back to the system and the device: allocators keep it for the next one who asks."""
+    """Return freed memory to the system and the device: allocators would keep it for their next request."""
     gc.collect()
     give_back_device_memory()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
@@ -309,7 +315,7 @@ def give_back_memory() -> None:
 
 
 class Service:
-    """Takes connections, and answers all their requests one by one: kernels are executed in this thread only."""
+    """A server that answers the requests of all connections one by one: only this thread executes kernels."""
 
     def __init__(self, requests: Requests, first_wait: float = FIRST_WAIT, next_wait: float = NEXT_WAIT) -> None:
         self._requests = requests
@@ -317,7 +323,7 @@ class Service:
         self._next_wait = next_wait
 
     def run(self, listening: socket.socket) -> None:
-        """Answer until told to quit, or until nothing has been asked for long."""
+        """Answer requests until one of them says quit, or until none comes for a long time."""
         wait = self._first_wait
         with selectors.DefaultSelector() as selector, ExitStack() as open_connections:
             selector.register(listening, selectors.EVENT_READ)
@@ -338,7 +344,7 @@ class Service:
                             connection.close()
 
     def _answered(self, connection: socket.socket) -> Literal["answered", "closed", "quit"]:
-        """Answer the next request of a connection."""
+        """Answer the next request of a connection, and return the state of the connection afterwards."""
         try:
             request = receive(connection)
             if request.fields.get("request") == QUIT:
@@ -350,7 +356,7 @@ class Service:
                 answer = Message({"error": in_words(error)})
             try:
                 send(connection, answer)
-            except ValueError as error:  # what cannot be sent is told, and the connection is still good
+            except ValueError as error:  # an answer that cannot be sent is reported; the connection still works
                 send(connection, Message({"error": str(error)}))
         except ConnectionEnded:
             return "closed"
@@ -358,6 +364,6 @@ class Service:
             with suppress(OSError):
                 send(connection, Message({"error": str(error)}))
             return "closed"
-        except OSError:  # also of a client that has hung within a message
+        except OSError:  # also a timeout of a client that hangs within a message
             return "closed"
         return "answered"

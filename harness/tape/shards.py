@@ -1,6 +1,6 @@
-"""Tensors of which each rank holds a part: the part that is here, and where it lies in the whole.
+"""Tensors of which each rank holds a part: the part of this rank, and its position in the whole.
 
-Nothing is gathered and no collective is started; a rank tells of its own part only.
+Nothing is gathered and no collective is started: a rank records its own part only.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ..torch_private.accelerators import shard_offset
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a DTensor."""
+    """Return whether a tensor is a DTensor."""
     loaded = sys.modules.get("torch.distributed.tensor")
     return loaded is not None and isinstance(tensor, loaded.DTensor)
 
 
 def some_are_sharded(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether a DTensor is among them."""
-    return "torch.distributed.tensor" in sys.modules and any(is_sharded(one) for one in tensors)
+    """Return whether a DTensor is among the tensors."""
+    return "torch.distributed.tensor" in sys.modules and any(is_sharded(tensor) for tensor in tensors)
 
 
 def shard_of(tensor: torch.Tensor) -> Shard | None:
-    """Where this rank's part of a DTensor lies, None for any other tensor."""
+    """Return the position of this rank's part in a DTensor, None for any other tensor."""
     if not is_sharded(tensor):
         return None
     spread: Any = tensor
-    placements = tuple(_word(one) for one in spread.placements)
+    placements = tuple(_word(placement) for placement in spread.placements)
     offset: tuple[int, ...] | None = None
     if "other" not in placements:
         try:
@@ -45,27 +45,27 @@ def shard_of(tensor: torch.Tensor) -> Shard | None:
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a DTensor, any other tensor as it is. It shares the memory."""
+    """Return this rank's part of a DTensor, any other tensor as it is. The result shares the tensor's memory."""
     if not is_sharded(tensor):
         return tensor
     spread: Any = tensor
     with torch.no_grad():
         local: torch.Tensor = spread.to_local()
-        wait = getattr(local, "wait", None)  # a collective of the script's is under way
+        wait = getattr(local, "wait", None)  # a collective of the script may still be running
         return (local if wait is None else wait()).detach()
 
 
-def own_part(there: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a whole `value` where `there` is sharded; a value that is its part already stays."""
-    shard = shard_of(there)
+def own_part(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a whole `value` if `target` is sharded; a value that is such a part already stays."""
+    shard = shard_of(target)
     if shard is None or shard.offset is None or tuple(value.shape) != shard.whole:
         return value
-    sizes = local_tensor(there).shape
+    sizes = local_tensor(target).shape
     return value[tuple(slice(first, first + size) for first, size in zip(shard.offset, sizes, strict=True))]
 
 
 def _word(placement: Any) -> str:
-    """A placement in words; `other` for one of which nothing is known here."""
+    """Return a placement in words, `other` for an unknown one."""
     kind = type(placement).__name__
     if kind == "Shard":
         return f"shard {placement.dim}"

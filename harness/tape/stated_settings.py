@@ -1,4 +1,4 @@
-"""Settings as modes state them: which settings of torch a key stands for, and which value of it stands for theirs.
+"""Settings as modes state them: the settings of torch that a mode's key sets, and the key's value that states them.
 
 tf32=on                 precision.cuda.matmul, .conv and .rnn are tf32
 sdpa=math               attention.flash, .efficient and .cudnn are off
@@ -31,24 +31,24 @@ SETTINGS_OF_KEY: Mapping[str, Sequence[str]] = {
     "deterministic": ("deterministic",),
     "threads": ("threads",),
 }
-"""All that a key of a mode sets. TF32 comes first: what sets a precision of products may have set it, too."""
+"""All settings that a key of a mode sets. `tf32` comes first: a setting of precision may have set TF32, too."""
 
 
 def keys_of(names: Collection[str]) -> list[str]:
-    """The keys that set any of these."""
+    """Return the keys that set any of these settings."""
     return [key for key, settings in SETTINGS_OF_KEY.items() if not set(settings).isdisjoint(names)]
 
 
 def stated_names(spec: ModeSpec) -> list[str]:
-    """All that the keys of a mode set."""
+    """Return the names of all settings that the keys of a mode set."""
     keys = [key for key in SETTINGS_OF_KEY if getattr(spec, key) is not None]
     return list(dict.fromkeys(name for key in keys for name in SETTINGS_OF_KEY[key]))
 
 
 def put_stated(spec: ModeSpec) -> None:
-    """Set torch as the keys of a mode state it."""
+    """Give torch the settings that the keys of a mode state."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 warns whoever uses the switches, which set its precisions as well
+        warnings.simplefilter("ignore")  # torch 2.9 warns about the switches, which set its precisions as well
         if spec.threads is not None:
             torch.set_num_threads(spec.threads)
         if spec.matmul_precision is not None:
@@ -58,10 +58,10 @@ def put_stated(spec: ModeSpec) -> None:
             if (read_settings([PRODUCTS]).get(PRODUCTS) == TF32) != products:  # matmul_precision may say more
                 if products:
                     allow_tf32("cublas", True)
-                else:  # with the precision on the CPU, or torch refuses to tell the one of both
+                else:  # together with the precision on the CPU: if they differ torch refuses to report one for both
                     torch.set_float32_matmul_precision("highest")
             allow_tf32("cudnn", convolutions)
-            # Without TF32 the switch leaves them to a precision of all that a script may have set.
+            # Without TF32 the switch leaves them to the general precision, which a script may have set.
             for name, precision in read_settings(CONVOLUTIONS).items():
                 if precision == TF32 and not convolutions:
                     put_settings({name: EXACT[0]})
@@ -71,7 +71,7 @@ def put_stated(spec: ModeSpec) -> None:
 
 
 def _plain(spec: ModeSpec) -> dict[str, Any]:
-    """The values of the keys that are no more than these."""
+    """Return the values of the settings whose keys do nothing but set them."""
     switches = {"cudnn": spec.cudnn, "mkldnn": spec.mkldnn, "cudnn_benchmark": spec.benchmark}
     wanted: dict[str, Any] = {name: value == "on" for name, value in switches.items() if value is not None}
     if spec.sdpa is not None:
@@ -83,7 +83,7 @@ def _plain(spec: ModeSpec) -> dict[str, Any]:
 
 
 def value_of_key(key: str, settings: Mapping[str, Any]) -> str:
-    """The value of a key that stands for these settings; "" where none does."""
+    """Return the value of a key that states these settings, "" if none does."""
     names = [name for name in SETTINGS_OF_KEY[key] if name in settings]
     if not names:
         return ""
@@ -116,7 +116,10 @@ def _reductions(settings: Mapping[str, Any]) -> str:
 
 
 def _precision(settings: Mapping[str, Any]) -> str:
-    """The switch, which cannot be read where precisions were set by themselves."""
+    """Return the value of the switch `matmul_precision`.
+
+    Torch does not report it when precisions were set one by one: then it follows from that of the CPU's products.
+    """
     products = settings.get("precision.mkldnn.matmul", EXACT[0])
     by_itself = {**dict.fromkeys(EXACT, "highest"), TF32: "high", "bf16": "medium"}.get(str(products), "")
     return str(settings.get("matmul_precision", by_itself))
@@ -130,25 +133,28 @@ _READ: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
-def same_value(one: Any, other: Any) -> bool:
-    """Whether two values of a setting mean the same: a precision that is not set is exact."""
-    return one == other or (one in EXACT and other in EXACT)
+def same_value(first: Any, second: Any) -> bool:
+    """Return whether two values of a setting mean the same: a precision that is not set is exact."""
+    return first == second or (first in EXACT and second in EXACT)
 
 
 def in_key_words(names: Collection[str], settings: Mapping[str, Any], keys: Sequence[str] = ()) -> list[str]:
-    """Settings as a mode states them, `KEY=VALUE`, and by its own name what no key stands for. Where these keys stand
-    for some of them, they say all: one setting may be several keys' and switches."""
-    said, left = list[str](), dict.fromkeys(names)
+    """Return settings as a mode states them, `KEY=VALUE`, and those that no key states by their own names.
+
+    If one of the given `keys` states some of the settings, the others are left out: several keys and switches may set
+    the same setting.
+    """
+    words, left = list[str](), dict.fromkeys(names)
     for key in keys or SETTINGS_OF_KEY:
         named = [name for name in SETTINGS_OF_KEY[key] if name in left]
         value = value_of_key(key, settings) if named else ""
         if value:
-            said.append(f"{key}={value}")
+            words.append(f"{key}={value}")
             for name in named:
                 left.pop(name)
-    return said if said and keys else said + [f"{name}={in_plain_words(settings.get(name))}" for name in left]
+    return words if words and keys else words + [f"{name}={in_plain_words(settings.get(name))}" for name in left]
 
 
 def in_plain_words(value: Any) -> str:
-    """The value of a setting as a mode writes such values."""
+    """Return the value of a setting as a mode writes it."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)

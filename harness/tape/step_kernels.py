@@ -1,4 +1,4 @@
-"""Executes single calls of a recorded step by the kernels of its mode, in the mode's own process."""
+"""Execute single calls of a recorded step by the kernels of its mode, in the mode's own process."""
 
 from __future__ import annotations
 
@@ -16,77 +16,86 @@ from .storages import viewed
 from .tape import SCRATCH, Call, NotReplayable, Slot, Tape, View, views_in
 
 PATTERNS = (0x55, 0x2A)
-"""Bytes that are left behind in memory for ops that do not write all of what they return."""
+"""Bytes with which memory is filled before an op: it may not write all of the memory that it returns."""
 
 COPIES = 4
-"""Of each size that an op returns: it may allocate something else first."""
+"""The number of filled blocks of each size that an op returns: it may allocate other memory first."""
 
 
 class StepKernels(Protocol):
-    """The kernels of one recorded step. `notes` say what of it could not be observed, and why."""
+    """The kernels of one recorded step. `notes` list the results that could not be observed, and why."""
 
     @property
     def notes(self) -> Sequence[str]: ...
 
     def digests(self) -> list[list[str | None]]:
-        """For each call of the tape the digests of what its real execution gave: fresh outputs, then written arguments.
+        """Return the digests of each call's results in the recorded step: fresh outputs, then written arguments.
 
-        A call that computes nothing has none; None stands for a value that is not known.
+        A call that computes nothing has no digests; the digest of an unknown value is None.
         """
 
     def prepare(self, positions: Sequence[int]) -> None:
-        """Make ready for executing these calls, which is never needed and may save time."""
+        """Prepare the execution of these calls, which is never necessary but may save time."""
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Execute a call on these arguments, those that it writes included; gives its flat outputs.
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """Execute a call on these arguments, including those that it writes, and return its flat outputs.
 
-        Grad mode, autocast and generators are as before afterwards.
+        Grad mode, autocast and generators are restored afterwards.
         """
 
     def called(self, position: int) -> list[LaidOut] | None:
-        """How what a call takes lay when the mode's code called the op itself: code that a compiler generates may copy
-        it into another layout before. None where that is not known, or the code calls no such op."""
+        """Return the layouts of a call's tensors when the mode's code called the op itself.
+
+        Code that a compiler generates may copy a tensor into another layout first. Returns None if the layouts are
+        unknown, or if the code does not call the op.
+        """
 
     def value(self, position: int) -> list[torch.Tensor] | None:
-        """What the digests of a call were made of, None where it was not kept."""
+        """Return the values of which `digests` has the digests for a call, None if they were not kept."""
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
-        """What the step on this tape gives with its compiled code compiled as `spec` states; `own` is the mode as it
-        was recorded, whose bits have to come again first. Raises NotReplayable, and what a compiler or an op raises."""
+        """Return the watched values of the step with its compiled code compiled as `spec` states.
+
+        `own` is the recorded mode; with it the step must first repeat its recorded bits. Raises NotReplayable, and
+        whatever a compiler or an op raises.
+        """
 
 
 class ReplayedKernels:
-    """Those of a mode that executes op by op: the step replays bit for bit in its process."""
+    """The kernels of a mode that executes op by op: the step replays bit for bit in its process."""
 
     notes: Sequence[str] = ()
 
     def __init__(self, read: Callable[[], Tape]) -> None:
-        """`read` gives the step's tape, which is not kept."""
+        """Keep `read`, which returns the step's tape; the tape itself is not kept."""
         self._read = read
         self._digests: list[list[str | None]] | None = None
 
     def digests(self) -> list[list[str | None]]:
-        """What two replays on differently filled memory agree on: scratch that is returned unwritten is unknown.
+        """Return the digests in which two replays on differently filled memory agree, None for the others.
 
-        Raises NotReplayable.
+        A value is unknown if an op returns memory that it has not written. Raises NotReplayable.
         """
         if self._digests is None:
-            found, tape = [], self._read()
+            replays, tape = [], self._read()
             for pattern in PATTERNS:
                 digesting = _Digesting(tape, pattern)
                 Replay(tape).run(digesting)
-                found.append(digesting.found)
+                replays.append(digesting.found)
             self._digests = [
-                [one if one == other else None for one, other in zip(mine, others, strict=True)]
-                for mine, others in zip(*found, strict=True)
+                [
+                    first if first == second else None
+                    for first, second in zip(first_digests, second_digests, strict=True)
+                ]
+                for first_digests, second_digests in zip(*replays, strict=True)
             ]
         return self._digests
 
     def prepare(self, positions: Sequence[int]) -> None:
-        """Nothing is to be made ready."""
+        """Do nothing: these kernels need no preparation."""
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        return executed_apart(one, arguments, keywords)
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        return executed_apart(computation, arguments, keywords)
 
     def called(self, position: int) -> list[LaidOut] | None:
         return None
@@ -98,58 +107,61 @@ class ReplayedKernels:
         raise NotReplayable("nothing of the step is compiled")
 
 
-def executed_apart(one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-    """Execute one call as a replay does: below autograd, in its grad mode, the generators put back afterwards."""
-    draw = one.call.draw
+def executed_apart(computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    """Execute one call as a replay does: below autograd, in its grad mode, and restore the generators afterwards."""
+    draw = computation.call.draw
     devices = () if draw is None else (moved.device for moved in draw.states)
-    with set_apart(devices), torch.set_grad_enabled(one.call.grad):
-        return executed(one, arguments, keywords)
+    with set_apart(devices), torch.set_grad_enabled(computation.call.grad):
+        return executed(computation, arguments, keywords)
 
 
 class _Digesting(AsRecorded):
-    """The unchanged replay, its results digested by the number of their call, on memory filled with `pattern`."""
+    """An unchanged replay on memory filled with `pattern`; `found` has the digests of each call's results."""
 
     def __init__(self, tape: Tape, pattern: int) -> None:
         self.found: list[list[str]] = [[] for _ in tape.calls]
         self._slots = tape.slots
         self._pattern = pattern
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        # Fill memory of the sizes that the op returns, and free it: that is what it will be given
-        fresh = [view for view, new in zip(one.call.outputs, one.call.fresh, strict=True) if new]
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        # Fill memory of the sizes that the op returns, and free it: the allocator will hand it to the op.
+        fresh = [view for view, new in zip(computation.call.outputs, computation.call.fresh, strict=True) if new]
         filled = [
             torch.full((slot.size,), self._pattern, dtype=torch.uint8, device=slot.device)
             for slot in (self._slots[view.slot] for view in fresh)
             for _ in range(COPIES)
         ]
         del filled
-        outputs = super().execute(one, arguments, keywords)
-        given = results(one, outputs, arguments, keywords)
-        unwritten = one.call.name in SCRATCH
-        self.found[one.position] = [f"unwritten {self._pattern}" if unwritten else digest_of(value) for value in given]
+        outputs = super().execute(computation, arguments, keywords)
+        values = results(computation, outputs, arguments, keywords)
+        unwritten = computation.call.name in SCRATCH
+        self.found[computation.position] = [
+            f"unwritten {self._pattern}" if unwritten else digest_of(value) for value in values
+        ]
         return outputs
 
 
 def results(
-    one: Computation, outputs: list[Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    computation: Computation, outputs: list[Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> list[torch.Tensor]:
-    """What an executed call has computed: its fresh outputs, then the arguments that it has written."""
-    fresh = [output for output, new in zip(outputs, one.call.fresh, strict=False) if new]
-    return [*fresh, *one.written(arguments, keywords)]
+    """Return the results of an executed call: its fresh outputs, then the arguments that it has written."""
+    fresh = [output for output, new in zip(outputs, computation.call.fresh, strict=False) if new]
+    return [*fresh, *computation.written(arguments, keywords)]
 
 
-# The memory that one call works on, cut out of its storages: what its views span, and nothing around it.
+# The memory that one call uses, cut out of its storages: the spans of its views, and nothing around them.
 
 Bytes = Mapping[int, tuple[int, torch.Tensor]]
-"""By slot: where a span begins in its storage, and its content as bytes."""
+"""The spans of slots: the start of each in its storage, and its content as bytes."""
 
 
 class CallMemory:
-    """Storages for one call, made from spans of the recorded ones; what the call writes may be written into these. A
-    span lies at the same place modulo ALIGNMENT as in its storage, for kernels may add up in another order elsewhere.
+    """Storages for one call, made from spans of the recorded ones; the call may write into the given spans.
 
-    Raises ValueError unless every view that the call takes lies within the span of its slot: what reads beyond its
-    memory ends the process.
+    A span begins at the same byte modulo ALIGNMENT as in its storage: elsewhere kernels may sum in another order.
+
+    Raises ValueError unless every view that the call takes lies within the span of its slot: a kernel that reads beyond
+    its memory ends the process.
     """
 
     def __init__(self, call: Call, slots: Sequence[Slot], content: Bytes) -> None:
@@ -166,8 +178,8 @@ class CallMemory:
                     f"{call.op} takes the bytes {first} to {last} of slot {slot}, "
                     f"sent are {start} to {start + data.numel()}"
                 )
-            # The span's bytes, with those before them that the alignment asks for: a span from byte 100 on lies at
-            # byte 36 of its storage (100 modulo 64). What lies right already is taken as it came.
+            # Put as many bytes before the span as its alignment needs: a span that begins at byte 100 of its storage
+            # begins at byte 36 here (100 modulo 64). A span that has the right alignment is used as it is.
             lead, device = start % ALIGNMENT, slots[slot].device
             if lead or data.untyped_storage().nbytes() != data.numel() or str(data.device) != device:
                 whole = torch.empty(lead + data.numel(), dtype=torch.uint8, device=device)
@@ -176,11 +188,11 @@ class CallMemory:
             self._storages[slot] = data.untyped_storage()
 
     def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the call takes, on this memory."""
+        """Return the arguments of the call, on this memory."""
         return given(self._call, self._tensor)
 
     def content(self, slot: int) -> torch.Tensor:
-        """The span of a slot as it is now; it ends where the storage ends, should an op have made it larger."""
+        """Return the present span of a slot, up to the end of its storage, which an op may have made larger."""
         storage = self._storages[slot]
         lead = self._starts[slot] % ALIGNMENT
         empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
@@ -189,11 +201,11 @@ class CallMemory:
     def _tensor(self, view: View) -> torch.Tensor:
         start = self._starts[view.slot]
         offset = view.offset - (start - start % ALIGNMENT) // view.dtype.itemsize
-        return viewed(self._storages[view.slot], replace(view, offset=max(0, offset)))  # below 0: no elements
+        return viewed(self._storages[view.slot], replace(view, offset=max(0, offset)))  # below 0 only without elements
 
 
 def spans_of(call: Call) -> dict[int, tuple[int, int]]:
-    """The bytes of each storage that the call's arguments lie between; (0, 0) where these have no elements."""
+    """Return the start and end of the bytes that the arguments use in each storage, (0, 0) if they have no elements."""
     spans: dict[int, tuple[int, int]] = {}
     for view in views_in(call):
         first, last = spans.get(view.slot, (0, 0))

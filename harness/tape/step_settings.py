@@ -1,7 +1,7 @@
-"""What torch was set to in a recorded step, beyond the arguments of its ops: a kernel's bits may hang on it.
+"""The settings of torch in a recorded step: a kernel's bits may depend on them, not only on the arguments of its op.
 
-A script sets these when it likes (`torch.set_num_threads(1)` in its first line, another matmul precision from step
-100 on), so they are noted with the step, and whoever executes its ops elsewhere or later puts them in place first.
+A script may change them at any time (`torch.set_num_threads(1)` in its first line, another matmul precision from step
+100 on). So they are noted with the step, and set first when its ops are executed elsewhere or later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..torch_private.kernel_settings import KERNEL_SETTINGS, KernelSetting
 
 
 def _flushes_denormals() -> bool:
-    # torch cannot be asked. The flag is the thread's, so Python's own arithmetic tells.
+    # Torch does not report this. The flag belongs to the thread, so Python's own arithmetic shows it.
     return sys.float_info.min / 2 == 0.0
 
 
@@ -39,17 +39,17 @@ SETTINGS: dict[str, KernelSetting] = {
     "deterministic": KernelSetting(_deterministic, _set_deterministic),
     **KERNEL_SETTINGS,
 }
-"""Those of torch, in the order in which they are set."""
+"""The settings of torch, in the order in which they are set."""
 
 
 class DeviceSettings:
-    """The settings of a vendor's device that its mode declares, each with how it is read and how it is set."""
+    """The settings of a vendor's device that its mode declares, each with one function to read and one to set it."""
 
     def __init__(self) -> None:
         self.known: dict[str, KernelSetting] = {}
 
     def declare(self, settings: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]]) -> Callable[[], None]:
-        """Have these noted with each step; return what takes them out again.
+        """Have these settings noted with each step, and return a function that withdraws them.
 
         Raises UsageError for a name that is a setting already.
         """
@@ -71,13 +71,13 @@ device_settings = DeviceSettings()
 
 
 class SettingLines:
-    """The lines of the script by which settings got the values that they have, as `file:line`."""
+    """The lines of the script that gave settings their present values, as `file:line`."""
 
     def __init__(self) -> None:
         self.known: dict[str, str] = {}
 
     def note(self, name: str, line: str) -> None:
-        """Take note of who has set it last; "" where that is no line of the script."""
+        """Note the line that has set a setting last, "" if it is not a line of the script."""
         self.known.pop(name, None)
         if line:
             self.known[name] = line
@@ -87,25 +87,27 @@ setting_lines = SettingLines()
 
 
 def read_settings(names: Iterable[str] | None = None) -> dict[str, Any]:
-    """What these are set to, all of them by default, as plain JSON values. What this torch does not know is left
-    out."""
-    settings, found = {**SETTINGS, **device_settings.known}, {}
+    """Return the values of these settings, of all by default, as plain JSON values.
+
+    A setting that this torch does not have is left out.
+    """
+    settings, values = {**SETTINGS, **device_settings.known}, {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 warns whoever asks for a precision, and means who sets it
+        warnings.simplefilter("ignore")  # torch 2.9 also warns about reading a precision, and means setting it
         for name in settings if names is None else names:
-            with suppress(Exception):  # a backend that is not there, or two ways to set one thing that disagree
-                found[name] = settings[name].read()
-    return found
+            with suppress(Exception):  # a backend is missing, or two ways to set the same thing disagree
+                values[name] = settings[name].read()
+    return values
 
 
 def current_settings() -> dict[str, Any]:
-    """What is set now."""
+    """Return the present values of all settings."""
     return read_settings()
 
 
 @contextmanager
 def settings_of_step(wanted: Mapping[str, Any]) -> Iterator[None]:
-    """Have torch set as in a step; afterwards it is set as before. What cannot be set stays as it is."""
+    """Give torch the settings of a step within the context. A setting that cannot be changed stays as it is."""
     before = current_settings()
     try:
         put_settings(wanted)
@@ -115,10 +117,10 @@ def settings_of_step(wanted: Mapping[str, Any]) -> Iterator[None]:
 
 
 def put_settings(wanted: Mapping[str, Any]) -> None:
-    """Set what differs, in the order of the settings: one of them may change others that come after it."""
+    """Set the settings that differ, in their order: one of them may change others that come after it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, setting in {**SETTINGS, **device_settings.known}.items():
             if name in wanted and read_settings([name]).get(name) != wanted[name]:
-                with suppress(Exception):  # as it is read; torch itself refuses a wrong value of a damaged file
+                with suppress(Exception):  # as when reading; torch itself refuses a wrong value of a damaged file
                     setting.put(wanted[name])

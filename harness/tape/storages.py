@@ -1,4 +1,4 @@
-"""The memory that a tape's tensors lie in: numbered while a step is recorded, made and freed while it is replayed."""
+"""The memory of a tape's tensors: numbered while a step is recorded, created and freed while it is replayed."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from .tape import Call, NotReplayable, Slot, Tape, View
 from .tape_arguments import name_of
 
 Held = Callable[[torch.dtype], torch.dtype]
-"""Says in which dtype a replay holds what was recorded in another."""
+"""A function from the recorded dtype of a value to the dtype in which a replay holds it."""
 
 
 class HeldSlots:
-    """The slots of a tape as a replay holds them: in the recorded dtypes, or in others."""
+    """The slots of a tape in a replay: in the recorded dtypes, or in others."""
 
     def __init__(self, tape: Tape, held: Held = lambda recorded: recorded) -> None:
         self._tape = tape
         self._held = held
 
     def tensor(self, storage: torch.UntypedStorage, view: View) -> torch.Tensor:
-        """The tensor that a view stands for, on this storage of its slot."""
+        """Return the tensor of a view, on this storage of its slot."""
         return viewed(storage, view, self._dtype(view))
 
     def bound(self, view: View, tensor: torch.Tensor) -> torch.UntypedStorage:
-        """The storage of the view's slot that begins with this tensor, laid out as it was recorded."""
+        """Return a storage of the view's slot that begins with this tensor, in the recorded layout."""
         slot = replace(self._tape.slots[view.slot], size=self.size(view.slot))
         return bound(tensor, view, slot, self._dtype(view))
 
     def size(self, slot: int) -> int:
-        """Of the storage, in bytes."""
+        """Return the size of a slot's storage, in bytes."""
         recorded = self._tape.slots[slot]
         held = self._held(recorded.dtype)
         if held == recorded.dtype:
@@ -41,19 +41,23 @@ class HeldSlots:
         return recorded.size // recorded.dtype.itemsize * held.itemsize
 
     def content(self, slot: int, data: torch.Tensor) -> torch.UntypedStorage:
-        """A storage of the slot with this recorded content, given as bytes."""
+        """Return a storage of the slot with this recorded content, which is in bytes."""
         recorded: Slot = self._tape.slots[slot]
         held = self._held(recorded.dtype)
         if held == recorded.dtype:
-            # A copy, for ops in place write into what they are given, and a tape is replayed many times.
+            # This is a copy: ops in place write into it, and a tape is replayed many times.
             return data.to(recorded.device, copy=True).untyped_storage()
-        # A storage may end within an element: bytes behind the last whole one are no value. It is converted here,
-        # as the device has no memory to spare for a second copy.
+        # A storage may end within an element: bytes behind the last whole element are no value. The dtype is converted
+        # on the CPU, since the device has no memory to spare for a second copy.
         whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
         return whole.view(recorded.dtype).to(held).to(recorded.device).untyped_storage()
 
     def _dtype(self, view: View) -> torch.dtype:
-        """The dtype that the view is held in. Parts of a complex number are as wide as its parts."""
+        """Return the dtype of the view in the replay.
+
+        Raises NotReplayable if the slot is used in two dtypes of which one changes. A complex dtype and its real one
+        may share a slot, since both change alike.
+        """
         dtype, first = self._held(view.dtype), self._tape.slots[view.slot].dtype
         unchanged = dtype == view.dtype and self._held(first) == first
         if view.dtype == first or unchanged or view.dtype.to_real() == first.to_real():
@@ -62,7 +66,7 @@ class HeldSlots:
 
 
 class Storages:
-    """What a replay holds of a tape's slots; inputs are copied from the tape at their first use."""
+    """The storages of a tape's slots during a replay; inputs are copied from the tape at their first use."""
 
     def __init__(self, tape: Tape, held: Held) -> None:
         self._inputs = tape.inputs
@@ -70,7 +74,7 @@ class Storages:
         self._live: dict[int, torch.UntypedStorage] = {}
 
     def tensor(self, view: View) -> torch.Tensor:
-        """The tensor that a view stands for, on the replay's own memory."""
+        """Return the tensor of a view, on the replay's own memory."""
         storage = self._live.get(view.slot)
         if storage is None:
             data = self._inputs.get(view.slot)
@@ -80,11 +84,11 @@ class Storages:
         return self._slots.tensor(storage, view)
 
     def bind(self, view: View, tensor: torch.Tensor) -> None:
-        """Let the view's slot begin with this tensor, laid out as it was recorded."""
+        """Let the view's slot begin with this tensor, in the recorded layout."""
         self._live[view.slot] = self._slots.bound(view, tensor)
 
     def take(self, call: Call, outputs: Sequence[Any]) -> None:
-        """Let the fresh results of a call be these, all that it gave. Raises NotReplayable for another number."""
+        """Bind the fresh ones among all outputs of a call to their slots. Raises NotReplayable for another number."""
         if len(outputs) != len(call.outputs):
             raise NotReplayable(f"{call.op} gives {len(outputs)} results, recorded were {len(call.outputs)}")
         for view, fresh, output in zip(call.outputs, call.fresh, outputs, strict=True):
@@ -97,20 +101,20 @@ class Storages:
 
 
 def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """The tensor that a view stands for, on this storage, which holds it in `dtype` (None: as it was recorded)."""
+    """Return the tensor of a view on this storage, which holds it in `dtype` (None: in the recorded one)."""
     empty = torch.empty(0, dtype=dtype or view.dtype, device=storage.device)
     return empty.set_(storage, view.offset, view.size, view.stride)
 
 
 def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | None = None) -> torch.UntypedStorage:
-    """The storage of a slot that begins with this tensor, laid out as it was recorded.
+    """Return a storage of a slot that begins with this tensor, in the recorded layout.
 
     Raises NotReplayable for another shape.
     """
     recorded = (view.offset, view.size, view.stride)
-    there = str(tensor.device) == slot.device
+    is_on_device = str(tensor.device) == slot.device
     if (
-        there
+        is_on_device
         and tensor.dtype == (dtype or view.dtype)
         and recorded
         == (
@@ -122,26 +126,27 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | Non
         return tensor.untyped_storage()
     if tuple(tensor.size()) != view.size:
         raise NotReplayable(f"an op gives the shape {tuple(tensor.size())}, recorded was {view.size}")
-    # Kernels may sum in another order on another layout, so a result is laid out again as it was recorded.
+    # Kernels may sum in another order on another layout, so a result is copied into the recorded layout.
     made = torch.UntypedStorage(slot.size, device=slot.device)
     viewed(made, view, dtype).copy_(tensor)
     return made
 
 
-# The storages that a recording meets, numbered: what a tape knows a tensor by.
+# The storages of a recording, numbered: a tape identifies a tensor by this number.
 
 
 class SlotTable:
-    """Gives storages their slots. Nothing is kept alive but the bytes of those that came from before the step: they
-    are kept in the CPU's memory, for an accelerator has none to spare beside a training."""
+    """The slots of the storages that a recording meets.
+
+    No storage is kept alive. Those that exist before the step are copied, into the CPU's memory: an accelerator has
+    none to spare beside a training.
+    """
 
     def __init__(self) -> None:
         self.inputs: dict[int, torch.Tensor] = {}
         self._numbers: dict[int, int] = {}
         self._marks: list[StorageMark] = []
-        self._others: list[
-            StorageMark
-        ] = []  # of storages that stand for a slot besides its own, kept for their addresses
+        self._others: list[StorageMark] = []  # further storages of a slot, marked to keep their addresses in use
         self._slots: list[Slot] = []
 
     def __len__(self) -> int:
@@ -152,7 +157,7 @@ class SlotTable:
         return tuple(self._slots)
 
     def view(self, tensor: torch.Tensor, *, is_input: bool) -> View:
-        """The tensor as a view; a storage that is new and `is_input` is copied as it is now.
+        """Return the tensor as a view. If its storage is new and `is_input`, the present content is copied.
 
         Raises NotReplayable for tensors that are no plain view of memory.
         """
@@ -172,8 +177,7 @@ class SlotTable:
         if number is None:
             number = self._numbers[address] = len(self._slots)
             self._marks.append(StorageMark(tensor))
-            # The mark keeps the address taken: a freed one would be given to another storage, which would
-            # then have this slot.
+            # The mark keeps the address in use: another storage might get a free one, and this slot with it.
             self._slots.append(Slot(size, str(tensor.device), tensor.dtype))
             if is_input:
                 self.inputs[number] = bytes_of_storage(tensor).to("cpu", copy=True)
@@ -182,38 +186,40 @@ class SlotTable:
         return View(number, tensor.dtype, int(tensor.storage_offset()), tuple(tensor.size()), tuple(tensor.stride()))
 
     def slot_of(self, tensor: torch.Tensor) -> int | None:
-        """The slot of a tensor's storage, None for one that was not met."""
+        """Return the slot of a tensor's storage, None if it has none."""
         return self._numbers.get(storage_address(tensor))
 
     def tensor(self, view: View) -> torch.Tensor | None:
-        """The tensor that a view stands for, on the storage itself; None where that is gone."""
+        """Return the tensor of a view on the storage itself, None if the storage is gone."""
         storage = self._marks[view.slot].storage()
         if storage is None or view.extent * view.dtype.itemsize > storage.nbytes():
             return None
         return viewed(storage, view)
 
     def renew(self, tensor: torch.Tensor) -> None:
-        """What the tensor's storage holds was put there past every op: from now on it is an input like one that comes
-        from before the step. What took the storage before keeps its slot, with what it held then."""
+        """Give the tensor's storage a new slot, as an input, since its content was written without any op.
+
+        Earlier uses of the storage keep the old slot, with the content of that time.
+        """
         self._numbers.pop(storage_address(tensor), None)
         self.view(tensor, is_input=True)
 
     def assign(self, tensor: torch.Tensor, slot: int) -> None:
-        """From now on the storage of this tensor is that of the slot, whatever it was before; others may be as well."""
+        """Let the slot be that of this tensor's storage from now on; several storages may have the same slot."""
         self._numbers[storage_address(tensor)] = slot
         self._others.append(StorageMark(tensor))
-        known = self._slots[slot]
-        self._slots[slot] = replace(known, size=max(known.size, tensor.untyped_storage().nbytes()))
+        current = self._slots[slot]
+        self._slots[slot] = replace(current, size=max(current.size, tensor.untyped_storage().nbytes()))
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a view of memory, and nothing else."""
-    other = dispatches_itself(tensor) or tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized
-    return not (other or tensor.is_conj() or tensor.is_neg())
+    """Return whether a tensor is a plain view of memory."""
+    is_special = dispatches_itself(tensor) or tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized
+    return not (is_special or tensor.is_conj() or tensor.is_neg())
 
 
 def bytes_of_storage(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole storage of a tensor, as bytes that share its memory."""
+    """Return the whole storage of a tensor as bytes, which share its memory."""
     storage = tensor.untyped_storage()
     empty = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return empty.set_(storage, 0, (storage.nbytes(),), (1,))

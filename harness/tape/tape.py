@@ -1,7 +1,7 @@
-"""The records of a step tape: what one training step did, as calls of ops on views of storages.
+"""The records of a step tape: one training step, as calls of ops on views of storages.
 
-A storage is known by its slot, a number; an argument or output that is a tensor is a view of a slot. So
-aliasing and ops in place need no care, and what only makes another view computes nothing.
+A storage is identified by a number, its slot. An argument or output that is a tensor is a view of a slot. So aliasing
+and ops in place need no special care, and a call that only makes another view computes nothing.
 
     >>> weight = torch.tensor([1.0, 2.0], requires_grad=True)
     >>> def recorded_step(work):
@@ -21,7 +21,7 @@ aliasing and ops in place need no care, and what only makes another view compute
     backward aten.expand.default [3, (2,)] gives [3] (False,)
     backward aten.mul.Tensor [3, 3] gives [4] (True,)
 
-Slot 0 holds the weight, from before the step; expand gives another view of slot 3 and nothing fresh.
+Slot 0 holds the weight, which exists before the step; expand returns another view of slot 3 and nothing fresh.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ import torch
 from .origin import line_of
 
 Phase = Literal["data", "forward", "backward", "optimizer"]
-"""`data` is what comes before the step's first forward; `optimizer` everything after a backward."""
+"""The phase of a call: `data` precedes the step's first forward, `optimizer` is everything after a backward."""
 
 
 SCRATCH = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
-"""Ops that make memory and no values."""
+"""Ops that allocate memory without values."""
 
 
 class NotReplayable(Exception):
-    """Why a step cannot be recorded or replayed, in words for the user of the script."""
+    """The reason why a step cannot be recorded or replayed, in words for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor as a view of the storage in `slot`; offset and stride count elements."""
+    """A tensor as a view of the storage in `slot`; offset and stride are in elements."""
 
     slot: int
     dtype: torch.dtype
@@ -58,7 +58,7 @@ class View:
 
     @property
     def extent(self) -> int:
-        """How many elements of its storage lie before the end of the view; none of an empty one."""
+        """The number of elements of the storage before the end of the view, 0 for an empty view."""
         if 0 in self.size:
             return 0
         return self.offset + 1 + sum((n - 1) * step for n, step in zip(self.size, self.stride, strict=True))
@@ -66,7 +66,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratorState:
-    """A random generator of a device, as it was before a call."""
+    """The state of a device's random generator before a call."""
 
     device: str
     state: torch.Tensor
@@ -74,9 +74,9 @@ class GeneratorState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draw:
-    """What a random op drew: its outputs, then the arguments that it wrote.
+    """The draw of a random op: its outputs, then the arguments that it wrote.
 
-    `states` are those of the default generators that it moved, none where the generator was an argument.
+    `states` are those of the default generators that it moved, none if the generator was an argument.
     """
 
     states: tuple[GeneratorState, ...]
@@ -94,9 +94,12 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class CompiledNode:
-    """A node of a compiled graph. `graph` names the graph ("0 forward": number of the region, phase), `name`
-    the node; `origin` is the op that it was decomposed from (`aten.tanh_backward.default`, or its own), and
-    calls with one `group` came from one call of that op."""
+    """A node of a compiled graph.
+
+    `graph` names the graph ("0 forward": number of the region, phase), `name` the node. `origin` is the op from which
+    the node was decomposed (`aten.tanh_backward.default`, or its own op). Calls with the same `group` come from one
+    call of that op.
+    """
 
     graph: str
     name: str
@@ -106,17 +109,19 @@ class CompiledNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One op. Lists in its arguments are tuples, tensors are views, generators are their states.
+    """A call of an op. Lists in its arguments are tuples, tensors are views, generators are their states.
 
-    `outputs` are flat: views, or plain values where the op gave the script a number. `fresh` says of each whether its
-    storage begins with this call. `module` is the path from the outermost module that was called, None outside of any.
-    `frames` are those of the user's own files, the innermost first, each as `file:line function`: an op of the backward
-    has those of the forward whose derivative it is.
-    `owners` are the parameters that a call outside of any module is about. `sequence` is the number of the autograd
-    node that the call makes or, in the backward, belongs to; those of compiled nodes are negative. `grad` is the grad
-    mode. `compiled` says which node of a compiled graph stands behind the call. Where ops are executed later than they
-    are called, `iteration` is the pass of the step in which it was called, `order` its place among all that was called,
-    and `repeats` the call, by its number, of which this is another execution.
+    `outputs` are flat: views, or plain values if the op returned a number to the script. `fresh` says for each output
+    whether its storage begins with this call. `module` is the path from the outermost module that was called, None
+    outside of any module. `frames` are those of the user's own files, innermost first, each as `file:line function`; an
+    op of the backward has the frames of the forward op whose derivative it is. `owners` are the parameters that a call
+    outside of any module concerns. `sequence` is the number of the autograd node that the call makes or, in the
+    backward, belongs to; the numbers of compiled nodes are negative. `grad` is the grad mode. `compiled` is the node of
+    a compiled graph that the call represents.
+
+    The last three are for ops that are executed later than they are called. `iteration` is the pass of the step in
+    which the op was called, `order` its index among all calls. `repeats` is the number of the call of which this call
+    is another execution.
     """
 
     op: str
@@ -138,7 +143,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The op without namespace and overload: `add_` for `aten.add_.Tensor`."""
+        """The name of the op without namespace and overload: `add_` for `aten.add_.Tensor`."""
         return self.op.split(".")[1]
 
     @property
@@ -149,7 +154,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watched:
-    """A value that the step is compared by: `view` as it was before the call number `position`."""
+    """A value by which the step is compared: the content of `view` before the call number `position`."""
 
     position: int
     name: str
@@ -159,12 +164,16 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tape:
-    """One step. `inputs` are the bytes of the storages that came from before it, by slot, in the CPU's memory as all
-    values of a tape are; `settings` are what torch
-    was set to in it (see `step_settings`). `starts` are views of what it starts from, by the names that are watched at
-    its end, where it writes nothing in place: a parameter is another storage then than the one that it was. `given` is
-    what the script gave to the first root module that it called, named `argument 0`, `argument 1`: the batch, which
-    nothing is compared by. `set_at` are the lines of the script by which settings have the values that they have."""
+    """One recorded step.
+
+    `inputs` are the bytes of the storages that exist before the step, by slot. They are in the CPU's memory, as all
+    values of a tape are. `settings` are the settings of torch in the step (see `step_settings`), and `set_at` the lines
+    of the script that set them. `given` are the arguments of the first root module that the script called, named
+    `argument 0`, `argument 1`: the batch, by which nothing is compared.
+
+    `starts` are for a step that writes nothing in place, where an updated parameter has another storage than before.
+    They are views of the values at its start, by the names under which the values at its end are watched.
+    """
 
     step: int
     slots: tuple[Slot, ...]
@@ -177,32 +186,32 @@ class Tape:
     set_at: Mapping[str, str] = field(default_factory=dict)
 
     def expected(self) -> dict[str, torch.Tensor]:
-        """The recorded values by their names."""
-        return {one.name: one.value for one in self.watched}
+        """Return the watched values by their names."""
+        return {watched.name: watched.value for watched in self.watched}
 
     def without_values(self) -> Tape:
-        """Its calls alone: what the step began with and gave takes up most of the memory."""
+        """Return the tape without its values, which take up most of the memory."""
         return replace(self, inputs={}, watched=(), given=())
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """The value with `function` applied to everything in it that is no list; lists become tuples."""
+    """Return the value with `function` applied to everything in it that is no list; lists become tuples."""
     if isinstance(value, (list, tuple)):
-        return tuple(mapped(function, one) for one in value)
+        return tuple(mapped(function, item) for item in value)
     return function(value)
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Everything in the value that is no list."""
+    """Yield everything in the value that is no list."""
     if isinstance(value, (list, tuple)):
-        for one in value:
-            yield from leaves(one)
+        for item in value:
+            yield from leaves(item)
     else:
         yield value
 
 
 def views_in(call: Call) -> Iterator[View]:
-    """The views that the call takes."""
+    """Yield the views that the call takes."""
     for value in (*call.arguments, *call.keywords.values()):
         for leaf in leaves(value):
             if isinstance(leaf, View):

@@ -1,8 +1,8 @@
 """The arguments of a tape's calls as JSON values and back; nothing in them is ever evaluated.
 
-Numbers, text and None stand for themselves and lists for lists. Anything else is an object of one key that
-says what it is: `view`, `dtype`, `device`, `layout`, `memory_format`, `generator`, `complex`, or `float` for
-a number that JSON does not have.
+Numbers, text, None and lists are the same in JSON. Anything else is an object with one key, which names its kind:
+`view`, `dtype`, `device`, `layout`, `memory_format`, `generator`, `complex`, or `float` for a number that JSON does not
+have.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def name_of(value: torch.dtype | torch.layout | torch.memory_format) -> str:
 
 TABLES: Mapping[str, Mapping[str, Any]] = {
     "dtype": DTYPES,
-    "layout": {name_of(one): one for one in LAYOUTS},
-    "memory_format": {name_of(one): one for one in FORMATS},
+    "layout": {name_of(layout): layout for layout in LAYOUTS},
+    "memory_format": {name_of(memory_format): memory_format for memory_format in FORMATS},
 }
-"""What of torch's own an argument may be, by its kind and its name. Nothing else of torch is looked up by name."""
+"""The objects of torch that an argument may be, by kind and name. Nothing else in torch is looked up by name."""
 
 
 class Encoder:
-    """Writes arguments; the states of generators go to `states`, and the JSON refers to them by number."""
+    """An encoder of arguments. The states of generators go to `states`, and the JSON refers to them by number."""
 
     def __init__(self) -> None:
         self.states: list[torch.Tensor] = []
@@ -51,7 +51,7 @@ class Encoder:
         if isinstance(value, complex):
             return {"complex": [self.encode(value.real), self.encode(value.imag)]}
         if isinstance(value, tuple):
-            return [self.encode(one) for one in value]
+            return [self.encode(item) for item in value]
         if isinstance(value, View):
             return {"view": [value.slot, name_of(value.dtype), value.offset, list(value.size), list(value.stride)]}
         if isinstance(value, GeneratorState):
@@ -59,16 +59,21 @@ class Encoder:
             return {"generator": [value.device, len(self.states) - 1]}
         if isinstance(value, torch.device):
             return {"device": str(device_meant(value))}
-        for kind, known in (("dtype", torch.dtype), ("layout", torch.layout), ("memory_format", torch.memory_format)):
-            if isinstance(value, known):
+        for kind, torch_class in (
+            ("dtype", torch.dtype),
+            ("layout", torch.layout),
+            ("memory_format", torch.memory_format),
+        ):
+            if isinstance(value, torch_class):
                 return {kind: name_of(value)}
         raise TypeError(f"a tape holds no {type(value).__name__}")
 
 
 class Decoder:
-    """Reads arguments. `state` gives a generator's state by its number. With `on_the_cpu` a device is read as the CPU.
+    """A decoder of arguments. `state` returns a generator's state by its number.
 
-    Raises ValueError or TypeError for what is none."""
+    With `on_the_cpu` every device is read as the CPU. The methods raise ValueError or TypeError for invalid values.
+    """
 
     def __init__(self, state: Callable[[int], torch.Tensor], *, on_the_cpu: bool = False) -> None:
         self._state = state
@@ -78,7 +83,7 @@ class Decoder:
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, list):
-            return tuple(self.decode(one) for one in value)
+            return tuple(self.decode(item) for item in value)
         [(kind, inner)] = value.items() if isinstance(value, dict) and len(value) == 1 else [("", None)]
         if kind == "view":
             return self.view(inner)
@@ -87,7 +92,7 @@ class Decoder:
         if kind in TABLES:
             return _known(TABLES[kind], inner)
         if kind == "float":
-            # JSON has no other number that is none: a finite one stands for itself.
+            # Only these are encoded so: a finite number is the same in JSON.
             if inner not in ("nan", "inf", "-inf"):
                 raise ValueError("a number of a kind that does not exist")
             return float(inner)
@@ -122,15 +127,15 @@ class Decoder:
 
 
 def whole(value: Any) -> int:
-    """The value if it is a whole number from 0 on. Raises ValueError."""
+    """Return the value if it is a whole number from 0 on. Raises ValueError."""
     if type(value) is not int or not 0 <= value < 2**62:
         raise ValueError(f"{value!r} where a whole number belongs")
     return value
 
 
 def dtype_named(name: Any) -> torch.dtype:
-    found: torch.dtype = _known(DTYPES, name)
-    return found
+    dtype: torch.dtype = _known(DTYPES, name)
+    return dtype
 
 
 def _known(table: Mapping[str, Any], name: Any) -> Any:

@@ -1,13 +1,13 @@
-"""A tape in one file: tensors as any safetensors reader sees them, the calls as JSON among its facts.
+"""A tape in one file: tensors that any safetensors reader can read, and the calls as JSON among the facts.
 
-    input 3           the bytes of the storage in slot 3 as it was before the step
-    watched 0         the value that the step is compared by, number 0 of the fact `watched`
-    given 0           what the first root module was called with, number 0 of the fact `given`
+    input 3           the bytes of the storage in slot 3 before the step
+    watched 0         a value by which the step is compared, number 0 of the fact `watched`
+    given 0           an argument of the first root module, number 0 of the fact `given`
     drawn 7 1         the second tensor that the call number 7 drew
     generator 2       the state of a generator, number 2
 
-What is read is checked: ops by the dispatcher's own list, views against the storages that they are views of. Ops that a
-script has defined are described by their schemas (`own`), and known by these where nobody has defined them.
+The reader checks ops against the dispatcher's own list, and views against the sizes of their storages. Ops that a
+script defines are described by their schemas (`own`), and are defined by these in a process without the script.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def noise_file(folder: Path, step: int) -> Path:
 
 
 def exact_file(tape: Path) -> Path:
-    """Where the fp64 referee's values of a tape lie: beside it."""
+    """Return the path of the fp64 referee's values of a tape, beside the tape."""
     return tape.with_name(tape.name.replace("tape-", "exact-", 1))
 
 
@@ -51,12 +51,14 @@ def write_tape(path: Path, tape: Tape) -> None:
 
 
 def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The tensors of a tape by their names, and all else that it is as JSON."""
+    """Return the tensors of a tape by their names, and everything else in it as JSON."""
     encoder = Encoder()
-    places: dict[tuple[str, ...], int] = {}  # thousands of calls have few of them
+    places: dict[tuple[str, ...], int] = {}  # thousands of calls share few places
     tensors = {f"input {slot}": data for slot, data in tape.inputs.items()}
-    seen = {"watched": tape.watched, "given": tape.given}
-    tensors |= {f"{kind} {number}": one.value for kind, ones in seen.items() for number, one in enumerate(ones)}
+    kinds = {"watched": tape.watched, "given": tape.given}
+    tensors |= {
+        f"{kind} {number}": watched.value for kind, group in kinds.items() for number, watched in enumerate(group)
+    }
     calls = []
     for number, call in enumerate(tape.calls):
         described: dict[str, Any] = {
@@ -79,12 +81,12 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
             "compiled": None if call.compiled is None else list(astuple(call.compiled)),
             "draw": None
             if call.draw is None
-            else [len(call.draw.drawn), [encoder.encode(one) for one in call.draw.states]],
+            else [len(call.draw.drawn), [encoder.encode(state) for state in call.draw.states]],
         }
         # Most calls lack most of these, and a tape has thousands of calls.
         calls.append(described | {name: value for name, value in optional.items() if value is not None})
         if call.draw is not None:
-            tensors |= {f"drawn {number} {at}": one for at, one in enumerate(call.draw.drawn)}
+            tensors |= {f"drawn {number} {at}": value for at, value in enumerate(call.draw.drawn)}
     facts = {
         "schema": SCHEMA,
         "step": tape.step,
@@ -95,19 +97,22 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
         "calls": calls,
     }
     own = {op: schema for op in dict.fromkeys(call.op for call in tape.calls) if (schema := own_schema(op)) is not None}
-    if own:  # a process that has not executed the script does not know them
+    if own:  # a process that has not executed the script does not have these ops
         facts["own"] = own
     if tape.set_at:
         facts["set_at"] = dict(tape.set_at)
     if tape.starts:
         facts["starts"] = [[name, encoder.encode(view)] for name, view in tape.starts.items()]
-    facts |= {kind: [[one.position, one.name, encoder.encode(one.view)] for one in ones] for kind, ones in seen.items()}
+    facts |= {
+        kind: [[watched.position, watched.name, encoder.encode(watched.view)] for watched in group]
+        for kind, group in kinds.items()
+    }
     tensors |= {f"generator {number}": state for number, state in enumerate(encoder.states)}
     return tensors, facts
 
 
 def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda devices: True) -> Tape:
-    """Read a tape. `opened` is asked to make its devices ready here; where it cannot the tape comes on the CPU.
+    """Read a tape, on its own devices if `opened` can prepare them and returns True, else on the CPU.
 
     Raises JournalError for a file that is damaged, or that this torch cannot execute.
     """
@@ -115,16 +120,16 @@ def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda dev
     if facts.get("schema") != SCHEMA:
         raise JournalError(path, f"is no tape of schema {SCHEMA}")
     try:
-        there = opened({_text(device) for _, device, _ in facts["slots"]})
-        tape = understood_tape(tensors, facts, on_the_cpu=not there)
-        return tape if there else placed(tape, "cpu")
+        is_ready = opened({_text(device) for _, device, _ in facts["slots"]})
+        tape = understood_tape(tensors, facts, on_the_cpu=not is_ready)
+        return tape if is_ready else placed(tape, "cpu")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         complaint = (str(error).splitlines() or [""])[0]
         raise JournalError(path, f"is a damaged tape ({type(error).__name__}: {complaint})") from error
 
 
 def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], *, on_the_cpu: bool = False) -> Tape:
-    """The tape that `described_tape` has described; with `on_the_cpu` its calls name no other device.
+    """Return the tape that `described_tape` has described; with `on_the_cpu` its calls name no other device.
 
     Raises ValueError, TypeError, KeyError and RecursionError.
     """
@@ -136,25 +141,25 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
         if registered_operation(_text(name)) is None:
             define_without_kernel(name, _text(schema))
     decoder = Decoder(lambda number: _bytes(tensors, f"generator {number}"), on_the_cpu=on_the_cpu)
-    places = [tuple(_text(one) for one in frames) for frames in facts.get("places", ())]
-    calls = tuple(_call(number, one, decoder, tensors, slots, places) for number, one in enumerate(facts["calls"]))
-    seen: dict[str, list[Watched]] = {"watched": [], "given": []}  # tapes of before have nothing given
-    for kind, ones in seen.items():
+    places = [tuple(_text(frame) for frame in frames) for frames in facts.get("places", ())]
+    calls = tuple(_call(number, call, decoder, tensors, slots, places) for number, call in enumerate(facts["calls"]))
+    kinds: dict[str, list[Watched]] = {"watched": [], "given": []}  # older tapes have nothing given
+    for kind, group in kinds.items():
         for number, (position, name, described) in enumerate(facts.get(kind, ())):
             view = decoder.view(described["view"])
             _require_inside(view, slots)
-            ones.append(Watched(whole(position), _text(name), view, tensors[f"{kind} {number}"]))
-        if any(one.position > len(calls) for one in ones):
+            group.append(Watched(whole(position), _text(name), view, tensors[f"{kind} {number}"]))
+        if any(watched.position > len(calls) for watched in group):
             raise ValueError(f"a {kind} value after the end")
-    # Only what came from before the step has bytes: `input 3` is slot 3.
+    # Only storages that exist before the step have bytes: `input 3` is slot 3.
     inputs = {
         whole(int(name.partition(" ")[2])): _bytes(tensors, name) for name in tensors if name.startswith("input ")
     }
     for slot, data in inputs.items():
         if slot >= len(slots) or data.numel() > slots[slot].size:
             raise ValueError(f"input {slot} is larger than its storage")
-    settings = facts.get("settings", {})  # tapes of before have none
-    if not isinstance(settings, dict) or not all(isinstance(one, (bool, int, str)) for one in settings.values()):
+    settings = facts.get("settings", {})  # older tapes have none
+    if not isinstance(settings, dict) or not all(isinstance(value, (bool, int, str)) for value in settings.values()):
         raise TypeError("settings that are none")
     set_at = facts.get("set_at", {})  # most tapes have none
     if not isinstance(set_at, dict):
@@ -164,8 +169,8 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
         starts[_text(name)] = view = decoder.view(described["view"])
         _require_inside(view, slots)
     lines = {name: _text(line) for name, line in set_at.items()}
-    found = tuple(seen["watched"]), settings, starts, tuple(seen["given"]), lines
-    return Tape(whole(facts["step"]), slots, inputs, calls, *found)
+    optional_fields = tuple(kinds["watched"]), settings, starts, tuple(kinds["given"]), lines
+    return Tape(whole(facts["step"]), slots, inputs, calls, *optional_fields)
 
 
 def _call(
@@ -176,7 +181,10 @@ def _call(
     slots: Sequence[Slot],
     places: Sequence[tuple[str, ...]],
 ) -> Call:
-    """The call that a line of the file describes, if this torch has its op and its views lie in their storages."""
+    """Return the call that the file describes. Raises ValueError, TypeError or KeyError for an invalid one.
+
+    A call is invalid if this torch does not have its op, or if one of its views ends behind its storage.
+    """
     outputs = decoder.decode(described["outputs"])
     fresh = described["fresh"]
     if not isinstance(outputs, tuple) or not isinstance(fresh, list) or len(fresh) != len(outputs):
@@ -189,23 +197,23 @@ def _call(
     if registered_operation(_text(described["op"])) is None:
         raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
     module, line, place, sequence = (described.get(name) for name in ("module", "line", "place", "sequence"))
-    # tapes of before have a line alone
+    # Older tapes have a line instead of frames.
     frames = () if line is None else (_text(line),)
     if place is not None:
         if whole(place) >= len(places):
             raise ValueError(f"call {number} is at place {place}, which there is not")
         frames = places[place]
     if sequence is not None:
-        # Those of compiled nodes are negative.
+        # The numbers of compiled nodes are negative.
         sequence = -whole(-sequence) if type(sequence) is int and sequence < 0 else whole(sequence)
     late = map(described.get, ("iteration", "order", "repeats"))
-    iteration, order, repeats = (None if one is None else whole(one) for one in late)
+    iteration, order, repeats = (None if value is None else whole(value) for value in late)
     if repeats is not None and repeats >= number:
         raise ValueError(f"call {number} repeats one that comes after it")
     draw, compiled = described.get("draw"), described.get("compiled")
     if draw is not None:
         count, states = draw
-        generators = tuple(decoder.generator(one["generator"]) for one in states)
+        generators = tuple(decoder.generator(state["generator"]) for state in states)
         draw = Draw(generators, tuple(tensors[f"drawn {number} {at}"] for at in range(whole(count))))
     if compiled is not None:
         graph, node, origin, group = compiled
@@ -215,23 +223,23 @@ def _call(
         arguments=arguments,
         keywords={_text(name): decoder.decode(value) for name, value in keywords.items()},
         outputs=outputs,
-        fresh=tuple(one is True for one in fresh),
+        fresh=tuple(flag is True for flag in fresh),
         phase=described["phase"],
         module=None if module is None else _text(module),
         frames=frames,
         sequence=sequence,
         grad=described["grad"] is True,
         draw=draw,
-        owners=tuple(_text(one) for one in described.get("owners", ())),
+        owners=tuple(_text(owner) for owner in described.get("owners", ())),
         compiled=compiled,
         iteration=iteration,
         order=order,
         repeats=repeats,
     )
-    # A view that ends behind its storage would read, or write, memory of somebody else's when it is replayed.
-    for view in (*views_in(call), *(one for one in leaves(outputs) if isinstance(one, View))):
+    # In a replay, a view that ends behind its storage would read or write other memory of the process.
+    for view in (*views_in(call), *(leaf for leaf in leaves(outputs) if isinstance(leaf, View))):
         _require_inside(view, slots)
-    if any(new and not isinstance(one, View) for new, one in zip(call.fresh, outputs, strict=True)):
+    if any(new and not isinstance(output, View) for new, output in zip(call.fresh, outputs, strict=True)):
         raise ValueError(f"call {number} gives a storage that is no tensor's")
     return call
 

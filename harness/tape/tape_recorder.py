@@ -1,4 +1,4 @@
-"""Recording a step as a tape, by a dispatch mode that sees every op and changes none."""
+"""The recorder of a step as a tape: a dispatch mode that sees every op and changes none."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ from .op_places import StepPlaces, owners_of
 from .origin import StepFrames, script_frames
 from .random_calls import RandomCalls
 from .shards import is_sharded
+from .step_recorder import StepRecorder
 from .step_settings import current_settings, setting_lines
 from .tape import Call, NotReplayable, Tape, View, Watched, leaves
 
 OFF_TAPE = ("profiler", "prim")
-"""Namespaces of calls that compute nothing and carry handles which nothing could write down."""
+"""Namespaces of calls that compute nothing, and take handles that cannot be written down."""
 
 NAMES_ONLY = ("aten::set_",)
-"""Ops that give a tensor other memory, which the next view of it tells: a data loader's workers send theirs so."""
+"""Ops that give a tensor other memory, as when a data loader's worker sends it; the next view of it shows this."""
 
 
-class TapeRecorder:
-    """Records from `start` to `stop`. Whatever it cannot take ends the tape, with the `reason`, and not the training.
+class TapeRecorder(StepRecorder):
+    """A recorder of the ops from `start` to `stop`.
 
-    `script` is the file whose lines are noted. With `modules` the modules' calls are followed by hooks. With `values`
-    compiled graphs, whose executions are then led to `executed`, are taken apart by what `unroller` makes. More than
-    `most` calls are no tape. `raised` is the last op that gave an error, which is not on the tape.
+    An op that cannot be recorded abandons the tape (see `reason`), and so does a step of more than `most` calls. The
+    training continues. `script` is the file whose lines are noted. With `modules` hooks follow the calls of modules.
+    With `values` the executions of compiled graphs are passed to `executed`, and taken apart by the object that
+    `unroller` makes. `raised` is the last op that raised an error, which is not on the tape.
     """
 
     def __init__(
@@ -71,24 +73,24 @@ class TapeRecorder:
         self._frames = StepFrames(script)
 
     def start(self) -> None:
-        if is_group_in_python():  # what it receives would pass for data of the step
+        if is_group_in_python():  # the tensors that it receives would look like data of the step
             self.give_up(PYTHON_GROUP)
         self._settings, self._set_at = current_settings(), dict(setting_lines.known)
         self._places = StepPlaces(modules=self._modules)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
-        """Look at nothing any more. May be called twice."""
+        """Stop recording. May be called twice."""
         self._mode.__exit__(None, None, None)
         self.forget_modules()
 
     def forget_modules(self) -> None:
-        """Take the hooks out of the modules' calls."""
+        """Remove the hooks from the modules' calls."""
         if self._places is not None:
             self._places.close()
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note a value that the step is compared by, as it is now."""
+        """Note the present content of a value by which the step is compared."""
         with self._looking():
             if self.reason is None:
                 view = self._log.table.view(tensor.detach(), is_input=True)
@@ -96,7 +98,7 @@ class TapeRecorder:
                 self._watched.append(Watched(len(self._log.calls), name, view, value))
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Note what the first root module is about to be called with: plain tensors, as the script has made them."""
+        """Note the arguments of the first root module before its call: plain tensors, as the script has made them."""
         with self._looking():
             for name, tensor in tensors.items():
                 if self.reason is None:
@@ -105,13 +107,13 @@ class TapeRecorder:
                     self._given.append(Watched(len(self._log.calls), name, view, value))
 
     def given(self, tensor: torch.Tensor) -> None:
-        """Take note that a tensor holds other values than the script has given it, put in place past every op."""
+        """Note that a tensor has other values than the script gave it, written without any op."""
         with self._looking():
             if self.reason is None:
                 self._log.table.renew(tensor.detach())
 
     def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Have what was compiled from a captured graph executed as it would be, and note where it lies on the tape."""
+        """Execute the code compiled from a captured graph, unchanged, and note its position on the tape."""
         if self._ignores():
             return execute()
         grad = torch.is_grad_enabled()
@@ -125,14 +127,14 @@ class TapeRecorder:
         return outputs
 
     def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Have a compiled graph executed as it would be, and take it apart on the tape."""
+        """Execute a compiled graph, unchanged, and take it apart on the tape."""
         if self._ignores():
             return execute()
         unrolled: Unrolled | None = None
         with self._looking():
             assert self._places is not None and self.unroller is not None
             unrolled = self.unroller.enter(graph, self._places.compiled(), inputs)
-        # What is dispatched from here is part of the graph, or of its repetitions with probes.
+        # Ops that are dispatched from here on are part of the graph, or of its repetitions with probes.
         before, self._suspended = self._suspended, True
         random = RandomCalls()
         try:
@@ -149,15 +151,16 @@ class TapeRecorder:
         return outputs
 
     def tape(self) -> Tape:
-        """What was recorded. Raises NotReplayable with the reason where that is not the whole step."""
+        """Return the recorded tape. Raises NotReplayable, with the reason, unless it has the whole step."""
         if self.reason is not None:
             raise NotReplayable(self.reason)
         owners = owners_of(self._log.calls, self._watched)
         calls = tuple(
-            replace(call, owners=found) if found else call for call, found in zip(self._log.calls, owners, strict=True)
+            replace(call, owners=parameters) if parameters else call
+            for call, parameters in zip(self._log.calls, owners, strict=True)
         )
         table = self._log.table
-        watched, given = tuple(self._watched), tuple(self._given)
+        watched, batch = tuple(self._watched), tuple(self._given)
         return Tape(
             self._step,
             table.slots,
@@ -165,23 +168,23 @@ class TapeRecorder:
             calls,
             watched,
             self._settings,
-            given=given,
+            given=batch,
             set_at=self._set_at,
         )
 
     def view_of(self, tensor: torch.Tensor) -> View | None:
-        """What the tape knows a tensor by; None where it has not met the tensor's memory."""
+        """Return the view by which the tape identifies a tensor, None if its memory has no slot."""
         with self._looking():
             if self.reason is None and self._log.table.slot_of(tensor) is not None:
                 return self._log.table.view(tensor.detach(), is_input=False)
         return None
 
     def alive(self, view: View) -> torch.Tensor | None:
-        """What a view holds now; None once nobody but the tape knows its memory."""
+        """Return the tensor of a view, with its present values, None once only the tape refers to its memory."""
         return self._log.table.tensor(view)
 
     def give_up(self, reason: str) -> None:
-        """End the tape; the first reason stays."""
+        """Abandon the tape; the first reason stays."""
         if self.reason is None:
             self.reason = reason
             self._watched.clear()
@@ -191,24 +194,24 @@ class TapeRecorder:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """What happens here is seen by no mode, and no failure leaves it."""
+        """Hide the context from all modes; an exception in it abandons the tape and goes no further."""
         try:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield
-        except NotReplayable as found:
-            self.give_up(str(found))
+        except NotReplayable as refusal:
+            self.give_up(str(refusal))
         except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
             self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
 
     def _ignores(self) -> bool:
         # A process forked from the training (a data loader's worker) inherits the mode, but its ops are not the step's.
         ignored = self.reason is not None or self._suspended or os.getpid() != self._process
-        if not ignored and not self._log.calls:  # a script may set torch otherwise at the beginning of a step
+        if not ignored and not self._log.calls:  # a script may change settings at the beginning of a step
             self._settings, self._set_at = current_settings(), dict(setting_lines.known)
         return ignored
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Have an op executed as it would be, noted before for what it takes and after for what it gave."""
+        """Execute an op, unchanged: its arguments are noted before, its outputs afterwards."""
         if self._ignores():
             return operation(*args, **kwargs) if self._random is None else self._random.around(operation, args, kwargs)
         if is_operation_overload(operation):
@@ -217,39 +220,39 @@ class TapeRecorder:
             if operation.namespace in NAMESPACES:
                 self.give_up(unreplayed(operation.name()))
                 return operation(*args, **kwargs)
-        taken: NotedCall | None = None
+        noted: NotedCall | None = None
         grad = torch.is_grad_enabled()
         with self._looking():
             assert self._places is not None
             if self._most is not None and len(self._log.calls) >= self._most:
                 raise NotReplayable(f"it has more than {self._most:,} ops")
-            given = list(leaves([*args, *kwargs.values()]))
-            if any(isinstance(one, torch.Tensor) and is_sharded(one) for one in given):
+            inputs = list(leaves([*args, *kwargs.values()]))
+            if any(isinstance(value, torch.Tensor) and is_sharded(value) for value in inputs):
                 raise NotReplayable(SHARDED)
-            differentiable = any(isinstance(one, torch.Tensor) and one.requires_grad for one in given)
+            differentiable = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
             place = self._places.here(grad=grad, differentiable=differentiable)
-            taken = self._log.take(operation, args, kwargs, place, grad=grad)
-        # The op itself runs outside of `_looking`, under the modes of the script, and what it raises is the script's.
+            noted = self._log.take(operation, args, kwargs, place, grad=grad)
+        # The op itself runs outside of `_looking`, under the modes of the script, and the script gets what it raises.
         try:
             outputs = operation(*args, **kwargs)
         except Exception:
-            if taken is not None:
-                self.raised = raising(operation, taken, script_frames(self._script))
+            if noted is not None:
+                self.raised = raising(operation, noted, script_frames(self._script))
             raise
-        if taken is not None:
+        if noted is not None:
             with self._looking():
                 frames = self._frames.here(place.phase, place.sequence)
-                self._log.complete(operation, args, kwargs, taken, outputs, frames)
+                self._log.complete(operation, args, kwargs, noted, outputs, frames)
         return outputs
 
 
 def is_off_tape(operation: Any) -> bool:
-    """Whether a call of the dispatcher's computes nothing that a tape would have to hold."""
+    """Return whether a call of the dispatcher's computes nothing that a tape needs."""
     return operation.namespace in OFF_TAPE or operation.name().partition(".")[0] in NAMES_ONLY
 
 
 def is_group_in_python() -> bool:
-    """Whether the process group of the script is of a class that is written in Python."""
+    """Return whether the class of the script's process group is written in Python."""
     distributed = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized():
         return False

@@ -27,14 +27,14 @@ from .tape_arguments import Decoder, Encoder
 LENGTH = struct.Struct(">Q")
 
 MOST_HEADER = 64 * 2**20
-"""Bytes of a header."""
+"""The most bytes of a header."""
 
 MOST_BYTES = 2**38
-"""Bytes of all segments of a message."""
+"""The most bytes of all segments of a message together."""
 
 
 class WireError(Exception):
-    """What came is no message, and the connection cannot be used any more."""
+    """The received bytes are no message, and the connection cannot be used any more."""
 
 
 class ConnectionEnded(WireError):
@@ -51,14 +51,14 @@ class Message:
 
 def send(connection: socket.socket, message: Message) -> None:
     """Send a message. Raises OSError, and ValueError for a header that is too long."""
-    described = {"fields": message.fields, "segments": [one.numel() for one in message.segments]}
+    described = {"fields": message.fields, "segments": [segment.numel() for segment in message.segments]}
     header = json.dumps(described, separators=(",", ":")).encode()
     if len(header) > MOST_HEADER:
         raise ValueError(f"a header of {len(header)} bytes, more than the {MOST_HEADER} that a message may have")
-    # A script may have given SIGPIPE back its default action, which ends the process when the other side has gone.
+    # A script may have restored the default action of SIGPIPE, which ends the process when the other side has gone.
     connection.sendall(LENGTH.pack(len(header)) + header, socket.MSG_NOSIGNAL)
-    for one in message.segments:
-        connection.sendall(_buffer(one), socket.MSG_NOSIGNAL)
+    for segment in message.segments:
+        connection.sendall(_buffer(segment), socket.MSG_NOSIGNAL)
 
 
 def receive(connection: socket.socket) -> Message:
@@ -78,17 +78,17 @@ def receive(connection: socket.socket) -> Message:
         raise WireError(f"a header that is none ({type(error).__name__}: {complaint})") from error
     if not isinstance(fields, dict) or not isinstance(lengths, list):
         raise WireError("a header without its fields and segments")
-    # What the other side asks for is allocated before it has sent it, so it is bounded here.
-    if not all(type(one) is int and one >= 0 for one in lengths) or sum(lengths) > MOST_BYTES:
+    # Memory is allocated before the other side has sent its bytes, so their number is limited here.
+    if not all(type(size) is int and size >= 0 for size in lengths) or sum(lengths) > MOST_BYTES:
         raise WireError("segments of lengths that they cannot have")
     segments = []
-    for one in lengths:
+    for size in lengths:
         try:
             with without_dispatch_modes(), without_function_modes():
-                segment = torch.empty(one, dtype=torch.uint8, device="cpu")
+                segment = torch.empty(size, dtype=torch.uint8, device="cpu")
         except RuntimeError as error:
-            raise WireError(f"there is no memory for {one} bytes") from error
-        if one:
+            raise WireError(f"there is no memory for {size} bytes") from error
+        if size:
             _fill(connection, _buffer(segment))
         segments.append(segment)
     return Message(fields, tuple(segments))
@@ -100,7 +100,7 @@ def _buffer(segment: torch.Tensor) -> memoryview:
 
 
 def _fill(connection: socket.socket, buffer: memoryview, *, is_first: bool = False) -> None:
-    """Fill the buffer with what comes; `is_first` says that a message begins with it."""
+    """Fill the buffer with received bytes; `is_first` says that a message begins with them."""
     filled = 0
     while filled < len(buffer):
         count = connection.recv_into(buffer[filled:])
@@ -115,9 +115,9 @@ def _fill(connection: socket.socket, buffer: memoryview, *, is_first: bool = Fal
 
 
 def described(tensors: Sequence[torch.Tensor | None]) -> tuple[list[Any], list[torch.Tensor]]:
-    """Tensors as JSON values and the segments that these refer to. Tensors that share memory do so still.
+    """Return tensors as JSON values, and the segments to which these refer. Tensors that share memory still share it.
 
-    Raises ValueError for what is no plain view of memory.
+    Raises ValueError for a tensor that is no plain view of memory.
     """
     encoder = Encoder()
     values: list[Any] = []
@@ -140,7 +140,10 @@ def described(tensors: Sequence[torch.Tensor | None]) -> tuple[list[Any], list[t
 
 
 def tensors_of(values: Any, segments: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """The tensors that `described` has described, on the memory of the segments. Raises ValueError and TypeError."""
+    """Return the tensors that `described` has described, on the memory of the segments.
+
+    Raises ValueError and TypeError.
+    """
     if not isinstance(values, list):
         raise TypeError("tensors that are no list")
     decoder = Decoder(_no_generator)
@@ -153,7 +156,7 @@ def tensors_of(values: Any, segments: Sequence[torch.Tensor]) -> list[torch.Tens
         if not isinstance(view, View) or view.slot >= len(segments):
             raise ValueError("a tensor without its bytes")
         segment = segments[view.slot]
-        # torch would enlarge the storage in place of refusing a view that ends behind it.
+        # Torch would not refuse a view that ends behind its storage, but enlarge the storage.
         if view.extent * view.dtype.itemsize > segment.numel():
             raise ValueError("a tensor that ends behind its bytes")
         try:

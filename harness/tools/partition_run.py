@@ -1,4 +1,4 @@
-"""A script or a module partitioned in a process of its own, and what that process has written."""
+"""A script or a module partitioned in a process of its own, and the results of that process."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ FACTORY = re.compile(r"[^:]+:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """What came of it. `path` is the folder that it is in, `failure` how the process failed where it could
-    not say it itself, `where` names the file that has what it printed; `comparison` holds a script's run
-    against the unpartitioned one."""
+    """The result of a partitioning. `path` is its folder, `failure` says how the process failed where it could not
+    report that itself, `where` names the file with its output; `comparison` compares a script's run with the
+    unpartitioned one."""
 
     target: str
     path: Path
@@ -51,7 +51,7 @@ class Partitioned:
 
 
 def is_factory(target: str) -> bool:
-    """Whether a target is FILE.py:FACTORY or package.module:FACTORY, and no script."""
+    """Check whether a target is FILE.py:FACTORY or package.module:FACTORY, and no script."""
     return bool(FACTORY.fullmatch(target)) and not Path(target).exists()
 
 
@@ -73,7 +73,7 @@ def partition_script(
     `limits` are fields of a run that end it. Raises UsageError."""
     reproducer, words = asked_for(script, module, tuple(arguments))
     chosen = choose_investigation(out, reproducer.named_after, name, "")
-    # The process is one of mode `cpu`: the backend of the mode is asked by the partitions, not by the process.
+    # The process is one of mode `cpu`: the partitions use the backend of the mode, not the process.
     own = ModeSpec(f"partitioned-{spec.name}", "cpu", **{key: getattr(spec, key) for key in OF_PROCESS})
     plan = BatchPlan(
         script=reproducer.path,
@@ -88,7 +88,7 @@ def partition_script(
     )
     # The unpartitioned run has the same threads, environment and interpreter, so that nothing else differs.
     plans = [plan, replace(plan, modes=[replace(own, name="cpu")], instruments={})] if check else [plan]
-    plans = [replace(one, positions=(own.name, "cpu")) for one in plans]
+    plans = [replace(batch_plan, positions=(own.name, "cpu")) for batch_plan in plans]
     result = execute_together(plans, reporter, jobs=1)
     if result.interrupted:
         raise KeyboardInterrupt
@@ -109,7 +109,7 @@ def partition_script(
 def _compared(reference: FinishedRun, run: FinishedRun) -> RunComparison | None:
     try:
         return compare_runs(
-            *(RecordedRun(one.folder.path, one.manifest) for one in (reference, run)),
+            *(RecordedRun(finished.folder.path, finished.manifest) for finished in (reference, run)),
         )
     except NumdriftError:  # one of them has no step, which its ending says
         return None
@@ -126,8 +126,8 @@ def partition_module(
     bisect: bool,
     timeout: float | None,
 ) -> Partitioned:
-    """Partition what a factory makes, in a process of the mode's; with `bisect` find what carries its drift.
-    Raises UsageError."""
+    """Partition the module that a factory makes, in a process of the mode; with `bisect` find the part that carries its
+    drift. Raises UsageError."""
     place, _, factory = target.rpartition(":")
     if name is None:
         named_after = Path(f"{Path(place.removesuffix('.py')).name}-{factory}")
@@ -141,7 +141,7 @@ def partition_module(
         raise UsageError(f"{folder} exists already: choose another --name") from None
     except OSError as error:
         raise UsageError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
-    asked = {
+    settings = {
         "target": target,
         "mode": spec.to_json(),
         "config": config.to_json(),
@@ -149,14 +149,14 @@ def partition_module(
         "bisect": bisect,
     }
     file = folder / "config.json"
-    file.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     failure = _run(file, spec, folder, timeout)
     record = read_partition(folder / PARTITION)
     return Partitioned(target, folder, record, failure, f"what it printed is in {folder / 'stderr.log'}")
 
 
 def _run(file: Path, spec: ModeSpec, folder: Path, timeout: float | None) -> str:
-    """Run the process to its end; gives how it failed, "" where it did not."""
+    """Run the process to its end; return how it failed, "" where it did not."""
     command = guest_command(file.absolute(), python=interpreter(spec), module=PROCESS)
     limit = spec.timeout if spec.timeout is not None else timeout
     with (folder / "stdout.log").open("ab") as stdout, (folder / "stderr.log").open("ab") as stderr:
@@ -169,8 +169,8 @@ def _run(file: Path, spec: ModeSpec, folder: Path, timeout: float | None) -> str
             return f"the process took longer than {limit:g} s"
     if not done.returncode:
         return ""
-    said = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return f"the process ended with exit code {done.returncode}: {said[-1] if said else 'it said nothing'}"
+    lines = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"the process ended with exit code {done.returncode}: {lines[-1] if lines else 'it said nothing'}"
 
 
 PROCESS = "numdrift.harness.observers.partition.partition_process"

@@ -33,9 +33,9 @@ WITHIN = "_numdrift_kernel"
 """The attribute under which a wrapper of a kernel keeps the kernel."""
 
 
-def around_cuts(base: str, around: Callable[[], AbstractContextManager[object]]) -> Undo:
+def around_cuts(device: str, around: Callable[[], AbstractContextManager[object]]) -> Undo:
     """Run every call that cuts and executes the pending graph of lazy tensors within a context of `around`."""
-    module, names = ("_XLAC", XLA_CUTS) if base == "xla" else ("torch._C._lazy", LAZY_CUTS)
+    module, names = ("_XLAC", XLA_CUTS) if device == "xla" else ("torch._C._lazy", LAZY_CUTS)
     holder = importlib.import_module(module)
 
     def within(cut: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,11 +89,11 @@ def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
     return wrapped("the names of Inductor's kernels", cache, "load_by_key_path", naming)
 
 
-def compilations(base: str) -> int | None:
+def compilations(device: str, *, compiles: bool) -> int | None:
     """The number of graphs compiled in this process so far; None if they are not counted."""
-    if base == "compile":
+    if compiles:
         return compiled_regions()
-    if base == "lazy":
+    if device == "lazy":
         return lazy_counters().get("UncachedCompile", 0)
     return None
 

@@ -35,8 +35,8 @@ if HAS_TRITON:
         places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         g = tl.load(grad_output + places, mask=places < n)
         y = tl.load(output + places, mask=places < n)
-        one = tl.full((BLOCK,), 1.0, y.dtype)
-        tl.store(result + places, g * tl.fma(-y, y, one), mask=places < n)
+        unity = tl.full((BLOCK,), 1.0, y.dtype)
+        tl.store(result + places, g * tl.fma(-y, y, unity), mask=places < n)
 
 
 def tanh_backward(grad_output: torch.Tensor, output: torch.Tensor) -> torch.Tensor:

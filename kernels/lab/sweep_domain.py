@@ -220,8 +220,8 @@ class Encoding:
 
 
 ENCODINGS = {
-    one.name: one
-    for one in (
+    encoding.name: encoding
+    for encoding in (
         Encoding("float32", 32, 23, -126),
         Encoding("bfloat16", 16, 7, -126),
         Encoding("float16", 16, 10, -14),

@@ -168,7 +168,7 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
         try:
             expected = expectations.of(overload, device_call.args, device_call.kwargs)
         except NotImplementedError:
-            raise NotAvailable(f"kernel {name}", f"torch has no {kernel.op} on {device} to hold it against") from None
+            raise NotAvailable(f"kernel {name}", f"torch has no {kernel.op} on {device} to compare it with") from None
         except RuntimeError as error:
             why = f"torch's own {kernel.op} refuses these arguments on {device}: {str(error).strip().splitlines()[0]}"
             raise NotAvailable(f"kernel {name}", why) from None

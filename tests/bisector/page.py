@@ -21,26 +21,26 @@ OTHER_TESTS = {
 
 HEAD = """# Beside PyTorch's CompilerBisector
 
-`scripts/bench bisector` asks both for the cause in the tanh case: `reproducers/sam_tanh.py`, compiled against eager, which
-differ in three kernels (`sum`, `tanh_backward`, `tanh`). {provenance}; this page is what the
-command wrote.
+`scripts/bench bisector` asks both tools for the cause in the tanh case: `reproducers/sam_tanh.py`, compiled against eager. The two
+modes differ in three kernels (`sum`, `tanh_backward`, `tanh`).
+{provenance}; this page is what the command wrote.
 
 | way | Inductor cache | times | seconds | processor seconds | runs | steps trained | names |
 |---|---|--:|--:|--:|--:|--:|---|
 """
 
 READING = """
-Seconds are medians, with the smallest and the largest. Processor seconds are those of all processes together, and depend
-less on what else the machine does: here a way got {cores} cores while it ran.
+Seconds are medians, with the smallest and the largest. Processor seconds are those of all processes together. They depend less on
+the other load of the machine: here a way got {cores} cores while it ran.
 
 - numdrift: `numdrift investigate reproducers/sam_tanh.py --modes cpu,compile -- --epochs {steps}`, two runs at a time. A
-  run is a training of at most {steps} steps in a process of its own. The time holds the verdict, the float64 referee, the proofs
-  by swapping in and out, a script for each cause and a whole training without the causes, none of which the bisector has
-  a counterpart for. *Causes alone* is `--no-scripts --no-confirm`: the same without the last two.
-- The bisector needs a test, and somebody to write it: `tests/bisector/good_or_bad.py` trains {steps} steps eager and
-  compiled, and wants the same bits. A run is one execution of that test, two trainings.
-  `run` is `python -m torch._inductor.compiler_bisector run python tests/bisector/good_or_bad.py`, a process for each test; in process
-  is `CompilerBisector.do_bisect`. {emptied}
+  run is a training of at most {steps} steps in a process of its own. The time includes the verdict, the float64 referee, the proofs
+  by swapping in and out, a script for each cause and a whole training without the causes. The bisector has none of these.
+  *Causes alone* is `--no-scripts --no-confirm`: the same without the last two.
+- The bisector needs a test that somebody writes: `tests/bisector/good_or_bad.py` trains {steps} steps eager and
+  compiled, and wants the same bits. A run is one execution of that test, which is two trainings.
+  `run` is `python -m torch._inductor.compiler_bisector run python tests/bisector/good_or_bad.py`, with a process for each test;
+  *in process* is `CompilerBisector.do_bisect`. {emptied}
 """
 
 

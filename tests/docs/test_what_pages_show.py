@@ -14,7 +14,7 @@ import pytest
 
 import numdrift
 from numdrift.harness.errors import ModeError, UsageError
-from numdrift.harness.records.mode_registry import EAGER, registry
+from numdrift.harness.records.mode_registry import EAGER, ModeEntry, registry
 
 from ..row_by_row import table
 from .shown import PAGES, Fence, ShownCommand, fences, shown_commands, spoken_of
@@ -32,8 +32,9 @@ def placed(one: ShownCommand) -> str:
 def plug_ins_of_a_page() -> Iterator[None]:
     """The modes `toy` and `standin` of docs/guide/add-a-backend.md, which are not installed here."""
     with patch.dict(registry._entries):
-        registry.register("toy", "toy_backend:ToyMode", "plug-in toy_backend:ToyMode")
-        registry.register("standin", EAGER, "eager on the device 'standin'", device="standin", module="standin_device")
+        registry.register(ModeEntry("toy", "toy_backend:ToyMode", "plug-in toy_backend:ToyMode"))
+        summary = "eager on the device 'standin'"
+        registry.register(ModeEntry("standin", EAGER, summary, device="standin", module="standin_device"))
         yield
 
 

@@ -1,6 +1,6 @@
 """What an investigation says of modes with kernels, settings and states of their own, whichever side has them.
 
-Each row is a mode that is held against the first one, with what must come out. Rows of one script are one investigation,
+Each row is a mode that is compared with the first one, with what must come out. Rows of one script are one investigation,
 as they share its reference; those that come out otherwise are told together, with what was said of them.
 """
 

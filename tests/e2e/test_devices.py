@@ -1,4 +1,4 @@
-"""Scripts that name a device, none, or compile by themselves: held against plain `python`, bit for bit."""
+"""Scripts that name a device, none, or compile by themselves: compared with plain `python`, bit for bit."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import pytest
 
 from numdrift import load_run
 from numdrift.harness.api.snapshot_taking import planned_again, planned_snapshots
-from numdrift.harness.observers.snapshots.snapshot_choice import Choice
 from numdrift.harness.records.mode_spec import parse_modes
+from numdrift.harness.snapshots.snapshot_choice import Choice
 
 from ..conftest import ROOT, Numdrift
 from ..processes.forked import numdrift_in

@@ -232,7 +232,7 @@ def test_a_run_of_several_processes_is_held_against_one(wrap: str, numdrift: Num
     assert max(step["relative_l2"] for step in clean["largest"]) < 1e-4
     at = against_one("b")["jump"]["at"]
     assert at["relative_l2"] > 1e-3
-    if wrap == "ddp":  # a copy: rank 0's is held against the one, and shows it when the gradients are averaged again
+    if wrap == "ddp":  # a copy: rank 0's is compared with the one, and shows it when the gradients are averaged again
         assert at["step"] == 3
         agreement = ranks(tmp_path, "b")[0].manifest.agreement
         assert agreement is not None
@@ -293,7 +293,7 @@ def test_sharded_processes_are_judged_against_one(fault: str, verdict: str, numd
     assert done.returncode == (verdict != "rounding"), done.stderr
     pair = json.loads(done.stdout)["pairs"][0]
     assert (pair["a"], pair["b"], pair["verdict"]) == ("single", "b", verdict)
-    # the loss and every parameter, gradient and momentum of both steps were held against the whole batch's
+    # the loss and every parameter, gradient and momentum of both steps were compared with the whole batch's
     assert [step["compared"] for step in pair["steps"]] == [13, 13]
 
 

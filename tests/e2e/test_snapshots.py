@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from numdrift.harness.cli.program import program
 from numdrift.harness.errors import NumdriftError, UsageError
-from numdrift.harness.observers.snapshots.snapshot_file import read_snapshot
+from numdrift.harness.snapshots.snapshot_file import read_snapshot
 from numdrift.harness.tools.snapshots.replay_answer import answer_of
 
 from ..conftest import ROOT, Numdrift

@@ -116,7 +116,7 @@ def test_an_own_kernel_in_c_is_used_and_named_by_its_stem(numdrift: Numdrift, tm
     assert done.returncode == 0, done.stderr
     for mode in ("a", "b", "c"):
         assert manifest(tmp_path, "s", mode)["swaps"][0]["calls"]["backward"] == 8
-    # Whether the other kernels of lazy mode have eager's bits depends on the processor: it is held against itself.
+    # Whether the other kernels of lazy mode have eager's bits depends on the processor: it is compared with itself.
     assert "parameters and buffers differ" in numdrift("compare", "runs/s/lazy", "runs/s/c").stdout
     assert "identical bit for bit" in numdrift("compare", "runs/s/a", "runs/s/b").stdout
     assert "parameters and buffers differ" in numdrift("compare", "runs/s/cpu", "runs/s/a").stdout

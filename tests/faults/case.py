@@ -4,8 +4,8 @@ A case is read without being executed:
 
     MODELS    scripts of `models/` that it changes
     MODES     modes that it is tried in, by default ("cpu",); CASE is added where it has something to plant
-    AGAINST   optional: modes of the unchanged script that are held against the case, which is the reference then
-    REVERSED  optional: the same besides: modes of the unchanged script that are held against the case in its first mode
+    AGAINST   optional: modes of the unchanged script that are compared with the case, which is the reference then
+    REVERSED  optional: the same besides: modes of the unchanged script that are compared with the case in its first mode
     EXPECTED  the verdict against the unchanged script in cpu mode, or in those modes against the case
     HIDDEN    optional: True where the noise of a step may hide what the case does
     CULPRIT   optional: the phase, the kind, the module, the op, the step, the number of places that is to blame; a tuple where a

@@ -76,12 +76,12 @@ class Judged:
         return backend_of(parse_mode(self.trial.against or self.trial.spec))
 
 
-CASES_PLANTED = """plants every case of `tests/faults/cases` into the training scripts of `tests/faults/models` and
+CASES_PLANTED = """plants every case of `tests/faults/cases` into the training scripts of `tests/faults/models`. It
 investigates each against the script as it is"""
 
-XLA_PLANTED = """executes training scripts of `tests/faults/models` in mode `xla`, as they are, with the cases of
-`tests/faults/xla_trials.py` planted into them, or with what changes torch_xla itself, and investigates each against the script as
-it is in mode `cpu` of the same interpreter"""
+XLA_PLANTED = """executes training scripts of `tests/faults/models` in mode `xla`. Some run as they are. Others run with the
+cases of `tests/faults/xla_trials.py` planted into them, or with what changes torch_xla itself. The command investigates each against
+the script as it is in mode `cpu` of the same interpreter"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,8 @@ class Score:
         runs = sum(one.runs for one in found) / max(1, len(found))
         away = [one for one in self.sites if one.blamed is not None and not one.blamed.first]
         return [
-            "Causes, of the faults beyond rounding or in the set-up whose place is stated, by how many were planted at once:",
+            "The next table counts causes by the number of faults planted at once. It has the faults beyond rounding or in the",
+            "set-up whose place is stated:",
             "",
             "| at once | trials | faults planted | recall | proven culprits | precision | exact site |",
             "|---|--:|--:|--:|--:|--:|--:|",
@@ -197,9 +198,9 @@ class Score:
             ),
             _cause_row("all", found),
             "",
-            "Recall counts the planted faults that are among the proven culprits, precision the proven culprits that are",
-            "planted faults, and a site is exact where everything planted comes first.",
-            f"{sum(one.suspects for one in found)} suspects without proof, {tests:.1f} step tests and {runs:.1f} trainings a trial.",
+            "Recall is the share of the planted faults that are among the proven culprits. Precision is the share of the proven",
+            "culprits that are planted faults. A site is exact if everything planted comes first. There are",
+            f"{sum(one.suspects for one in found)} suspects without proof. A trial takes {tests:.1f} step tests and {runs:.1f} trainings.",
             *(
                 [
                     "",
@@ -216,7 +217,10 @@ class Score:
         """What was made of the draws and the calls whose line a case states; nothing where none does."""
         stated = [one for one in self.judged if one.located is not None]
         away = [f"`{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in stated if not one.located]
-        named = f"Of {len(stated)} draws and calls that do not repeat whose line is stated, {len(stated) - len(away)} are named by it"
+        named = (
+            f"Of {len(stated)} draws and calls that do not repeat and whose line is stated, "
+            f"{len(stated) - len(away)} are named by that line"
+        )
         return [f"{named}; not {', '.join(away)}." if away else f"{named}."] if stated else []
 
     def _silent(self) -> list[str]:
@@ -248,12 +252,12 @@ class Score:
 
 PAGE = """# {title}
 
-`{command}` {planted}. Measured on {date} with torch {torch}; this page is what the command
-wrote.
+`{command}` {planted}. The score was measured on {date} with torch {torch}. This page is what
+the command wrote.
 
-A fault counts as found when its verdict is neither identical nor rounding, a benign variant as a false alarm when its
-verdict is anything else. A score is the largest distance of a tensor after one step from the same state, as a multiple
-of the reference's own rounding noise; 16 is where a fault begins on a backend that is not calibrated.
+A fault counts as found if its verdict is neither `identical` nor `rounding`. A benign variant counts as a false alarm on
+the same condition. A score is the largest distance of a tensor after one step from the same state, as a multiple of the
+reference's own rounding noise. On a backend that is not calibrated, a fault begins at 16.
 
 {table}
 """

@@ -88,7 +88,7 @@ def test_of_several_faults_at_once_each_counts() -> None:
     named = [culprit("forward", "aten.tanh"), culprit("backward", "aten.mm")]
     suspect = culprit("optimizer", "aten.add_") | {"status": "suspect"}
 
-    # When the findings are held against it, with and without the other one.
+    # When the findings are compared with it, with and without the other one.
     half = blamed({"culprits": [*named, suspect]}, planted)
     whole = blamed({"culprits": [culprit("backward", "aten.tanh_backward"), *named]}, planted)
 

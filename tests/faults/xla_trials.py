@@ -1,4 +1,4 @@
-"""The part of the benchmark that is held against mode `xla`: what is planted into it, and what is none of its faults.
+"""The part of the benchmark that is compared with mode `xla`: what is planted into it, and what is none of its faults.
 
 Most are cases of the other modes, which change the script, and are executed in `xla` here. The others are of torch_xla
 itself: a lowering that computes otherwise, variables that make it round differently, where graphs are cut, and whose

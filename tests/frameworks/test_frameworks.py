@@ -186,7 +186,7 @@ def test_a_framework_is_adopted_as_it_is(
 
 
 def _same(bare: NDArray[Any], seen: NDArray[Any], mode: str) -> bool:
-    """Whether the bits are the same. In lazy mode, where the bare script would not run, it is held against the script on
+    """Whether the bits are the same. In lazy mode, where the bare script would not run, it is compared with the script on
     the CPU, whose values are those but for rounding."""
     if mode == "lazy":
         return np.allclose(bare, seen, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""One command for a machine with a GPU: a fixed list of investigations and measurements, each held against what is expected.
+"""One command for a machine with a GPU: a fixed list of investigations and measurements, each compared with what is expected.
 
     scripts/gpu                                        # all of it, 4 to 5 minutes on 16 cores; results in runs/gpu
     scripts/gpu --out OUT --page docs/reference/gpu.md # and the page

@@ -1,4 +1,4 @@
-"""An investigation's findings, held against what its row expects of them."""
+"""An investigation's findings, compared with what its row expects of them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SAME = ("device", "gpu", "torch", "python")
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A row's result: what was expected and found, and in words what is `wrong` ("" where nothing is) or why it was
-    `skipped`. `bare` are keys of the plain trainings that its seconds are held against, `within` how many times as many
+    `skipped`. `bare` are keys of the plain trainings that its seconds are compared with, `within` how many times as many
     and how many more they may be. `details` are numbers for the page."""
 
     name: str

@@ -18,13 +18,14 @@ HEADINGS = {
 
 HEAD = """# On a GPU
 
-`scripts/gpu` runs a fixed list on `cuda` and on torch.compile for CUDA, in one command, where there is a GPU and no network. Measured
-on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores, up to {jobs} investigations side by side{runs};
-this page is what the command wrote. {count}.
+`scripts/gpu` runs a fixed list on `cuda` and on torch.compile for CUDA. It is one command, for a machine with a GPU and without a
+network. It was measured on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores.
+Up to {jobs} investigations ran side by side{runs}. The tables are what the command wrote. {count}.
 
-The scripts of our own in `tests/gpu/trainings` say `cuda` where people say it, and train in mode `cpu` all the same. *Seconds* are
-those of the whole command; in brackets how many times those of the bare trainings of its modes that is, and what these took, each with
-an empty cache of Inductor's. All of it shares one GPU and its processors, the bare trainings too.
+The scripts in `tests/gpu/trainings` are our own. They name `cuda` where people name it. They train in mode `cpu` all the same.
+*Seconds* are those of the whole command. The brackets compare them with the bare trainings of its modes: how many times as long the
+command took, and the seconds of the bare trainings. The command and the bare trainings each have an empty cache of Inductor's. All
+of them share one GPU and its processors.
 """
 
 INVESTIGATED = "| what | modes | verdict | first cause | seconds | as expected |\n|---|---|---|---|--:|---|"
@@ -45,7 +46,7 @@ def parts(results: Results) -> Iterator[str]:
         else machine["device"]
     )
     count = results.count()
-    runs = f", in {results.runs} runs, each of which did what the ones before it had not" if results.runs > 1 else ""
+    runs = f", in {results.runs} runs. Each run did what the ones before it had not" if results.runs > 1 else ""
     yield HEAD.format(**{**machine, "gpu": gpu, "runs": runs, "count": f"{count[0].upper()}{count[1:]}"})
     for group, heading in HEADINGS.items():
         rows = of_group(results, group)

@@ -17,7 +17,7 @@ class Habit:
     `steps` are the steps that it trains, `losses` the number of losses of each (one number where all have as many).
     `not_in` gives, of the modes in which it cannot run, the reason in one line, as a part of what numdrift says.
     `cuda`: it asks for a GPU whatever the machine has; `reads_device`: it takes the device from DEVICE.
-    `compiles_model`: it compiles its model by itself. `lazy_as_cpu` says why its lazy run can only be held against the
+    `compiles_model`: it compiles its model by itself. `lazy_as_cpu` says why its lazy run can only be compared with the
     bare one on the CPU, and `lazy_rounds` why not even that, bit for bit; `xla_rounds` why its run in xla differs by
     rounding from the bare one (which is that on the CPU where `lazy_as_cpu` is said, too). `module`: it is started as
     `-m module`.

@@ -1,4 +1,4 @@
-"""A habit's script run bare and under numdrift, and the two held against each other bit for bit."""
+"""A habit's script run bare and under numdrift, and the two compared with each other bit for bit."""
 
 from __future__ import annotations
 

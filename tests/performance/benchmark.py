@@ -103,7 +103,7 @@ def read(path: Path) -> list[Taken]:
 
 
 def one_round(workload: Workload, number: int, cache: Path) -> list[Taken]:
-    """The bare scripts, the investigation, and the bisector where it is held against that, one after the other."""
+    """The bare scripts, the investigation, and the bisector where it is compared with that, one after the other."""
     made = [bare(workload, one, number, cache) for one in workload.bare]
     with tempfile.TemporaryDirectory() as folder:
         made.append(investigated(workload, number, cache, Path(folder)))

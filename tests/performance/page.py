@@ -12,19 +12,21 @@ PAGE = ROOT / "docs/reference/performance.md"
 
 HEAD = """# What an investigation takes
 
-`scripts/bench investigate` measures `numdrift investigate --no-confirm` beside the bare trainings of the same two modes, which it
-runs in turns with it. {provenance}; this page is what the command wrote.
+`scripts/bench investigate` compares `numdrift investigate --no-confirm` with the bare trainings of the same two modes. It runs both
+in turns.
+{provenance};
+this page is what the command wrote.
 
 | training | rounds | bare, both modes | investigation | times bare | processor times bare | trainings | steps | verdict | first cause |
 |---|--:|--:|--:|--:|--:|--:|--:|---|---|
 """
 
 READING = """
-Seconds are medians, with the smallest and the largest, of whole processes: Python and torch are started in them, too. A ratio is the
-median of those of the rounds. Rows may be of different hours and of different speeds of the machine: what is held against each
-other stands in one row. The bare trainings are the two scripts, run one after the other without numdrift; *trainings* and *steps* are what
-numdrift trains itself, as `training_runs` and `steps_trained` of `investigation.json` count them. Inductor's cache is warm on both
-sides. An investigation gives the verdict, the causes with their proofs and a script for each, and leaves out the whole training
+Seconds are medians, with the smallest and the largest, of whole processes, the start of Python and torch included. A ratio is the
+median of the ratios of the rounds. Rows may be of different hours and of different speeds of the machine, so compare numbers within a
+row only. The bare trainings are the two scripts, run one after the other without numdrift. The columns *trainings* and *steps*
+count what numdrift trains itself, as `training_runs` and `steps_trained` of `investigation.json` do. Inductor's cache is warm on both
+sides. An investigation gives the verdict, the causes with their proofs, and a script for each cause. It leaves out the whole training
 without the causes.
 
 {trainings}
@@ -33,10 +35,10 @@ without the causes.
 
 PHASES = {
     "first trainings": "the imports of torch, and both free trainings side by side",
-    "second trainings": "with the steps in the reference's state, their tapes, and 8 replays of 3 steps with random rounding",
-    "verdict": "the referee in double, and every value of every step held against the noise",
+    "second trainings": "with the resynced steps, their tapes, and 8 replays of 3 steps with random rounding",
+    "verdict": "the referee in double, and every value of every step compared with the noise",
     "blocks": "the ops of one step aligned and executed on both sides, to find those that compute other bits",
-    "proofs and scripts": "the step executed anew with each cause swapped in and out, and each script once",
+    "proofs and scripts": "the step replayed with each cause swapped in and out, and each script once",
 }
 """What an investigation does, one after the other."""
 

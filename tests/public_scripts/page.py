@@ -11,14 +11,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "public-scripts.md"
 
 HEAD = """# Public scripts
 
-`scripts/bench public FOLDER` runs training scripts that strangers have written, unmodified: bare, in every mode, and
-compile investigated against cpu. {provenance}; this page is what the command wrote. Nothing of the scripts is in this
-repository: the folder has them, with the data that they read.
+`scripts/bench public FOLDER` runs unmodified training scripts of other people: bare, in every mode, and
+in an investigation of compile against cpu.
+{provenance}; this page is what the command wrote.
+The scripts are not in this repository: the folder has them, with the data that they read.
 
-*cpu* says whether the recorded run printed what plain Python prints, line by line but for times, and wrote the same bytes to the files
-that are compared; generators that a script does not seed start from 0 in both. Seconds are of whole processes, once
-each, beside those of plain Python; in other modes than cpu a long training is ended after some steps. *investigated* is what `numdrift investigate --no-confirm` says of compile against
-cpu, over the first steps.
+- *cpu* says whether the recorded run printed what plain Python prints, line by line except for times, and wrote the same bytes to the
+  files that are compared. Generators that a script does not seed start from 0 in both.
+- Seconds are of whole processes, once each. The ratio to plain Python is in parentheses. In other modes than cpu a long training is
+  ended after some steps.
+- *compile against cpu* and *first cause* are the result of `numdrift investigate --no-confirm` over the first steps.
 
 | script | steps | bare | cpu | compile | lazy | compile against cpu | first cause |
 |---|--:|--:|---|---|---|---|---|
@@ -27,8 +29,8 @@ cpu, over the first steps.
 FAULTS = """
 ## Faults planted into them
 
-Each is a change of one line that acts in the second of two cpu modes alone (`env.FAULT`). It is right where the verdict
-is the one expected and a proven cause, or the difference in the set-up, is in the planted line.
+Each fault is a change of one line that acts only in the second of two cpu modes (`env.FAULT`). The result is right if the verdict
+is the expected one, and a proven cause, or the difference in the set-up, is in the planted line.
 
 | script | fault | verdict | first cause | seconds | |
 |---|---|---|---|--:|---|
@@ -51,7 +53,7 @@ def page(tried: Sequence[Tried], provenance: str) -> str:
     return "\n".join(
         [
             HEAD.format(provenance=provenance) + "\n".join(rows),
-            *(["", "What is not as in plain Python, or is refused:", "", *said] if said else []),
+            *(["", "Runs that differ from plain Python, or are refused:", "", *said] if said else []),
             FAULTS + "\n".join(faults),
             "",
             "## Where they come from",

@@ -109,7 +109,7 @@ def run_bare(one: PublicScript, python: str, folder: Path) -> tuple[Ran, bytes]:
 
 
 def recorded(one: PublicScript, mode: str, python: str, scratch: Path, printed: bytes) -> Ran:
-    """The script in a mode, held against what it `printed` bare and against the files that it wrote there."""
+    """The script in a mode, compared with what it `printed` bare and against the files that it wrote there."""
     limit = ["--max-steps", str(one.limit)] if one.limit and (one.endless or mode != "cpu") else []
     asked = ["--mode", mode, "--keep-files", "--timeout", str(TIMEOUT), *limit]
     began = time.perf_counter()

@@ -1,5 +1,5 @@
-"""torch.compile as the bring-up tools ask it: what Inductor, or another backend, makes of each operator, and what it
-hands to ATen's kernels."""
+"""Adapts torch.compile to the bring-up tools: the code that Inductor, or another backend, makes of each operator, and
+the operators that it hands to ATen's kernels."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from ...records.mode_spec import ModeSpec
 
 INDUCTOR = "inductor lowering"
-"""The part of the backend that is to blame where Inductor cannot do an operator."""
+"""The component to blame where Inductor does not support an operator."""
 
 
 @contextmanager
 def inductor_as_stated(spec: ModeSpec) -> Iterator[None]:
-    """Have Inductor be configured as a mode states it, for a while."""
+    """Configure Inductor as a mode states it, within the context."""
     with inductor_settings_kept(spec.inductor):
         configure_inductor(spec)
         yield
@@ -62,9 +62,9 @@ class CompileAdapter:
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, **code_generators()}
 
-    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
+    def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         self._require_inductor("support analysis")
-        return observe_inductor(script, told)
+        return observe_inductor(script, report)
 
     def without_execution(self) -> AbstractContextManager[None]:
         self._require_inductor("a dry run")
@@ -79,8 +79,8 @@ class CompileAdapter:
             )
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
-        """Inductor decomposes the node and lowers it alone, and generates no code. Another backend compiles the node
-        alone and executes it once: it refuses where it raises and eager execution does not."""
+        """Let Inductor decompose the node and lower it alone, without generating code. Another backend compiles the
+        node alone and executes it once: it refuses where it raises and eager execution does not."""
         alone = one_node(node)
         if self._backend == "inductor":
             with inductor_as_stated(self.spec):
@@ -119,8 +119,8 @@ class CompileAdapter:
     def _backend(self) -> str:
         return self.spec.backend or "inductor"
 
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
-        return observe_compiled(script, self.spec.device or "cpu", told)
+    def observe_work(self, script: str, report: Callable[[Work], None]) -> AbstractContextManager[Tell]:
+        return observe_compiled(script, self.spec.device or "cpu", report)
 
     def counters(self) -> Mapping[str, int]:
         return compiler_counters()
@@ -135,17 +135,17 @@ def _said(error: Exception) -> str:
 
 
 @contextmanager
-def observe_compiled(script: str, device: str, told: Callable[[Work], None]) -> Iterator[Tell]:
-    """Tell of the compiler's work, and of the copies to and from the device where it is none of the host's."""
+def observe_compiled(script: str, device: str, report: Callable[[Work], None]) -> Iterator[Tell]:
+    """Report the compiler's work, and the copies to and from the device unless that is the host."""
     with ExitStack() as observed:
-        tells = [observed.enter_context(CompiledWork(script, told))]
+        tells = [observed.enter_context(CompiledWork(script, report))]
         if is_accelerator(device):
-            with suppress(NotAvailable):  # the compiler's own work is told all the same
-                tells.append(observed.enter_context(DeviceTraffic(script, device, told)))
+            with suppress(NotAvailable):  # the compiler's own work is reported all the same
+                tells.append(observed.enter_context(DeviceTraffic(script, device, report)))
 
         def tell() -> None:
-            for one in tells:
-                one()
+            for observer_tell in tells:
+                observer_tell()
 
         yield tell
 
@@ -154,8 +154,8 @@ def observe_compiled(script: str, device: str, told: Callable[[Work], None]) -> 
 
 
 @contextmanager
-def observe_inductor(script: str, told: Callable[[OperatorCall], None]) -> Iterator[None]:
-    """Within the context `told` hears of each operator of a graph that Inductor lowers. Raises what has failed in here.
+def observe_inductor(script: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
+    """Report each operator of a graph that Inductor lowers within the context. Raises what the observer failed with.
 
     A graph from a cache was lowered by another process, so no such cache is used.
     """
@@ -173,20 +173,20 @@ def observe_inductor(script: str, told: Callable[[OperatorCall], None]) -> Itera
     def failed(node: torch.fx.Node, error: Exception) -> None:
         text = (str(error).splitlines() or [type(error).__name__])[0]
         with kept:
-            told(_lowered_call([LoweredNode(node, "", "", f"its lowering raises {text}")], lines))
+            report(_lowered_call([LoweredNode(node, "", "", f"its lowering raises {text}")], lines))
 
     def ended() -> None:
         for number, nodes in calls.items():
             computed_again = number in done  # in the backward, from what the forward has saved
-            if not computed_again or any(one.reason for one in nodes):
+            if not computed_again or any(lowered_node.reason for lowered_node in nodes):
                 done.add(number)
                 with kept:
-                    told(_lowered_call(nodes, lines))
+                    report(_lowered_call(nodes, lines))
         calls.clear()
 
     with ExitStack() as undone:
         undone.callback(without_graph_caches())
-        with suppress(NotAvailable):  # each node then stands for an operator of its own
+        with suppress(NotAvailable):  # each node then represents an operator of its own
             undone.callback(number_decomposed_calls())
         undone.callback(watch_lowering(seen, failed, ended))
         yield
@@ -194,60 +194,62 @@ def observe_inductor(script: str, told: Callable[[OperatorCall], None]) -> Itera
 
 
 def _lowered_call(lowered: Sequence[LoweredNode], lines: ScriptLines) -> OperatorCall:
-    """The operator that these nodes were decomposed from, or that the one node is."""
-    nodes = [one.node for one in lowered]
+    """Return the operator that these nodes were decomposed from, or that a single node is."""
+    nodes = [lowered_node.node for lowered_node in lowered]
     original = _original(nodes[0]) or nodes[0].target
     if len(nodes) == 1 and str(nodes[0].target) == str(original):  # a copied graph has copies of its overloads
         value = nodes[0].meta.get("val")
         device = value.device.type if isinstance(value, torch.Tensor) else "cpu"
-        # The arguments of the node, nodes as the fake tensors that they stand for
+        # The arguments of the node, with fake tensors in place of nodes
         args = torch.fx.node.map_arg(nodes[0].args, lambda node: node.meta.get("val"))
         kwargs = torch.fx.node.map_arg(nodes[0].kwargs, lambda node: node.meta.get("val"))
         configured = configuration(original, args, kwargs, device)
     else:
-        # Its own arguments are gone: the tensors that go into its nodes stand for them.
-        given = dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in nodes)
-        configured = ", ".join(text for one in given if (text := _text(one)))
-    reason = next((one.reason for one in lowered if one.reason), "")
+        # Its own arguments are gone: the tensors that go into its nodes replace them.
+        input_nodes = dict.fromkeys(
+            input_node for node in nodes for input_node in node.all_input_nodes if input_node not in nodes
+        )
+        configured = ", ".join(text for input_node in input_nodes if (text := _text(input_node)))
+    reason = next((lowered_node.reason for lowered_node in lowered if lowered_node.reason), "")
     return OperatorCall(
         kind_of(original),
         configured,
         lines.of_stack(str(nodes[0].meta.get("stack_trace") or "")),
-        tuple(_instruction(one) for one in lowered),
+        tuple(_instruction(lowered_node) for lowered_node in lowered),
         INDUCTOR if reason else "",
         reason,
-        tuple(_instruction(one) for one in lowered if one.reason),
+        tuple(_instruction(lowered_node) for lowered_node in lowered if lowered_node.reason),
     )
 
 
 def _original(node: torch.fx.Node) -> Any:
-    """The operator that a node was decomposed from, None where that is not known."""
-    found = node.meta.get("original_aten")
-    return found if parts_of_op(found) is not None else None
+    """Return the operator that a node was decomposed from, None where that is not known."""
+    origin = node.meta.get("original_aten")
+    return origin if parts_of_op(origin) is not None else None
 
 
 def _instruction(lowered: LoweredNode) -> str:
-    """What Inductor made of a node, as `float32[4] Pointwise add(float32[4], 10)`."""
+    """Return the instruction that Inductor made of a node, as `float32[4] Pointwise add(float32[4], 10)`."""
     node = lowered.node
     parts = parts_of_op(node.target)
     name = getattr(node.target, "__name__", str(node.target)) if parts is None else parts[1]
     called = f"{lowered.made} {lowered.extern or name}".strip()
-    taken = ", ".join(
-        _text(one) if isinstance(one, torch.fx.Node) else _plain(one)
-        for one in (*node.args, *node.kwargs.values())
-        if one is not None
+    arguments = ", ".join(
+        _text(argument) if isinstance(argument, torch.fx.Node) else _plain(argument)
+        for argument in (*node.args, *node.kwargs.values())
+        if argument is not None
     )
-    return f"{_text(node)} {called}({taken})".strip()
+    return f"{_text(node)} {called}({arguments})".strip()
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_text(one) if isinstance(one, torch.fx.Node) else _plain(one) for one in value)}]"
+        return f"[{', '.join(_text(item) if isinstance(item, torch.fx.Node) else _plain(item) for item in value)}]"
     return described_value(value, "")
 
 
 def _text(node: torch.fx.Node) -> str:
-    """What a node gives: its tensors by dtype and shape."""
+    """Return the tensors of a node's result by dtype and shape."""
     value = node.meta.get("val")
     values = value if isinstance(value, (list, tuple)) else [value]
-    return ", ".join(tensor_text(one) for one in values if isinstance(one, torch.Tensor))
+    return ", ".join(tensor_text(item) for item in values if isinstance(item, torch.Tensor))

@@ -53,14 +53,14 @@ NOTHING_MET = "it met nothing that it may compile (a forward under torch.compile
 WITHOUT_ATEN = "backend {} makes no graph of aten ops: it runs what dynamo captured"
 
 COUNTED = ("compiled", "cached", "executed", "dynamo", "breaks")
-"""What happened in a step. An execution is `cached` when its graph was compiled before it."""
+"""The events that are counted in a step. An execution is `cached` when its graph was compiled before it."""
 
 
 class CompiledCapture:
-    """Captures every compilation of the run, in whatever step and by whatever backend.
+    """Captures every compilation of the run, in any step and by any backend.
 
-    `script` is the path of the training script. `named_tensors` says what its tensors are called; without it they have
-    the names that the modules given to `adopted` know them by. In `steps` every execution is written down.
+    `script` is the path of the training script. `named_tensors` returns the names of its tensors; without it they have
+    their names in the modules that are passed to `adopted`. In `steps` every execution is written down.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class CompiledCapture:
 
     @property
     def inside(self) -> bool:
-        """Whether this thread is executing, or compiling, a graph: what is dispatched there is part of one."""
+        """Say whether this thread is executing or compiling a graph: ops dispatched meanwhile are part of one."""
         return bool(self._inside)
 
     def install(self) -> None:
@@ -236,7 +236,7 @@ class CompiledCapture:
             self._unavailable("post", "Inductor generated no code that could be seen for a graph")
         if is_compiled_by_inductor(compiled):
             self._executables[id(compiled)] = pre.executable
-            # An id is given to another object once this one is gone, so the entry goes with it.
+            # Once this object is gone, another one may get its id, so the entry goes with it.
             weakref.finalize(compiled, self._executables.pop, id(compiled), None)
             return compiled
         return self._watched(compiled, pre.executable)
@@ -264,7 +264,7 @@ class CompiledCapture:
             nodes=parts.nodes,
             values=parts.values,
             inputs=parts.inputs,
-            outputs=tuple(one for one in parts.outputs if one is not None),
+            outputs=tuple(output for output in parts.outputs if output is not None),
             hash=parts.hash,
             notes=notes,
         )
@@ -284,7 +284,7 @@ class CompiledCapture:
             return execute()
 
     def _watched(self, compiled: Any, executable: Executable) -> Any:
-        """A function that does what `compiled` does, and is seen to."""
+        """Return a function that does what `compiled` does, and notes each execution."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
             self._try("executions", lambda: self._executed(executable))
@@ -303,7 +303,7 @@ class CompiledCapture:
         if self._folder.step in self._steps:
             self._folder.executed(executable.base, executable.hash)
 
-    # what fails here fails alone
+    # a failure here stops nothing else
 
     def _try(self, stage: str, do: Callable[[], Any]) -> Any:
         try:
@@ -327,7 +327,7 @@ class CompiledCapture:
 
 
 class Depth:
-    """Whether this thread is inside of something, however often."""
+    """The depth to which this thread is inside of something; true above zero."""
 
     def __init__(self) -> None:
         self._thread = threading.local()

@@ -1,4 +1,4 @@
-"""Where compiled code was called in a recorded step: what dynamo captured, with what, and the backwards of it.
+"""The calls of compiled code in a recorded step: the graph that dynamo captured, its inputs, and its backwards.
 
 Between a call's `first` and `last` lie the calls on the tape that it became. In their place `recompiled_step` executes
 the captured graph, compiled anew by other stages or settings of the compiler.
@@ -23,8 +23,8 @@ from ...tape.tape import NotReplayable, View
 class CapturedCall:
     """One call of a captured graph, on the tape from `first` to before `last`.
 
-    `given` and `outputs` are views, and what is no tensor as it is; `differentiable` says which of `given` need
-    gradients. `generators` are the states before it, `autocast` the dtypes of the device types that it was on for.
+    `given` and `outputs` have a view in place of each tensor; `differentiable` says which of `given` need gradients.
+    `generators` are the states before the call, `autocast` the dtypes of the device types that it was on for.
     `forwards` are the inputs of the forward graphs that were executed in it, by the number of their execution.
     """
 
@@ -44,8 +44,8 @@ class CapturedCall:
 class BackwardCall:
     """One execution of the backward of the forward execution `forward`, on the tape from `first` to before `last`.
 
-    `tangents` are the outputs of the captured call, by number, with what their gradients were; `gradients` is what it
-    gave, in the order of the forward graph's inputs, None for one without a gradient.
+    `tangents` are the gradients of the captured call's outputs, by the number of the output. `gradients` are its
+    results, in the order of the forward graph's inputs, None for an input without a gradient.
     """
 
     forward: int
@@ -58,7 +58,7 @@ class BackwardCall:
 
 @dataclass(slots=True, eq=False)
 class CapturedCalls:
-    """Those of one step; `reason` says why they are not all there."""
+    """The captured calls of one step; `reason` says why some of them are missing."""
 
     calls: list[CapturedCall] = field(default_factory=list)
     backwards: list[BackwardCall] = field(default_factory=list)
@@ -66,15 +66,15 @@ class CapturedCalls:
 
     @contextmanager
     def complete(self) -> Iterator[None]:
-        """What fails in this context is missing here, and nowhere else: the tape is complete without it."""
+        """Note a failure within the context as the `reason`: the tape is complete without the captured calls."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001, as said
+        except Exception as error:  # noqa: BLE001, it is noted
             self.reason = self.reason or (str(error) if isinstance(error, NotReplayable) else in_words(error))
 
 
 class OpenCall:
-    """A captured graph that is being called. `forwards` is filled by those that are executed in it."""
+    """A captured graph that is being called. `forwards` is filled by the forward graphs that are executed in it."""
 
     def __init__(
         self,
@@ -87,13 +87,13 @@ class OpenCall:
     ) -> None:
         self.forwards: dict[int, Sequence[View | None]] = {}
         self._log = log
-        devices = {one.device.type for one in inputs if isinstance(one, torch.Tensor)}
+        devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)}
         self._call = CapturedCall(
             graph=graph,
             first=len(log.calls),
             last=len(log.calls),
             given=viewed_by(log, inputs, are_inputs=True),
-            differentiable=[isinstance(one, torch.Tensor) and one.requires_grad for one in inputs],
+            differentiable=[isinstance(value, torch.Tensor) and value.requires_grad for value in inputs],
             outputs=(),
             grad=grad,
             autocast={kind: torch.get_autocast_dtype(kind) for kind in devices if torch.is_autocast_enabled(kind)},
@@ -102,36 +102,39 @@ class OpenCall:
         )
 
     def returned(self, outputs: Any) -> CapturedCall:
-        """The call, which gave these. Raises NotReplayable."""
+        """Return the call with these outputs. Raises NotReplayable."""
         flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-        given = viewed_by(self._log, flat, are_inputs=False)
-        return replace(self._call, last=len(self._log.calls), outputs=given)
+        views = viewed_by(self._log, flat, are_inputs=False)
+        return replace(self._call, last=len(self._log.calls), outputs=views)
 
 
 def viewed_by(log: CallLog, values: Sequence[Any], *, are_inputs: bool) -> list[Any]:
-    """The values, in place of each tensor its view. Raises NotReplayable for a tensor that the tape does not know,
-    unless they are inputs, which it takes as they are."""
-    found = []
-    for one in values:
-        if isinstance(one, torch.Tensor):
-            if not are_inputs and log.table.slot_of(one) is None:
+    """Return the values with a view in place of each tensor. Raises NotReplayable for a tensor that the tape does not
+    know, unless they are inputs, which it takes as they are."""
+    viewed = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if not are_inputs and log.table.slot_of(value) is None:
                 raise NotReplayable("a compiled call gives a tensor that none of its graphs gave")
-            found.append(log.table.view(one.detach(), is_input=are_inputs))
+            viewed.append(log.table.view(value.detach(), is_input=are_inputs))
         else:
-            found.append(one)
-    return found
+            viewed.append(value)
+    return viewed
 
 
 def tangents_of(graph: torch.fx.Graph) -> dict[int, int]:
-    """The inputs of a backward graph that are gradients of its forward's results, by number, with the number of the
-    result. Raises NotReplayable for one of something else: of an input that the forward has written, or of the base of
-    a view."""
-    found: dict[int, int] = {}
-    for number, node in enumerate(one for one in graph.nodes if one.op == "placeholder"):
+    """Return the inputs of a backward graph that are gradients of its forward's results: the number of the result by
+    that of the input.
+
+    Raises NotReplayable for the gradient of something else: of an input that the forward has written, or of the base
+    of a view.
+    """
+    tangents: dict[int, int] = {}
+    for number, node in enumerate(graph_node for graph_node in graph.nodes if graph_node.op == "placeholder"):
         described = node.meta.get("desc")
         kind = type(described).__name__
         if kind == "TangentAOTInput" and type(described.output).__name__ == "PlainAOTOutput":
-            found[number] = int(described.output.idx)
+            tangents[number] = int(described.output.idx)
         elif kind == "TangentAOTInput" or (described is None and node.name.startswith("tangents_")):
             raise NotReplayable(f"the gradient {node.name} of a compiled backward is not that of a result")
-    return found
+    return tangents

@@ -16,9 +16,9 @@ from .capture import CompiledCapture
 
 
 class EagerUntilCompiled:
-    """Of eager modes: an eager capture that is joined by one of compiled graphs once the script calls `torch.compile`.
+    """The capture of eager modes: eager, joined by one of compiled graphs once the script calls `torch.compile`.
 
-    From that call on modules are not followed any more: a compiler would trace the hooks that do it.
+    From that call on modules are no longer followed: a compiler would trace the hooks that do it.
     """
 
     def __init__(self, request: CaptureRequest) -> None:
@@ -80,7 +80,7 @@ class EagerUntilCompiled:
 
 
 class CompiledAndEager(EagerUntilCompiled):
-    """Of modes that compile: both captures from the start."""
+    """The capture of modes that compile: both captures from the start."""
 
     def __init__(self, request: CaptureRequest) -> None:
         super().__init__(request)

@@ -1,4 +1,4 @@
-"""Executes a compiled graph node by node on the tape, by torch's own kernels, and says what each node is to
+"""Executes a compiled graph node by node on the tape, by torch's own kernels, and describes the place of each node in
 the step."""
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from ...torch_private.operators import written_names
 from .fx_graph import module_path
 
 SIZES = "sym_"
-"""How the names of the ops begin that only read a size."""
+"""The beginning of the names of ops that only read a size."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interpreted:
-    """A node that is on the tape as the call number `position`, which gave `count` tensors: fresh outputs,
-    then what it wrote.
+    """A node that is on the tape as the call number `position`, which returned `count` tensors: fresh outputs,
+    then those that it wrote.
 
-    `given` are these and `outputs` all that it gave, both empty where they are not kept; a random node's
-    `given` always is. `swapped` is what executed the node in place of the op that the call names.
+    `given` are these tensors and `outputs` all of its results, both empty where they are not kept; those `given` by a
+    random node are always kept. `swapped` is the function that executed the node in place of the op that the call
+    names.
     """
 
     position: int
@@ -46,7 +47,7 @@ class Interpreted:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the tape says of a node."""
+    """The description of a node on the tape."""
 
     place: OpPlace
     frames: tuple[str, ...]
@@ -57,8 +58,9 @@ class Interpreter:
     """Executes one graph once. `layouts` are the tensors in whose layout some of its values are wanted, `random` the
     random calls of its real execution.
 
-    Unless it shall `keep` them, values are let go when no later node takes them. `copies` are the calls on the tape by
-    which a random op gets an argument in another layout, with the value of the graph that each copies, if it is one.
+    Unless it shall `keep` them, values are released when no later node takes them. `copies` are the calls on the tape
+    by which a random op gets an argument in another layout, each with the graph's value that it copies, None for a
+    value that is not the graph's.
     """
 
     def __init__(
@@ -80,31 +82,31 @@ class Interpreter:
         self._values: dict[torch.fx.Node, Any] = {}
 
     def run(self, module: torch.fx.GraphModule, inputs: list[Any]) -> list[Any]:
-        """The graph's outputs. Raises NotReplayable for a graph that cannot be taken apart."""
-        given = iter(inputs)
-        # By node, those whose values no node after it takes
+        """Return the graph's outputs. Raises NotReplayable for a graph that cannot be taken apart."""
+        input_values = iter(inputs)
+        # By node, the nodes whose values no later node takes
         ending: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         seen: set[torch.fx.Node] = set()
         for node in reversed(module.graph.nodes):
-            taken = [one for one in (*node.all_input_nodes, node) if one not in seen]
-            seen.update(taken)
+            last_used = [candidate for candidate in (*node.all_input_nodes, node) if candidate not in seen]
+            seen.update(last_used)
             if node.op != "output":
-                ending[node] = taken
+                ending[node] = last_used
         for node in module.graph.nodes:
             if node.op == "placeholder":
-                self._values[node] = next(given)
+                self._values[node] = next(input_values)
             elif node.op == "get_attr":
                 target = str(node.target)
-                found: Any = module
+                attribute: Any = module
                 for name in target.split("."):
-                    found = getattr(found, name)
-                self._values[node] = found
+                    attribute = getattr(attribute, name)
+                self._values[node] = attribute
             elif node.op == "call_function":
                 self._values[node] = self._called(node)
             elif node.op == "output":
-                return [self._value(one) for one in flat_outputs(node)]
-            for one in ending.get(node, ()):
-                del self._values[one]
+                return [self._value(output) for output in flat_outputs(node)]
+            for unneeded in ending.get(node, ()):
+                del self._values[unneeded]
         raise NotReplayable("a compiled graph gives nothing")
 
     def _value(self, argument: Any) -> Any:
@@ -122,7 +124,7 @@ class Interpreter:
         if operation is torch.ops.aten.view.default:
             try:
                 args[0].view(args[1])
-            except RuntimeError:  # of memory that is laid out in this way there is no such view: the compiler copies
+            except RuntimeError:  # memory that is laid out in this way has no such view: the compiler copies
                 operation = torch.ops.aten.reshape.default
         described = self._describe(node)
         if is_random(operation):
@@ -131,56 +133,59 @@ class Interpreter:
         if swapped is not None:
             execute, args = functools.partial(operation, args[0]), args[1:]
             operation = swapped
-        taken = self._log.take(operation, args, kwargs, described.place, grad=False)
+        noted_call = self._log.take(operation, args, kwargs, described.place, grad=False)
         outputs = execute(*args, **kwargs)
-        # The outputs in the layouts that are wanted. What as_strided reads stays: it counts in the memory itself.
+        # The outputs in the wanted layouts. A value that as_strided reads stays: it counts in the memory itself.
         if not any(user.target is torch.ops.aten.as_strided.default for user in node.users):
             if isinstance(outputs, (list, tuple)):
-                outputs = [self._in_layout((node.name, index), one) for index, one in enumerate(outputs)]
+                outputs = [self._in_layout((node.name, index), output) for index, output in enumerate(outputs)]
             else:
                 outputs = self._in_layout((node.name, 0), outputs)
-        call = self._log.complete(operation, args, kwargs, taken, outputs, described.frames, described.compiled)
+        call = self._log.complete(operation, args, kwargs, noted_call, outputs, described.frames, described.compiled)
         results = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-        given = given_by(call, operation, args, kwargs, results)
+        produced = given_by(call, operation, args, kwargs, results)
         self.done.append(
             Interpreted(
                 position=len(self._log.calls) - 1,
                 node=node,
                 call=call,
                 outputs=results if self._keep else [],
-                given=given if self._keep or call.draw is not None else [],
-                count=len(given),
+                given=produced if self._keep or call.draw is not None else [],
+                count=len(produced),
                 swapped=None if swapped is None else execute,
             )
         )
         return outputs
 
     def _as_drawn(self, node: torch.fx.Node, operation: Any, args: tuple[Any, ...], place: OpPlace) -> tuple[Any, ...]:
-        """The arguments of a random op, laid out as its execution took them, for a kernel draws in the order of the
-        memory. What it writes stays, and what has one place for several elements."""
-        noted = self._random.next(operation)
-        if noted is None or not noted.draws or written_names(operation):
+        """Return the arguments of a random op, laid out as its real execution took them: a kernel draws in the order
+        of the memory.
+
+        Arguments that it writes stay, and so do those with one place for several elements.
+        """
+        random_call = self._random.next(operation)
+        if random_call is None or not random_call.draws or written_names(operation):
             return args
-        layouts, found = iter(noted.layouts), list(args)
+        layouts, arguments = iter(random_call.layouts), list(args)
         for at, value in enumerate(args):
             if not isinstance(value, torch.Tensor):
                 continue
             size, stride = next(layouts, ((), ()))
             # A dimension of one element has no step; one whose step is 0 has one place for all of its elements.
-            steps = [(own, other) for own, other, n in zip(value.stride(), stride, size, strict=False) if n > 1]
-            differ = value.size() == size and any(own != other for own, other in steps)
-            if not differ or not all(other for _, other in steps):
+            steps = [(own, drawn) for own, drawn, n in zip(value.stride(), stride, size, strict=False) if n > 1]
+            differ = value.size() == size and any(own != drawn for own, drawn in steps)
+            if not differ or not all(drawn for _, drawn in steps):
                 continue
             clone = torch.ops.aten.clone.default
-            taken = self._log.take(clone, (value,), {}, replace(place, sequence=None), grad=False)
-            found[at] = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).copy_(value)
-            self._log.complete(clone, (value,), {}, taken, found[at], ())
+            noted_call = self._log.take(clone, (value,), {}, replace(place, sequence=None), grad=False)
+            arguments[at] = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).copy_(value)
+            self._log.complete(clone, (value,), {}, noted_call, arguments[at], ())
             source = node.args[at]
             self.copies[len(self._log.calls) - 1] = value_key(source) if isinstance(source, torch.fx.Node) else None
-        return tuple(found)
+        return tuple(arguments)
 
     def _in_layout(self, key: ValueKey, value: Any) -> Any:
-        """The value in the layout that it is wanted in; a view stays what it is."""
+        """Return the value in the layout that it is wanted in; a view stays as it is."""
         wanted = self._layouts.get(key)
         if wanted is None or not isinstance(value, torch.Tensor) or self._log.table.slot_of(value) is not None:
             return value
@@ -188,9 +193,9 @@ class Interpreter:
 
 
 def flat_outputs(node: torch.fx.Node) -> list[Any]:
-    """What the output node of a graph gives."""
-    found = node.args[0]
-    return list(found) if isinstance(found, (list, tuple)) else [found]
+    """Return the results of a graph, which its output node has."""
+    outputs = node.args[0]
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
 def layout_of(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
@@ -198,7 +203,7 @@ def layout_of(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], tuple[int, ..
 
 
 def laid_out_like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The value in memory of its own that is laid out as another tensor's."""
+    """Return the value in memory of its own that is laid out as that of `wanted`."""
     if wanted.size() != value.size() or wanted.dtype != value.dtype:
         raise NotReplayable(
             f"a compiled graph gives {wanted.dtype} {tuple(wanted.size())} where its nodes give "
@@ -210,7 +215,7 @@ def laid_out_like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return made.copy_(value)
 
 
-# What the nodes of compiled graphs are to the step: their module, their line, and which of them belong together.
+# The places of compiled graphs' nodes in the step: their module, their line, and the group that they belong to.
 
 STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
@@ -238,14 +243,14 @@ class NodeNames:
         )
 
     def sequence(self, run: int, node: torch.fx.Node) -> int | None:
-        """A negative number that this node and its counterparts in the other direction have, and no others."""
+        """Return a negative number that only this node and its counterparts in the other direction have."""
         number = node.meta.get("seq_nr")
         if not isinstance(number, int) or number < 0:
             return None
         return self._sequences.setdefault((run, number), -len(self._sequences) - 1)
 
     def module(self, graph: CompiledGraph, node: torch.fx.Node) -> str | None:
-        """The path of the node's module; a backward node has that of the forward node with its number."""
+        """Return the path of the node's module; a backward node has that of the forward node with its number."""
         key = (graph.region, node.meta.get("seq_nr"))
         for name in STACKS:
             if node.meta.get(name):
@@ -258,5 +263,5 @@ class NodeNames:
         return "" if graph.phase == "forward" and node.meta.get("stack_trace") else None
 
     def frames(self, node: torch.fx.Node) -> tuple[str, ...]:
-        """The user's frames that the compiler has noted: from the region inwards, the innermost first."""
+        """Return the user's frames that the compiler has noted: from the region inwards, the innermost first."""
         return frames_in(str(node.meta.get("stack_trace") or ""), self._script)

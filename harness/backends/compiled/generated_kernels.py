@@ -176,7 +176,7 @@ class GraphBefore:
     def covered_by(self, graph: torch.fx.Graph) -> dict[str, tuple[str, ...]]:
         """Return, for each node of the edited graph, the nodes of the graph before that it represents, by name."""
         kept = [survivor for survivor in graph.nodes if survivor in self._arguments]
-        stands_for: dict[torch.fx.Node, dict[torch.fx.Node, None]] = {
+        represented_by: dict[torch.fx.Node, dict[torch.fx.Node, None]] = {
             edited: {edited: None} if edited in self._arguments else {} for edited in graph.nodes
         }
         exits: dict[torch.fx.Node, list[torch.fx.Node]] = {}
@@ -189,7 +189,7 @@ class GraphBefore:
             if made not in self._arguments:
                 # These nodes and all gone ones that they were computed from, up to those that another node replaces
                 other_ends = ends.difference(replaced)
-                region = stands_for[made]
+                region = represented_by[made]
                 pending = list(replaced)
                 while pending:
                     node = pending.pop()
@@ -198,16 +198,16 @@ class GraphBefore:
                         pending += self._arguments.get(node, ())
         # Let each new node that represents nothing yet represent the nodes that its new users represent
         for node in reversed(graph.nodes):
-            if node in self._arguments or stands_for[node]:
+            if node in self._arguments or represented_by[node]:
                 continue
             for user in node.users:
                 if user not in self._arguments:
-                    stands_for[node].update(stands_for[user])
+                    represented_by[node].update(represented_by[user])
         # In the order of the graph before
         order = {earlier: at for at, earlier in enumerate(self._names)}
         return {
             edited.name: tuple(self._names[gone] for gone in sorted(represented, key=order.__getitem__))
-            for edited, represented in stands_for.items()
+            for edited, represented in represented_by.items()
         }
 
 

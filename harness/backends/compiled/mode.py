@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,8 @@ from numdrift.kernels.swaps.engine import Swaps
 
 from ...errors import AdoptionError, NotAvailable, UsageError, nearest
 from ...hooks.backend_adapter import Adapter, load_adapter
-from ...hooks.mode_protocol import Moment, ScriptFacts
+from ...hooks.mode_protocol import Mode, Moment, ScriptFacts
+from ...records.mode_registry import COMPILED
 from ...records.mode_spec import LADDER, ModeSpec
 from ...script.parallel import within_wrapper
 from ...torch_private.compile_work import inductor_mode_options, is_compiled_by_script, refusals
@@ -28,10 +30,14 @@ from ...torch_private.compiling import (
 from ...torch_private.patches import Undo
 from ...torch_private.triton_numerics import contract_in_triton
 from ..eager.mode import EagerMode, require_device
+from .compiled_region import ScriptNames
 
 
-class CompileMode:
+class CompileMode(Mode):
     """`module.compile(backend=...)` for every root module; everything else as in eager mode."""
+
+    capabilities = COMPILED
+    backend: str
 
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
@@ -79,17 +85,17 @@ class CompileMode:
         return compiled
 
     def leave_alone(self, module: torch.nn.Module) -> None:
-        """A compiled function of the script's calls this module: do not compile it besides."""
+        """Do not compile this module: a compiled function of the script calls it."""
         self._left.add(module)
 
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
-        """What the script's `torch.compile` keeps of its `mode` and `options`: all that Inductor is given,
+        """Return those of `mode` and `options` that the script's `torch.compile` keeps: all that Inductor gets,
         except for options that the mode's own keys state."""
         if self.backend != "inductor":
             return {}
         named = inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
         chosen = {name.replace("-", "_"): value for name, value in {**named, **(options or {})}.items()}
-        # The options that a key of the mode states: what the script asks for there would undo what the user asks for.
+        # The options that a key of the mode states: the script's values for them would undo the user's.
         spec = self.spec
         of_keys = {
             "cpp.enable_floating_point_contract_flag": spec.contract,
@@ -108,12 +114,14 @@ class CompileMode:
             self._verified = True
             if compiled_frames() <= self._compiled_before:
                 why = "; ".join(refusals()[:2])
-                said = (
+                explanation = (
                     f"dynamo leaves it to eager mode ({why})"
                     if why
                     else "call the model itself (model(x)), not its parts"
                 )
-                raise AdoptionError(f"nothing was compiled in the first step, so this run would be plain eager: {said}")
+                raise AdoptionError(
+                    f"nothing was compiled in the first step, so this run would be plain eager: {explanation}"
+                )
 
     def leave(self) -> None:
         """Make the modules that were compiled here eager again."""
@@ -121,6 +129,10 @@ class CompileMode:
             undo_compile_in_place(module)
         self._undo()
         self.eager.leave()
+
+    def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
+        executions = importlib.import_module("numdrift.harness.backends.compiled.graph_executions")
+        return executions.CompiledExecutions(camera, circumstances, ScriptNames(bound))
 
     def adapter(self) -> Adapter:
         return load_adapter("compiled.adapter:CompileAdapter", self.spec)
@@ -130,10 +142,10 @@ class CompileMode:
 
 
 def require_backend(mode: str, backend: str) -> None:
-    """Raise UsageError when torch.compile knows no such backend. Loads dynamo, which what follows is prepared for."""
+    """Raise UsageError when torch.compile knows no such backend. Loads dynamo, as the code that follows expects."""
     if backend not in torch.compiler.list_backends(exclude_tags=()):
-        known = {*LADDER, *torch.compiler.list_backends()}
-        raise UsageError(f"mode {mode!r}: there is no backend {backend!r}; {nearest(backend, known)}")
+        names = {*LADDER, *torch.compiler.list_backends()}
+        raise UsageError(f"mode {mode!r}: there is no backend {backend!r}; {nearest(backend, names)}")
 
 
 def require_inductor(device: str) -> None:
@@ -145,7 +157,7 @@ def require_inductor(device: str) -> None:
 
 
 def contract_on_device(spec: ModeSpec) -> Undo:
-    """Have code for a device contract a*b+c as a mode states it; gives the undo. C++ is `configure_inductor`'s."""
+    """Have code for a device contract a*b+c as a mode states it; return the undo. C++ is `configure_inductor`'s."""
     if spec.contract is None or spec.accelerator is None:
         return lambda: None
     return contract_in_triton(spec.contract == "fast")
@@ -156,7 +168,7 @@ def configure_inductor(spec: ModeSpec) -> None:
     set_inductor_numerics(
         contract=None if spec.contract is None else spec.contract == "fast",
         emulate_casts=None if spec.emulate_casts is None else spec.emulate_casts == "on",
-        # What is to be drawn on the CPU has to be drawn by eager's kernels first.
+        # Numbers to be drawn on the CPU have to be drawn by eager's kernels first.
         fallback_random=True
         if spec.draws == "cpu"
         else None

@@ -119,9 +119,9 @@ class UnrolledRegion:
             outputs = compiled(list(copies))
         return self._is_same(self._outputs, outputs, copies)
 
-    def _is_same(self, outputs: Sequence[Any], others: Sequence[Any], written: Sequence[Any]) -> bool:
+    def _is_same(self, outputs: Sequence[Any], repeated_outputs: Sequence[Any], written: Sequence[Any]) -> bool:
         """Say whether other results, and inputs that the graph writes to, have the bits of the real ones."""
-        pairs = list(zip(outputs, others, strict=True))
+        pairs = list(zip(outputs, repeated_outputs, strict=True))
         targets = written_inputs(self._graph.module.graph)
         pairs += [(self._inputs[index], written[index]) for index in targets.values()]
         return all(is_same(real, repeated) for real, repeated in pairs if isinstance(real, torch.Tensor))

@@ -1,4 +1,4 @@
-"""The work of torch.compile: its compilations, the graphs that it executes, where it breaks them, what it
+"""The work of torch.compile: its compilations, the graphs that it executes, its graph breaks, and the kernels that it
 leaves to torch."""
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class RunningCompilation:
 
 
 class CompiledWork:
-    """Tells `told` of the compiler's work from `__enter__` to `__exit__`."""
+    """Calls `report` with each piece of the compiler's work from `__enter__` to `__exit__`."""
 
-    def __init__(self, script: str, told: Callable[[Work], None]) -> None:
+    def __init__(self, script: str, report: Callable[[Work], None]) -> None:
         self._script = script
-        self._told = told
+        self._told = report
         self._running: RunningCompilation | None = None
         self._names: dict[int, tuple[str, int | None]] = {}
         self._executables = 0
@@ -95,7 +95,7 @@ class CompiledWork:
             try:
                 self._patches.also(watch(around))
             except NotAvailable:
-                continue  # its numbers are missing then, and those of the other hooks are there
+                continue  # its numbers are missing then; those of the other hooks are not
         return self._kept.tell
 
     def __exit__(self, *raised: object) -> None:
@@ -111,7 +111,7 @@ class CompiledWork:
                 line_in(self._script),
             )
             if not backward:
-                with suppress(NotAvailable):  # the compilation is told without its reason then
+                with suppress(NotAvailable):  # the compilation is reported without its reason then
                     self._running.cause = recompile_reason()
 
     def _ended(self) -> None:
@@ -122,15 +122,15 @@ class CompiledWork:
                 breaks = graph_breaks()
                 new, self._breaks = breaks[self._breaks :], len(breaks)
                 if running.size or new:
-                    # Whether all graphs of a compilation came from a cache; None where no cache was asked
+                    # True if all graphs of a compilation came from a cache; None where no cache was asked
                     now = compiler_counters()
                     hits = any(now.get(name, 0) > running.counted.get(name, 0) for name in HITS)
                     missed = now.get(MISS, 0) > running.counted.get(MISS, 0)
                     cached = False if missed else hits or None
                     call, cause = running.call, running.cause
                     self._told(Work("compile", running.name, seconds, running.size, cached, call, cause))
-                for one in running.left:
-                    self._told(one)
+                for work in running.left:
+                    self._told(work)
                 for broken in new:
                     where = broken.source.replace("\\", "/").rpartition("/")[2]
                     self._told(Work("fallback", f"{BREAK}: {broken.reason}", None, None, None, where))
@@ -185,7 +185,7 @@ class CompiledWork:
     def _around_execution(self, compiled: Any, execute: Compile) -> Any:
         named = self._names.get(id(compiled))
         with self._kept:
-            if named is None:  # it came out of AOTAutograd's cache: nobody has compiled it here
+            if named is None:  # it came out of AOTAutograd's cache: this process has not compiled it
                 for op in kernels_of_torch(compiled):
                     self._told(Work("fallback", op))
                 named = self._name(compiled, " backward" if is_backward(compiled) else " forward", None)
@@ -195,7 +195,7 @@ class CompiledWork:
     def _name(self, compiled: Any, phase: str, size: int | None) -> tuple[str, int | None]:
         named = self._names[id(compiled)] = (f"graph {self._executables}{phase}", size)
         self._executables += 1
-        # An id is given to another object once this one is gone, so the name goes with it.
+        # Once this object is gone, another one may get its id, so the name goes with it.
         weakref.finalize(compiled, self._names.pop, id(compiled), None)
         return named
 
@@ -220,11 +220,11 @@ class CompiledWork:
 
 
 def operations_in(graph: Any) -> int:
-    """The nodes of a graph that compute something."""
+    """Return the number of nodes of a graph that compute something."""
     return sum(node.op.startswith("call_") for node in graph.nodes)
 
 
-# Where in the script the kernels come from that a graph of Inductor's takes from torch.
+# The lines of the script behind the kernels that a graph of Inductor takes from torch.
 
 SCATTERS = "aten.scatter"
 """Begins the names of ops that Inductor hands to each other's kernels: `aten.scatter_add` to `aten.scatter_reduce_`."""
@@ -235,11 +235,11 @@ INDEX_PUTS = ("aten._unsafe_index_put", "aten._index_put_impl")
 
 @dataclass(slots=True)
 class GraphLines:
-    """The lines of one graph's nodes, as far as they may be what calls a kernel of torch's.
+    """The lines of one graph's nodes that may call a kernel of torch.
 
-    `lowered` are those of nodes that Inductor was seen to lower to a call of that kernel. A graph out of Inductor's
-    cache is not lowered: a kernel is that of a `complex_` node of its op then (Inductor generates no code for these),
-    or of one of all its nodes, the `present`. Both know a node by its op with the overload and without.
+    `lowered` are those of nodes that Inductor was seen to lower to a call of that kernel. A graph from Inductor's
+    cache is not lowered. Then a kernel belongs to a `complex_` node of its op (Inductor generates no code for these),
+    else to any node of its op, the `present`. Both have a node under its op with the overload and without.
     """
 
     lowered: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -254,8 +254,8 @@ class GraphLines:
             effects = parts_of_op(node.target) is None and len(node.args) > 1
             inner = node.args[1] if effects else None
             op = str(node.target if parts_of_op(inner) is None else inner)
-            values: list[Any] = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
-            is_complex = any(isinstance(one, torch.Tensor) and one.is_complex() for one in values)
+            values: list[Any] = [operand.meta.get("val") for operand in (node, *node.all_input_nodes)]
+            is_complex = any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
             line = line_in_trace(script, node.meta.get("stack_trace"))
             for name in {_plain(op), _family(op)}:
                 lines.present[name].append(line)
@@ -264,18 +264,22 @@ class GraphLines:
         return lines
 
     def seen(self, lowered: LoweredNode, script: str) -> None:
-        """Inductor has lowered a node."""
+        """Note a node that Inductor has lowered."""
         line = line_in_trace(script, lowered.node.meta.get("stack_trace"))
         self.lowered[_plain(lowered.extern)].append(line)
 
     def called(self, kernels: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Each of these kernels, `aten::sort.stable`, with its line, "" where that cannot be told."""
+        """Yield each of these kernels, as `aten::sort.stable`, with its line, "" where that is unknown."""
         for kernel, count in Counter(kernels).items():
             name = _plain(kernel.replace("::", "."))
-            found = [self.lowered.get(name, [])]
-            found += [known.get(one, []) for known in (self.complex_, self.present) for one in (name, _family(name))]
+            candidates = [self.lowered.get(name, [])]
+            candidates += [
+                lines_by_op.get(op_name, [])
+                for lines_by_op in (self.complex_, self.present)
+                for op_name in (name, _family(name))
+            ]
             chosen: Sequence[str] = [""] * count
-            for lines in found:
+            for lines in candidates:
                 # `count` kernels are those of as many nodes, or of some of more nodes where all have one line;
                 # else it is open which node a kernel comes from.
                 if lines and all(lines) and (len(lines) == count or (len(lines) > count and len(set(lines)) == 1)):
@@ -286,7 +290,7 @@ class GraphLines:
 
 
 def _family(name: str) -> str:
-    """`aten.sort` of `aten.sort.stable`: Inductor may take another overload than the graph has, or the one in place."""
+    """Return `aten.sort` of `aten.sort.stable`: Inductor may choose another overload, or the one in place."""
     packet = ".".join(name.split(".")[:2]).removesuffix("_")
     if packet.startswith(SCATTERS):
         return SCATTERS

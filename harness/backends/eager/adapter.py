@@ -1,6 +1,6 @@
-"""Eager execution as the bring-up tools ask it: every operator by itself, as torch has it.
+"""Eager execution as the bring-up tools see it: every operator by itself, as torch has it.
 
-What is unsupported is what the device has no kernel for: the dispatcher raises, or its fallback takes the operator.
+An operator is unsupported if the device has no kernel for it: the dispatcher raises, or its fallback takes over.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class EagerAdapter:
-    """Of a device that is given its operators one by one; what executes them later differs in a few members."""
+    """The adapter of a device that gets its operators one by one; backends that execute them later override members."""
 
     name = ""
-    """Of eager execution it is the device's."""
+    """The backend's name; "" is replaced by the name of the mode's accelerator, else by `eager`."""
 
     instruction_set = "aten"
     executes_at_once = True
@@ -41,7 +41,7 @@ class EagerAdapter:
     counters: Counters = dict
     report: Callable[[], str] = str
     part = ""
-    """What is to blame where the device cannot do a node; "" for its kernels."""
+    """The component to blame if the device cannot execute a node; "" for its kernels."""
 
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
@@ -50,8 +50,8 @@ class EagerAdapter:
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__}
 
-    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
-        return observe_eager(script, self.spec.device or self.spec.base, told)
+    def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
+        return observe_eager(script, self.spec.device or self.spec.base, report)
 
     def without_execution(self) -> AbstractContextManager[None]:
         raise NotAvailable(
@@ -67,28 +67,28 @@ class EagerAdapter:
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return graph_on(graph, self.started_device(), self.settle)
 
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
+    def observe_work(self, script: str, report: Callable[[Work], None]) -> AbstractContextManager[Tell]:
         device = self.spec.device or self.spec.base
-        return DeviceTraffic(script, device, told) if is_accelerator(device) else nullcontext(lambda: None)
+        return DeviceTraffic(script, device, report) if is_accelerator(device) else nullcontext(lambda: None)
 
     def started_device(self) -> str:
-        """The device, ready for ops. Raises NotAvailable when there is no such device here, or another in its place."""
+        """Return the device, ready for ops. Raises NotAvailable if it is not there, or another takes its place."""
         device = self.spec.device or self.spec.base
         require_device(device)
-        # A training that runs on the CPU has the CPU answer for the accelerators that its script asks for.
-        there = torch.empty((), device=device).device.type
-        if there != device.partition(":")[0]:
+        # In a training that runs on the CPU, the CPU takes the place of the accelerators that its script asks for.
+        kind = torch.empty((), device=device).device.type
+        if kind != device.partition(":")[0]:
             raise NotAvailable(
                 f"device {device!r}",
-                f"in a training that runs on the {there.upper()} it stands for that",
+                f"in a training that runs on the {kind.upper()} it takes the place of that",
                 "partition the module by itself: FILE.py:FACTORY",
             )
         return device
 
 
 @contextmanager
-def observe_eager(script: str, device: str, told: Callable[[OperatorCall], None]) -> Iterator[None]:
-    """Within the context `told` hears of each operator that is executed. Raises what has failed in here."""
+def observe_eager(script: str, device: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
+    """Report to `report` each operator that is executed within the context. Raises what has failed in the observer."""
     lines, kind_of_device = ScriptLines(script), device.partition(":")[0]
     key = dispatch_key(kind_of_device)
     kept = KeptFailure()
@@ -97,14 +97,14 @@ def observe_eager(script: str, device: str, told: Callable[[OperatorCall], None]
     def tell(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any, reason: str) -> None:
         if is_called_by_harness(own):
             return
-        there = {tensor.device.type for tensor in tensors_in([args, list(kwargs.values()), outputs])}
-        if there and kind_of_device not in there:  # the script computes on another device, as before it moves its model
+        kinds = {tensor.device.type for tensor in tensors_in([args, list(kwargs.values()), outputs])}
+        if kinds and kind_of_device not in kinds:  # the script computes on another device, as before it moves its model
             return
         with kept:
             text = configuration(operation, args, kwargs, kind_of_device)
             kind = kind_of(operation)
             made = (instruction(kind, outputs, text),)
-            told(OperatorCall(kind, text, lines.here(), made, "dispatcher" if reason else "", reason))
+            report(OperatorCall(kind, text, lines.here(), made, "dispatcher" if reason else "", reason))
 
     def taken(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
         on_cpu = kind_of_device != "cpu" and is_taken_by_fallback(operation, key)
@@ -115,10 +115,10 @@ def observe_eager(script: str, device: str, told: Callable[[OperatorCall], None]
         if isinstance(error, NotImplementedError):
             tell(operation, args, kwargs, (), (str(error).splitlines() or [type(error).__name__])[0])
 
-    shown = ShownOps(taken, failed)
-    shown.__enter__()  # type: ignore[no-untyped-call]
+    shown_ops = ShownOps(taken, failed)
+    shown_ops.__enter__()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        shown.__exit__(None, None, None)
+        shown_ops.__exit__(None, None, None)
     kept.tell()

@@ -1,7 +1,7 @@
 """The ops of a step as they are executed eagerly: one graph for each stretch of one phase.
 
-A step of SAM has six: forward, backward, optimizer, and all three again. Where a mode compiles, the same
-capture sees what its script runs outside of the compiled regions (stage `stream`).
+A step of SAM has six: forward, backward, optimizer, and all three again. In a mode that compiles, the same
+capture sees the ops that its script runs outside of the compiled regions (stage `stream`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..captures import CaptureRequest
 
 
 class EagerCapture:
-    """Captures the steps in the request's `steps`, whose `failed` is told when an op could not be taken."""
+    """Captures the steps in the request's `steps`, and calls the request's `failed` if an op cannot be captured."""
 
     def __init__(self, request: CaptureRequest) -> None:
         self.failed = request.failed
@@ -41,7 +41,7 @@ class EagerCapture:
         self._modules: ModulePaths | None = None
 
     def join(self, inside: Callable[[], bool]) -> None:
-        """From now on, take only what is dispatched while `inside()` is false: the rest belongs to compiled graphs."""
+        """Take only ops that are dispatched while `inside()` is false from now on: others belong to compiled graphs."""
         self._inside = inside
         self._stage = "stream"
         self._follow_modules(False)
@@ -53,7 +53,7 @@ class EagerCapture:
         if self._step is None:
             return
         if not self._adopted and self._phase == "forward":
-            self._step = CapturedStep()  # what came before the first model is the script setting itself up
+            self._step = CapturedStep()  # earlier ops are the script's set-up
         self._adopted = True
         self._step.name(self._named_tensors())
 
@@ -96,7 +96,7 @@ class EagerCapture:
             self.failed(error)
 
     def dispatched(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
-        """Take one op that has run."""
+        """Add an op that has run to the captured step."""
         if self._step is None or self._inside():
             return
         if self._phase == "optimizer" and torch.is_grad_enabled():

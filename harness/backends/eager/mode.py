@@ -15,8 +15,8 @@ from numdrift.kernels.swaps.engine import Swaps
 
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Adapter, load_adapter
-from ...hooks.mode_protocol import Moment, ScriptFacts
-from ...records.mode_registry import registry
+from ...hooks.mode_protocol import Mode, Moment, ScriptFacts
+from ...records.mode_registry import PLAIN, registry
 from ...records.mode_spec import ModeSpec
 from ...tape.shards import local_tensor
 from ...tape.stated_settings import put_stated, stated_names
@@ -50,8 +50,10 @@ def convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
     module.register_forward_pre_hook(before_call, with_kwargs=True)
 
 
-class EagerMode:
-    """Runs the script as it is: nothing is placed, nothing is held back."""
+class EagerMode(Mode):
+    """The mode that runs the script as it is: nothing is placed, nothing is held back."""
+
+    capabilities = PLAIN
 
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
@@ -101,8 +103,8 @@ class EagerMode:
 
 
 def require_device(device: str) -> None:
-    """Load what a device needs, as the mode that is named after it states. Raises NotAvailable when torch has no such
-    device here."""
+    """Load the module that a device needs, as the mode of the device's name states it. Raises NotAvailable if torch has
+    no such device on this machine."""
     kind, _, number = device.partition(":")
     if kind in ("cpu", "lazy"):
         return
@@ -114,23 +116,23 @@ def require_device(device: str) -> None:
             raise NotAvailable(f"device {device!r}", str(error), f"install the package {package}") from error
     try:
         module = getattr(torch, kind, None)
-        found = module is not None and module.is_available()
+        is_present = module is not None and module.is_available()
     except (AttributeError, RuntimeError) as error:
         raise NotAvailable(f"device {device!r}", str(error).splitlines()[0]) from error
-    if module is None or not found:
+    if module is None or not is_present:
         raise NotAvailable(f"device {device!r}", *_absent(kind))
     count = module.device_count()
     if number and int(number) >= count:
-        there = ", ".join(f"{kind}:{place}" for place in range(count))
-        raise NotAvailable(f"device {device!r}", f"torch finds {there}", "name one of these")
+        devices = ", ".join(f"{kind}:{index}" for index in range(count))
+        raise NotAvailable(f"device {device!r}", f"torch finds {devices}", "name one of these")
 
 
 DRIVER = Path("/proc/driver/nvidia/version")
-"""Where the driver of NVIDIA's GPUs tells its version."""
+"""The file in which the driver of NVIDIA's GPUs states its version."""
 
 
 def _absent(kind: str) -> tuple[str, str]:
-    """Why torch finds no device of a kind, and what helps."""
+    """Return the reason why torch finds no device of a kind, and the remedy."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if kind == "cuda" and not torch.backends.cuda.is_built() and DRIVER.exists():
         why = f"torch {torch.__version__} is built without CUDA, on a machine that has an NVIDIA driver"

@@ -1,7 +1,7 @@
-"""torch's own lazy core with the TorchScript backend, as the bring-up tools ask it.
+"""torch's own lazy core with the TorchScript backend, as the bring-up tools see it.
 
-Support: the core's counters of fallbacks, and the IR that each call adds to the pending graph. Work: every graph that
-it compiles and executes, and every copy between it and the CPU.
+Support comes from the core's counters of fallbacks and from the IR that each call adds to the pending graph. Work is
+every graph that the core compiles and executes, and every copy between it and the CPU.
 """
 
 from __future__ import annotations
@@ -45,45 +45,45 @@ from .lazy_dump import ITEM, parse
 _numbers = itertools.count(1)
 
 
-def observe_lazy(script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
-    """Within the context `told` hears of each operator that the lazy core is given."""
+def observe_lazy(script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
+    """Report to `report`, within the context, each operator that the lazy core is given."""
     backend = DeviceBackend(LAZY_KEY, "lazy", "lazy core", lazy_counter, _added)
-    return observe_device(backend, script, told)
+    return observe_device(backend, script, report)
 
 
-def _added(once: KernelCall, args: Sequence[Any]) -> Added:
-    """Run a call from a frame by whose name the nodes that it makes are known again (see `followed_calls`)."""
+def _added(call: KernelCall, args: Sequence[Any]) -> Added:
+    """Run a call from a frame whose name marks the nodes that the call makes (see `followed_calls`)."""
     mark = str(next(_numbers))
     before = set_lazy_source_locations(True)
     try:
-        outputs = once.run(named_frame(mark))
+        outputs = call.run(named_frame(mark))
     finally:
         set_lazy_source_locations(before)
     written = list(tensors_in(outputs)) or list(tensors_in(args))
-    made = [one for one in written if one.device.type == "lazy"]
+    made = [tensor for tensor in written if tensor.device.type == "lazy"]
     graph = parse(f"## BEGIN_GRAPH\n{lazy_text(made)}\n## END_GRAPH\n")
     marked = f"{mark}@{CALLED_FROM}:"
-    nodes = [one for one in graph.nodes if one.location.startswith(marked) and not one.is_given]
-    computes = next(tensors_in(args), None) is not None and not written_names(once.kernel.operation)
-    if computes and all(one.is_given for one in graph.nodes):
-        return Added(outputs, (once.instruction(args, "lazy"),))  # it was executed at once (execute=op)
-    # An op may have a node in the IR that the core's backend then refuses to lower: it is asked, executing nothing.
+    nodes = [ir_node for ir_node in graph.nodes if ir_node.location.startswith(marked) and not ir_node.is_given]
+    computes = next(tensors_in(args), None) is not None and not written_names(call.kernel.operation)
+    if computes and all(ir_node.is_given for ir_node in graph.nodes):
+        return Added(outputs, (call.instruction(args, "lazy"),))  # it was executed at once (execute=op)
+    # The core's backend may refuse to lower a node that the IR has: lowering is tried, which executes nothing.
     refusal = ""
     try:
         lower_lazy(made)
     except RuntimeError as error:
         refusal = (str(error).splitlines() or [type(error).__name__])[0]
-    known = {one.number: one.outputs for one in graph.nodes}
+    values_of = {ir_node.number: ir_node.outputs for ir_node in graph.nodes}
     instructions = []
     for node in nodes:
         # A node of the IR as `float32[4] aten::add(float32[4], float32[])`, with its attributes
-        taken = []
+        operands = []
         for number, which in node.operands:
-            given = known.get(number, ())
-            taken.append(_value(given[which]) if which < len(given) else "?")
-        taken += [f"{name}={value}" for name, value in node.tags.items() if name not in TECHNICAL]
+            values = values_of.get(number, ())
+            operands.append(_value(values[which]) if which < len(values) else "?")
+        operands += [f"{name}={value}" for name, value in node.tags.items() if name not in TECHNICAL]
         results = ", ".join(map(_value, node.outputs))
-        instructions.append(f"{results} {node.domain}::{node.op}({', '.join(taken)})")
+        instructions.append(f"{results} {node.domain}::{node.op}({', '.join(operands)})")
     return Added(outputs, tuple(instructions), refusal)
 
 
@@ -95,20 +95,21 @@ def _value(value: Value) -> str:
 
 
 def _is_own(frame: Any) -> bool:
-    """Whether numdrift reads a value for itself."""
+    """Say whether numdrift reads a value for itself."""
     return is_of_harness(frame, ADOPTION)
 
 
 class LazyWork:
-    """Tells `told` of the core's work from `__enter__` to `__exit__`; what that gives tells of what is not told yet.
+    """Calls `report` with the core's work from `__enter__` to `__exit__`. `__enter__` returns a function that reports
+    what has not been reported yet.
 
-    Where a value is read the core compiles, executes and copies in one call: that call's time is the compilation's for
-    a new graph, the execution's for a known one. A mark_step tells the two apart.
+    Where a value is read, the core compiles, executes and copies in one call. That call's time counts as compilation
+    for a new graph, and as execution for a known one. A mark_step distinguishes the two.
     """
 
-    def __init__(self, script: str, told: Callable[[Work], None]) -> None:
+    def __init__(self, script: str, report: Callable[[Work], None]) -> None:
         self._script = script
-        self._told = told
+        self._told = report
         self._fallback: Fallback | None = None
         self._sizes = lazy_graph_sizes()
         self._kept = KeptFailure()
@@ -141,7 +142,7 @@ class LazyWork:
                 self._executed(RECORDING, copy.seconds, copy.counted, "")
                 return
             call = line_in(self._script, copy.caller)
-            # The copies of one fallback come from one place, and the core has counted the op before the first.
+            # The copies of a fallback come from one place in the code. The core counts the op before the first of them.
             place = (copy.caller.f_code, copy.caller.f_lasti)
             if copy.fell_back or self._fallback is None or self._fallback.place != place:
                 self._end_fallback()
@@ -163,8 +164,8 @@ class LazyWork:
     def _executed(
         self, reason: str, seconds: float, counted: Mapping[str, int], call: str, execution: float | None = None
     ) -> None:
-        """A graph was executed; `execution` are seconds that are known to be no compilation's, after `seconds`."""
-        # The nodes of the graph that was just executed; None where a read of numdrift's own has executed another
+        """Report that a graph was executed; `execution` are later seconds than `seconds` that are no compilation's."""
+        # The number of nodes of the graph that was just executed; None if a read by numdrift has executed one, too
         (before, sum_before), (now, total) = self._sizes, lazy_graph_sizes()
         self._sizes = now, total
         size = round(total - sum_before) if now == before + 1 else None
@@ -193,11 +194,11 @@ class LazyAdapter(EagerAdapter):
         start_lazy_backend()
         return "lazy"
 
-    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
-        return observe_lazy(script, told)
+    def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
+        return observe_lazy(script, report)
 
     def without_execution(self) -> AbstractContextManager[None]:
         return lazy_without_execution()
 
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
-        return LazyWork(script, told)
+    def observe_work(self, script: str, report: Callable[[Work], None]) -> AbstractContextManager[Tell]:
+        return LazyWork(script, report)

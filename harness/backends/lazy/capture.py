@@ -1,7 +1,7 @@
 """The graphs of the lazy mode: each one that the core executes, before and after TorchScript has optimised it.
 
-The core itself writes the IR of every graph into a file when it executes it. What it does not know is added by
-following its kernels: which op of which module and line made each node, and which tensor each value is.
+The core itself writes the IR of every graph into a file when it executes it. Following its kernels adds what the core
+does not know: which op of which module and line made each node, and which tensor each value is.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .lazy_following import Following
 class LazyCapture:
     """Captures the graphs that hold ops of the request's `steps`.
 
-    After the last of these steps the capture goes on until what is pending was executed: a script may put its
-    mark_step behind its optimizer's step. A failure in the middle of an op is raised at the next moment.
+    After the last of these steps the capture continues until the pending graphs have been executed: a script may call
+    mark_step after its optimizer's step. A failure in the middle of an op is raised at the next moment.
     """
 
     def __init__(self, request: CaptureRequest) -> None:
@@ -59,11 +59,11 @@ class LazyCapture:
         if following is None:
             return
         many = len(losses) > 1
-        self._known.name({f"loss {at}" if many else "loss": loss for at, loss in enumerate(losses)})
+        self._known.name({f"loss {index}" if many else "loss": loss for index, loss in enumerate(losses)})
         following.places.phase = "backward"
 
     def about_to_cut(self) -> None:
-        """A mark_step is about to come: what tensors are called now is what the graph's outputs are called."""
+        """Name the graph's outputs by what the script's tensors are called now, as a mark_step is about to come."""
         following = self._current()
         if following is not None:
             following.poll()
@@ -103,7 +103,7 @@ class LazyCapture:
             self._folder.counters(values)
 
     def _current(self) -> Following | None:
-        """What follows the core now, None where nothing does any more. Raises what has failed since."""
+        """Return what follows the core now, None if nothing does any more. Raises what has failed since."""
         if self._following is not None:
             self._following.kept.tell()
             if self._following.is_over:
@@ -111,7 +111,7 @@ class LazyCapture:
         return self._following
 
     def _begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         request, step = self._request, self._folder.step
         is_new = self._following is None and step in request.steps and self._counted is not None
         if is_new and self._counted is not None:
@@ -139,11 +139,11 @@ class LazyCapture:
 
 
 def number_of(tensor: torch.Tensor) -> int | None:
-    """The lazy core's number of a tensor, None for a tensor of another device."""
+    """Return the lazy core's number of a tensor, None for a tensor of another device."""
     return lazy_tensor_id(tensor) if tensor.device.type == "lazy" else None
 
 
 def _remove(dump: DumpFile, process: int) -> None:
-    """Leave no file behind that only this process has written; a fork of it leaves it alone."""
+    """Remove the file, which only this process has written. In a fork of the process, leave it alone."""
     if os.getpid() == process:
         dump.remove()

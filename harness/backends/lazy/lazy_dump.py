@@ -51,7 +51,7 @@ DTYPES = {
 END = "## END_GRAPH\n"
 
 LIST = "tensor_list"
-"""What the core makes of a list of tensors: a node without a value."""
+"""The op of the node that the core makes of a list of tensors: it has no value."""
 
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 
@@ -70,10 +70,10 @@ class DumpedGraph:
 
 
 class DumpFile:
-    """The file that the lazy core appends to, and how far it was read.
+    """The file that the lazy core appends to, and the position up to which it was read.
 
-    The core opens it by its name for each graph and cannot be told to stop: while nobody wants the graphs,
-    the name leads nowhere.
+    The core opens it by its name for each graph, and nothing can stop it: while nobody wants the graphs, the name is a
+    link to the null device.
     """
 
     def __init__(self, path: Path) -> None:
@@ -101,30 +101,30 @@ class DumpFile:
         return self._path.stat().st_size > self._read
 
     def read(self) -> list[DumpedGraph]:
-        """The graphs that were written since the last read."""
+        """Return the graphs that were written since the last read."""
         with self._path.open("rb") as file:
             file.seek(self._read)
             data = file.read()
         self._read += len(data)
-        return [parse(one) for one in data.decode("utf-8", "replace").split(BEGIN)[1:]]
+        return [parse(entry) for entry in data.decode("utf-8", "replace").split(BEGIN)[1:]]
 
 
 def parse(text: str) -> DumpedGraph:
-    """One entry of the dump."""
+    """Read one entry of the dump."""
     head, _, body = text.partition(NODES)
     hashes: list[str] = []
     for line in head.splitlines():
         if line.startswith("Hashes: ("):
-            hashes = [one.strip() for one in line[9:].rstrip(")").split(",")]
+            hashes = [part.strip() for part in line[9:].rstrip(")").split(",")]
     nodes: list[DumpedNode] = []
     lists: dict[int, tuple[tuple[int, int], ...]] = {}
     for node in nodes_in(body.partition(END)[0], _values):
-        # What takes a list takes what is in it instead: a list comes before all that take it.
-        taken = tuple(one for each in node.operands for one in lists.get(each[0], (each,)))
+        # A node that takes a list takes the list's elements instead. A list comes before all nodes that take it.
+        operands = tuple(element for operand in node.operands for element in lists.get(operand[0], (operand,)))
         if node.op == LIST:
-            lists[node.number] = taken
+            lists[node.number] = operands
         else:
-            nodes.append(replace(node, operands=taken))
+            nodes.append(replace(node, operands=operands))
     return DumpedGraph(frames_in(head), hashes, nodes)
 
 
@@ -133,10 +133,10 @@ def _values(shapes: str) -> Iterator[Value]:
         yield Value(DTYPES.get(dtype, dtype.lower()), tuple(int(size) for size in sizes.split(",") if size))
 
 
-# Why a lazy graph was executed where it was, and what the lazy core has counted meanwhile.
+# The reasons why lazy graphs are executed where they are, and the counts of the lazy core.
 
 ITEM = "aten::_local_scalar_dense"
-"""What `.item()`, `float(tensor)` and `if tensor` are to the core: an op that falls back to the CPU."""
+"""The op that `.item()`, `float(tensor)` and `if tensor` call: it falls back to the CPU."""
 
 EXECUTIONS = ("UncachedCompile", "CachedCompile")
 _HERE = str(Path(__file__).parent)
@@ -145,7 +145,7 @@ COUNTED = {"UncachedCompile": "compiled", "CachedCompile": "cached", "MarkStep":
 
 
 class Counted:
-    """What the core counts, by the step that it is put down to."""
+    """The counts of the core, by the step that they are attributed to."""
 
     def __init__(self) -> None:
         self._start = lazy_counters()
@@ -153,14 +153,14 @@ class Counted:
         self.steps: dict[int, Counter[str]] = {}
 
     def put_down(self, step: int) -> None:
-        """Put what was counted since the last time down to a step."""
+        """Attribute what was counted since the last time to a step."""
         now = lazy_counters()
         tally = self.steps.setdefault(step, Counter(dict.fromkeys(_NAMES, 0)))
         tally.update(summed(self._before, now))
         self._before = now
 
     def leave_out_execution(self) -> None:
-        """Put the execution that was just counted down to nothing."""
+        """Attribute the execution that was just counted to no step."""
         now = lazy_counters()
         self._before = {**self._before, **{name: now[name] for name in EXECUTIONS if name in now}}
 
@@ -172,19 +172,19 @@ _NAMES = (*COUNTED.values(), "fallbacks", "items")
 
 
 def summed(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """What was counted in between, by our names."""
-    found = dict.fromkeys(_NAMES, 0)
+    """Return the counts between two readings of the counters, by numdrift's names."""
+    counts = dict.fromkeys(_NAMES, 0)
     for name, value in now.items():
-        more = value - before.get(name, 0)
+        increase = value - before.get(name, 0)
         if name in COUNTED:
-            found[COUNTED[name]] += more
+            counts[COUNTED[name]] += increase
         elif name.startswith("aten::"):
-            found["items" if name == ITEM else "fallbacks"] += more
-    return found
+            counts["items" if name == ITEM else "fallbacks"] += increase
+    return counts
 
 
 class Reasons:
-    """Follows which op the core has handed to the CPU: it counts the op, then copies each argument there."""
+    """Follows which op the core has handed to the CPU: the core counts the op, then copies each argument there."""
 
     def __init__(self) -> None:
         self._before = _fallbacks()
@@ -204,12 +204,14 @@ class Reasons:
         self._place = place
 
     def cut(self, dump: DumpedGraph, script: str, *, copying: bool) -> Cut:
-        """Why this graph was executed: while a kernel was `copying` to the CPU, or by somebody's own order."""
-        stack = [one for one in reversed(dump.frames) if one.file != CALLED_FROM and not one.file.startswith(_HERE)]
-        source = next((f"{one.file}:{one.line}" for one in dump.frames if one.file == script), "")
-        text = "\n".join(f'  File "{one.file}", line {one.line}, in {one.function}' for one in stack)
+        """Return why this graph was executed: a kernel was `copying` to the CPU, or a caller ordered it."""
+        stack = [
+            frame for frame in reversed(dump.frames) if frame.file != CALLED_FROM and not frame.file.startswith(_HERE)
+        ]
+        source = next((f"{frame.file}:{frame.line}" for frame in dump.frames if frame.file == script), "")
+        text = "\n".join(f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in stack)
         if not copying:
-            marked = any(one.function == "mark_step" for one in dump.frames)
+            marked = any(frame.function == "mark_step" for frame in dump.frames)
             return Cut("mark_step" if marked else "read", "", source, text)
         if self._current in ("", ITEM):
             return Cut("item" if self._current else "read", "", source, text)

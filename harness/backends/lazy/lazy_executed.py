@@ -15,10 +15,10 @@ from ..followed_calls import KnownValues
 from ..followed_graph import FollowedGraph, Output, by_position, is_foreign, phase_order
 from .lazy_dump import DumpedGraph
 
-# TorchScript's optimised graph as plain data: constants folded into attributes, lists into the nodes they go to.
+# TorchScript's optimised graph as plain data: constants become attributes, lists inputs of the nodes that take them.
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit", "prim::profile")
-"""Nodes that hand on what they are given: a scalar tensor as a number."""
+"""Nodes that pass on their input: a scalar tensor as a number."""
 
 LISTS = ("prim::ListConstruct", "prim::TupleConstruct")
 
@@ -57,7 +57,7 @@ def read_torchscript(graph: Any) -> ScriptGraph:
         return same.get(name, name)
 
     def flat(name: str) -> list[str]:
-        return [inner for one in lists[name] for inner in flat(one)] if name in lists else [name]
+        return [inner for element in lists[name] for inner in flat(element)] if name in lists else [name]
 
     nodes: list[ScriptNode] = []
     for node in graph.nodes():
@@ -69,11 +69,11 @@ def read_torchscript(graph: Any) -> ScriptGraph:
             same[node.output().debugName()] = name_of(node.input())
             continue
         if kind in LISTS:
-            names, made = [name_of(one) for one in node.inputs()], name_of(node.output())
-            if all(one in constants for one in names):
-                constants[made] = [constants[one] for one in names]
+            names, list_name = [name_of(element) for element in node.inputs()], name_of(node.output())
+            if all(element in constants for element in names):
+                constants[list_name] = [constants[element] for element in names]
             else:  # a list of tensors that may be None, as an index has it: those are left out
-                lists[made] = [one for one in names if one not in constants or constants[one] is not None]
+                lists[list_name] = [part for part in names if part not in constants or constants[part] is not None]
             continue
         domain, _, op = kind.partition("::")
         overload, arguments = _schema(node.schema())
@@ -87,24 +87,24 @@ def read_torchscript(graph: Any) -> ScriptGraph:
                 if constants[name] is not None:
                     attributes[argument] = plain(constants[name])
                 continue
-            taken = flat(name)
-            inputs += taken
-            names += [argument] * len(taken)
-        results = tuple(str(one.debugName()) for one in node.outputs())
+            elements = flat(name)
+            inputs += elements
+            names += [argument] * len(elements)
+        results = tuple(str(result.debugName()) for result in node.outputs())
         nodes.append(ScriptNode(domain, op, overload, tuple(inputs), tuple(names), results, attributes))
-    outputs = tuple(name_of(one) for one in graph.outputs())
+    outputs = tuple(name_of(output) for output in graph.outputs())
     used = dict.fromkeys((*(name for node in nodes for name in node.inputs), *outputs))
-    given = tuple(one.debugName() for one in graph.inputs())
-    return ScriptGraph(given, tuple(nodes), outputs, tuple(name for name in used if name in constants))
+    parameters = tuple(parameter.debugName() for parameter in graph.inputs())
+    return ScriptGraph(parameters, tuple(nodes), outputs, tuple(name for name in used if name in constants))
 
 
 @functools.cache
 def _schema(text: str) -> tuple[str, Sequence[str]]:
-    """The overload and the names of the arguments in a schema's text; nothing for a node that has none."""
+    """Return the overload and the names of the arguments in a schema's text; nothing for a node that has none."""
     if "(" not in text or text.startswith("("):
         return "", ()
     schema = torchscript_schema(text)
-    return schema.overload_name, tuple(one.name for one in schema.arguments)
+    return schema.overload_name, tuple(argument.name for argument in schema.arguments)
 
 
 # The optimised graph of an executed lazy graph, and which nodes of the IR each of its nodes computes.
@@ -112,8 +112,8 @@ def _schema(text: str) -> tuple[str, Sequence[str]]:
 
 @dataclass(slots=True)
 class Alignment:
-    """`values` are the IR's values by those of the optimised graph, `covers` the IR's nodes by node of that
-    one; `outputs` are the values that the graph was executed for, None where it cannot be told."""
+    """The pairs of both graphs: `values` are the IR's values by those of the optimised graph, `covers` the IR's nodes
+    by the optimised graph's. `outputs` are the values that the graph was executed for, None where that is unknown."""
 
     outputs: list[Output | None]
     values: dict[str, Output] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Alignment:
 
 
 def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
-    """Follow both graphs from their outputs to what they are given, side by side."""
+    """Follow both graphs from their outputs to their inputs, side by side."""
     outputs: list[Output | None] = [None] * len(dump.hashes)
     for node in dump.nodes:
         if node.root is not None and node.root < len(outputs):
@@ -136,45 +136,45 @@ def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
         output = outputs[position]
         if output is None:
             continue
-        # The dump says of which node an output is, and not which of its values: TorchScript says that.
+        # The dump says which node an output is of; TorchScript says which of the node's values it is.
         _, which = makers.get(value, (0, 0))
         if which < len(nodes[output[0]].outputs):
             output = outputs[position] = (output[0], which)
         waiting = [(value, output)]
         while waiting:
-            pair = theirs, ours = waiting.pop()
+            pair = script_value, ir_value = waiting.pop()
             if pair in met:
                 continue
             met.add(pair)
-            alignment.values.setdefault(theirs, ours)
-            node = nodes[ours[0]]
-            if theirs not in makers or node.is_given:
+            alignment.values.setdefault(script_value, ir_value)
+            node = nodes[ir_value[0]]
+            if script_value not in makers or node.is_given:
                 continue
-            index, _ = makers[theirs]
-            made = script.nodes[index]
+            index, _ = makers[script_value]
+            script_node = script.nodes[index]
             covered = alignment.covers.setdefault(index, [])
             if node.number not in covered:
                 covered.append(node.number)
-            # A copy that TorchScript has put in is passed over; else operands stand for operands, in their order.
-            if made.op == "clone" and node.op != "clone" and len(made.inputs) == 1:
-                waiting.append((made.inputs[0], ours))
+            # A copy that TorchScript has inserted is passed over. Else the operands match one by one, in their order.
+            if script_node.op == "clone" and node.op != "clone" and len(script_node.inputs) == 1:
+                waiting.append((script_node.inputs[0], ir_value))
                 continue
-            taken = [one for one in node.operands if nodes[one[0]].op != "Constant"]
-            given = [one for one in made.inputs if one not in script.constants]
-            if len(taken) == len(given):
-                waiting += zip(given, taken, strict=True)
-    # An output that is no root of the dump: what was paired with it, or another value of a node that is paired
+            operands = [operand for operand in node.operands if nodes[operand[0]].op != "Constant"]
+            inputs = [name for name in script_node.inputs if name not in script.constants]
+            if len(operands) == len(inputs):
+                waiting += zip(inputs, operands, strict=True)
+    # An output that is no root of the dump is the value that was paired with it, or another value of a paired node.
     for position, value in enumerate(script.outputs):
         if outputs[position] is None:
             index, which = makers.get(value, (-1, 0))
-            several = (one for one in alignment.covers.get(index, ()) if which < len(nodes[one].outputs))
-            sibling = next(((one, which) for one in several), None)
+            covered_nodes = (number for number in alignment.covers.get(index, ()) if which < len(nodes[number].outputs))
+            sibling = next(((number, which) for number in covered_nodes), None)
             outputs[position] = alignment.values.get(value) or sibling
     return alignment
 
 
 def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment: Alignment) -> Graph:
-    """The optimised graph as a graph of the record; places, shapes and bindings are those of the IR."""
+    """Return the optimised graph as a graph of the record, with the places, shapes and bindings of the IR."""
     before = {node.name: node for node in pre.nodes}
     nodes: list[Node] = []
     phases: dict[str, str] = {}
@@ -185,12 +185,12 @@ def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment:
         for which, value in enumerate(node.outputs)
     }
     for index, node in enumerate(script.nodes):
-        covers = tuple(built.node_name(one) for one in alignment.covers.get(index, ()))
+        covers = tuple(built.node_name(number) for number in alignment.covers.get(index, ()))
         first = before.get(covers[0]) if covers else None
-        taken = [phases.get(one, "") for one in node.inputs]
-        phase = first.phase if first else max(taken, key=phase_order, default="") or pre.phase.partition("+")[0]
+        input_phases = [phases.get(name, "") for name in node.inputs]
+        phase = first.phase if first else max(input_phases, key=phase_order, default="") or pre.phase.partition("+")[0]
         phases.update(dict.fromkeys(node.outputs, phase))
-        # It has the place of what it computes. Numbers that it is given as values are attributes there.
+        # A node has the place of the IR's node that it computes. Numbers that it takes as values are attributes there.
         numbers = first.attributes if first is not None and first.op == node.op else {}
         nodes.append(
             replace(
@@ -200,9 +200,9 @@ def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment:
                 domain=node.domain,
                 overload=node.overload,
                 phase=phase,
-                inputs=tuple(names.get(one, one) for one in node.inputs),
+                inputs=tuple(names.get(name, name) for name in node.inputs),
                 input_names=node.names,
-                outputs=tuple(names[one] for one in node.outputs),
+                outputs=tuple(names[name] for name in node.outputs),
                 attributes={**node.attributes, **numbers},
                 covers=covers,
             )
@@ -210,18 +210,18 @@ def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment:
     values: dict[str, Value] = {}
     for value in (*script.inputs, *names, *script.constants):
         output = alignment.values.get(value)
-        known = None if output is None else pre.values.get(built.value_name(output))
+        recorded = None if output is None else pre.values.get(built.value_name(output))
         if value in script.constants:
-            known = Value(binding="constant")
-        values[names.get(value, value)] = known or Value()
+            recorded = Value(binding="constant")
+        values[names.get(value, value)] = recorded or Value()
     notes = []
     lost = [node for index, node in enumerate(script.nodes) if index not in alignment.covers]
     if lost:
         notes.append(f"{len(lost)} nodes could not be matched with the graph before")
-    unbound = [one for one in script.inputs if one not in alignment.values]
+    unbound = [name for name in script.inputs if name not in alignment.values]
     if unbound:
         notes.append(f"inputs that could not be matched with the graph before: {', '.join(unbound)}")
-    outputs = dict.fromkeys(names.get(one, one) for one in script.outputs)
+    outputs = dict.fromkeys(names.get(name, name) for name in script.outputs)
     return replace(
         pre,
         stage="post",
@@ -240,9 +240,9 @@ NO_POST = "its optimised graph is not known: another graph was executed before t
 class ExecutedGraphs:
     """Writes the graphs that hold ops of the steps in `steps`, under the step of their latest op."""
 
-    def __init__(self, folder: GraphFolder, known: KnownValues, steps: Container[int]) -> None:
+    def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int]) -> None:
         self._folder = folder
-        self._known = known
+        self._known = values
         self._steps = steps
         self._names: dict[str, str] = {}
         self._with_post: set[str] = set()
@@ -252,23 +252,23 @@ class ExecutedGraphs:
         return bool(self._names)
 
     def take(self, dump: DumpedGraph, cut: Cut, step: int, *, is_last: bool, is_awaited: bool) -> int | None:
-        """Take one execution, the last one so far if `is_last`; `step` is the one to file it under if it has no op.
+        """Take one execution, the last one so far if `is_last`. An execution without an op is filed under `step`.
 
-        One that goes on into steps that are not wanted is taken if `is_awaited`, and filed under the last that is.
-        Gives the step of its latest op, None for one whose ops are none of those followed.
+        An execution that reaches into steps that are not wanted is taken if `is_awaited`, and filed under its last
+        wanted step. Return the step of its latest op, None if none of its ops was followed.
         """
         if is_foreign(dump.nodes, self._known):
             return None
-        # TorchScript tells its last graph only: None where that cannot be the one of this execution
+        # TorchScript knows its last graph only: None where that cannot be the graph of this execution
         script: ScriptGraph | None = None
         if is_last:
             with suppress(RuntimeError):
-                found = read_torchscript(last_torchscript_graph())
-                script = found if len(found.outputs) == len(dump.hashes) else None
+                optimised = read_torchscript(last_torchscript_graph())
+                script = optimised if len(optimised.outputs) == len(dump.hashes) else None
         alignment = align(script, dump)
         built = FollowedGraph(dump.nodes, self._known, alignment.outputs, by_position)
         met = {call.step for call in built.calls} or {step}
-        wanted = [one for one in met if one in self._steps]
+        wanted = [number for number in met if number in self._steps]
         if not wanted or not (is_awaited or max(met) in self._steps):
             return max(met)
         self._folder.step, before = max(wanted), self._folder.step
@@ -283,8 +283,8 @@ class ExecutedGraphs:
                 if script is not None:
                     self._with_post.add(base)
                     post = post_graph(script, pre, built, alignment)
-                    # A doubt about which parameter is which: TorchScript numbers them as the IR first needs them
-                    by_node = {made[0]: value for value, made in alignment.values.items() if value in script.inputs}
+                    # TorchScript numbers the parameters as the IR first needs them; else it is in doubt which is which.
+                    by_node = {pair[0]: name for name, pair in alignment.values.items() if name in script.inputs}
                     order = list(dict.fromkeys(by_node[node.number] for node in dump.nodes if node.number in by_node))
                     expected = [name for name in script.inputs if name in order]
                     doubts = [] if order == expected else ["the inputs are not in the order of the graph before"]

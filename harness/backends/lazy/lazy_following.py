@@ -21,24 +21,24 @@ COPIES = ("_to_copy", "_copy_from", "_copy_from_and_resize")
 """Kernels that may bring a value to the CPU, and so execute a graph."""
 
 PATIENCE = 20_000
-"""Kernel calls after which no more is waited for an execution: a call that is remembered takes about a kilobyte."""
+"""The kernel calls after which an execution is no longer awaited. A remembered call takes about a kilobyte."""
 
 
 class Following:
-    """Follows from its making to `close`.
+    """Follows the core from its construction to `close`.
 
-    What fails in the middle of an op is `kept`; from then on, and once `is_over`, ops run as if nobody followed.
-    `is_pending` says that the steps wanted are over and only their last graphs are waited for.
+    A failure in the middle of an op is `kept`. From then on, and once `is_over`, ops run as if nobody followed them.
+    `is_pending` says that the wanted steps are over and only their last graphs are still awaited.
     """
 
     def __init__(
-        self, known: KnownValues, dump: DumpFile, executed: ExecutedGraphs, counted: Counted, request: CaptureRequest
+        self, values: KnownValues, dump: DumpFile, executed: ExecutedGraphs, counted: Counted, request: CaptureRequest
     ) -> None:
         self.kept = KeptFailure()
         self.is_over = self.is_pending = False
         self.is_setup = False
         self.step = 0
-        self._known = known
+        self._known = values
         self._dump = dump
         self._executed = executed
         self._counted = counted
@@ -57,7 +57,7 @@ class Following:
         self._kernels = FollowedKernels(lazy_kernels(), LAZY_KEY, self._before, self._after)
 
     def close(self) -> None:
-        """Take every hook out; not to be called from within a kernel."""
+        """Take every hook out. Must not be called from within a kernel."""
         self.is_over = True
         self._kernels.close()
         self._modules.close()
@@ -65,7 +65,7 @@ class Following:
         self._dump.pause()
 
     def enter(self, step: int) -> None:
-        """A step begins."""
+        """Begin a step."""
         self.step = step
         self.is_pending = step not in self._steps
         self._has_taken = self._has_taken and self.is_pending
@@ -73,16 +73,16 @@ class Following:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is waited for any more in a step that is not wanted: something was executed since
-        the last one that is, or nothing for very long."""
+        """True if the step is not wanted and no execution is awaited any more: there was one since the last wanted
+        step, or there was none for very long."""
         return self.is_pending and (self._has_taken or len(self._known.calls) > PATIENCE)
 
     def name(self) -> None:
-        """Take what the script's tensors are called now."""
+        """Note what the script's tensors are called now."""
         self._known.name(self._named_tensors())
 
     def name_what_they_view(self) -> None:
-        """Find which values the script's tensors are views of, in case that happened before anybody followed.
+        """Find which values the script's tensors are views of, in case they were made before anybody followed.
 
         The core keeps a parameter and the tensor that it was detached from as two values. A new view is
         brought up to date from the latter, and goes away again before anything is executed.

@@ -3,18 +3,18 @@
 A policy says where the pending graph is cut and executed:
 
     auto    where the script itself calls `torch._lazy.mark_step()`; if its code never does, as `phase`
-    phase   after each backward and after each optimizer step, besides the script's own places
+    phase   after each backward and after each optimizer step, besides the script's own cuts
     step    after each optimizer step only; the script's own calls do nothing
-    off     nowhere; what a run records is then executed by one sync at the end of each step
+    off     nowhere; one sync at the end of each step then executes what a run records
 
-With `execute=op` each op is a graph of its own, compiled and executed where it is called; a mark_step finds
-nothing then.
+With `execute=op` each op is a graph of its own, compiled and executed where it is called. A mark_step then finds
+nothing to execute.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,24 +22,30 @@ import torch
 from numdrift.kernels.swaps.engine import Swaps
 
 from ...hooks.backend_adapter import Adapter, load_adapter
-from ...hooks.mode_protocol import Moment, ScriptFacts
+from ...hooks.mode_protocol import CuttingMode, Moment, ScriptFacts
+from ...records.mode_registry import LAZY
 from ...records.mode_spec import ModeSpec
+from ...tape.step_recorder import StepRecorder
 from ...torch_private.lazy import (
     execute_lazy_op_by_op,
+    lazy_has_value,
     lazy_mark_step,
     replace_lazy_mark_step,
+    replace_lazy_unscaling,
     start_lazy_backend,
     sync_lazy,
 )
-from ...torch_private.patches import Patches
+from ...torch_private.patches import Patches, Undo
 from ..eager.mode import EagerMode
 from .tensor_lists import give_lists_of_lazy_tensors
 
 
-class LazyMode:
-    """Executes on the device `lazy` and reads values only once a mark_step has produced them."""
+class LazyMode(CuttingMode):
+    """The mode that executes on the device `lazy` and reads values only once a mark_step has produced them."""
 
     device = "lazy"
+
+    capabilities = LAZY
 
     def __init__(self, spec: ModeSpec) -> None:
         self.policy = spec.mark_step or "auto"
@@ -57,6 +63,7 @@ class LazyMode:
             self.policy = "script" if "mark_step" in script.names else "phase"
         self._patches.also(replace_lazy_mark_step(self.mark_step))
         self._patches.also(give_lists_of_lazy_tensors())
+        self._patches.also(replace_lazy_unscaling())
         if self.eager.spec.execute == "op":
             self._patches.also(execute_lazy_op_by_op())
 
@@ -73,9 +80,18 @@ class LazyMode:
         elif moment == "end" or (moment == "step" and self.policy == "off"):
             self._settle()
 
-    def step_recorder(self, step: int, script: str) -> Any:
-        """What records a step as the core executes it (see `executed_step`)."""
-        return importlib.import_module("numdrift.harness.backends.lazy.executed_step").LazyStepRecorder(step, script)
+    def step_recorder(self, step: int, script: str) -> StepRecorder:
+        """Return the recorder of a step as the core executes it (see `executed_step`)."""
+        recording = importlib.import_module("numdrift.harness.backends.lazy.executed_step")
+        recorder: StepRecorder = recording.LazyStepRecorder(step, script)
+        return recorder
+
+    def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
+        cuts = importlib.import_module("numdrift.harness.backends.lazy.cut_executions")
+        return cuts.LazyCuts(camera, circumstances, self, bound)
+
+    def has_value(self, tensor: torch.Tensor) -> bool:
+        return lazy_has_value(tensor)
 
     def adapter(self) -> Adapter:
         return load_adapter("lazy.adapter:LazyAdapter", self.eager.spec)
@@ -87,7 +103,7 @@ class LazyMode:
             return [tensor.cpu() for tensor in tensors]
 
     def execute(self) -> None:
-        """Execute what is pending now, whatever the policy says: a state is read or put in place from outside."""
+        """Execute what is pending now, whatever the policy says, as a state is read or set from outside."""
         for about_to_cut, _ in self._cutting:
             about_to_cut()
         self._mark()
@@ -95,17 +111,19 @@ class LazyMode:
             cut()
         self._settle()
 
-    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> None:
-        """Have `about_to_cut` called before each mark_step, the script's own included, and `cut` after it."""
-        self._cutting.append((about_to_cut, cut))
+    def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> Undo:
+        """Have `about_to_cut` called before each mark_step, including the script's own, and `cut` after it."""
+        observer = (about_to_cut, cut)
+        self._cutting.append(observer)
+        return lambda: self._cutting.remove(observer)
 
     def mark_step(self, *args: object, **kwargs: object) -> None:
-        """The script says that the graph may be cut here. This is what its own `torch._lazy.mark_step` is, too."""
+        """Cut the graph if the policy lets the script do so. This function replaces `torch._lazy.mark_step`, too."""
         if self.policy in ("script", "phase"):
             self.execute()
 
     def leave(self) -> None:
-        """Give the script's own `mark_step` and settings back; the backend itself cannot be stopped."""
+        """Restore the script's own `mark_step` and settings; the backend itself cannot be stopped."""
         self._patches.undo()
         self.eager.leave()
 

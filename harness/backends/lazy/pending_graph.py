@@ -22,13 +22,13 @@ from .lazy_executed import align, read_torchscript
 from .torchscript_tape import UNKNOWN, KnownNode
 
 MARK = re.compile(rf"^(\d+)@{CALLED_FROM}:")
-"""How the place of a node names the call that made it."""
+"""The form in which the place of a node names the call that made it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCalled:
-    """A call of one of the core's kernels: `values` are its arguments by place, None for what is no plain value,
-    `iteration` is the pass of the step, and `parent` the call that it was made inside of."""
+    """A call of one of the core's kernels. `values` are its arguments by position, None for one that is no plain value.
+    `iteration` is the pass of the step, and `parent` the call within which it was made."""
 
     number: int
     kernel: DeviceKernel
@@ -41,7 +41,7 @@ class KernelCalled:
 
     @property
     def outermost(self) -> KernelCalled:
-        """The call of the script's that it is a part of: a swapped kernel calls others."""
+        """The script's own call that it is a part of: a swapped kernel calls others."""
         call = self
         while call.parent is not None:
             call = call.parent
@@ -50,8 +50,8 @@ class KernelCalled:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingGraph:
-    """What is to be executed for the lazy tensors `roots`: its text, its nodes with their places, what it is given, and
-    the generator as it is before."""
+    """A graph that is to be executed for the lazy tensors `roots`: its text, its nodes with their places, the values
+    that it takes, and the state of the generator before it."""
 
     roots: Sequence[torch.Tensor]
     text: str
@@ -61,12 +61,12 @@ class PendingGraph:
 
     @classmethod
     def of(cls, roots: Sequence[torch.Tensor]) -> PendingGraph:
-        """As it is now; executes nothing."""
-        given = [value for _, value in pending_data(roots)]
-        return cls(roots, pending_torchscript(roots), lazy_text(roots), given, generator_state("cpu"))
+        """Return the graph that is pending now; execute nothing."""
+        inputs = [value for _, value in pending_data(roots)]
+        return cls(roots, pending_torchscript(roots), lazy_text(roots), inputs, generator_state("cpu"))
 
     def executed(self) -> Any:
-        """The graph as TorchScript has optimised and executed it; where that is another one, as it was pending."""
+        """Return the graph as TorchScript has optimised and executed it; as it was pending if that is another graph."""
         graph = last_torchscript_graph()
         if (len(list(graph.inputs())), len(list(graph.outputs()))) == (len(self.given), len(self.roots)):
             return graph
@@ -75,15 +75,17 @@ class PendingGraph:
     def known_nodes(
         self, graph: Any, calls: Sequence[KernelCalled], first: MutableMapping[Hashable, int], number: int
     ) -> Callable[[int], KnownNode]:
-        """What is known of the graph's nodes: the calls that made them, found by following both graphs side by side.
-        `first` are the places on the tape of what was executed before; `number` is that of this execution."""
+        """Return a function that returns the facts about a node of the graph, by the node's number.
+
+        The calls that made the nodes are found by following both graphs side by side. `first` has the positions on the
+        tape of what was executed before; `number` is the number of this execution."""
         dump = replace(parse(f"## BEGIN_GRAPH\n{self.nodes}\n## END_GRAPH\n"), hashes=[""] * len(self.roots))
         places = {node.number: node.location for node in dump.nodes}
         covers = align(read_torchscript(graph), dump).covers
         made: Counter[int] = Counter()  # a kernel may make several nodes
 
         def known(node: int) -> KnownNode:
-            marks = [found for one in covers.get(node, ()) if (found := MARK.match(places[one])) is not None]
+            marks = [found for covered in covers.get(node, ()) if (found := MARK.match(places[covered])) is not None]
             if not marks:
                 return UNKNOWN
             call = calls[int(marks[0][1])]
@@ -93,10 +95,10 @@ class PendingGraph:
             key = (call.number, made[call.number])
             made[call.number] += 1
 
-            def noted(position: int, one: Call) -> Call:
-                before = first.setdefault(key, position)
-                again = None if before == position else before
-                return replace(one, iteration=outer.iteration, order=outer.number, repeats=again)
+            def noted(position: int, taped_call: Call) -> Call:
+                earlier = first.setdefault(key, position)
+                repeated = None if earlier == position else earlier
+                return replace(taped_call, iteration=outer.iteration, order=outer.number, repeats=repeated)
 
             within = None if outer is call else part
             return KnownNode(outer.place, outer.frames, within, operation, call.values, call.reads, noted)

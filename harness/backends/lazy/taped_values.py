@@ -1,4 +1,4 @@
-"""The values of the lazy core, and what stands for each of them on the tape of a step."""
+"""The values of the lazy core, and the tensors that represent them on the tape of a step."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...torch_private.lazy_work import functional_tensors
 
 
 class TapedValues:
-    """By the memory in which the core has a value, the memory that stands for it on the tape. Both are kept, so that no
-    address of theirs is given to another storage."""
+    """The memory that represents a value on the tape, by the memory in which the core has the value. Both are kept, so
+    that no other storage gets their addresses."""
 
     def __init__(self, log: CallLog) -> None:
         self._log = log
@@ -24,43 +24,43 @@ class TapedValues:
         self._kept: list[torch.Tensor] = []
 
     def has_value(self, tensor: torch.Tensor) -> bool:
-        """Whether a lazy tensor's value is there, or on the tape."""
+        """Say whether the core or the tape has a lazy tensor's value."""
         return lazy_tensor_id(tensor) in self._alone or lazy_has_value(tensor)
 
     def real(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The core's own value of a lazy tensor that has one. Raises NotReplayable."""
-        found = pending_data(functional_tensors([tensor]))
-        if len(found) != 1:
+        """Return the core's own value of a lazy tensor that has one. Raises NotReplayable."""
+        data = pending_data(functional_tensors([tensor]))
+        if len(data) != 1:
             raise NotReplayable("a value of the lazy core cannot be read")
-        return found[0][1]
+        return data[0][1]
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What stands on the tape for a lazy tensor that has a value."""
+        """Return the tensor that represents a lazy tensor with a value on the tape."""
         alone = self._alone.get(lazy_tensor_id(tensor))
         return self.standing_for(self.real(tensor)) if alone is None else alone
 
     def standing_for(self, real: torch.Tensor) -> torch.Tensor:
-        """What stands on the tape for a value of the core's; a new one is an input of the step."""
+        """Return the tensor that represents a value of the core on the tape; a new value is an input of the step."""
         address = storage_address(real)
         if address not in self._known:
             self._kept.append(real)
             self._known[address] = bytes_of_storage(real).clone().untyped_storage()
-        found = torch.empty(0, dtype=real.dtype)
-        found.set_(self._known[address], real.storage_offset(), real.size(), real.stride())
-        self._log.table.view(found, is_input=True)
-        return found
+        taped = torch.empty(0, dtype=real.dtype)
+        taped.set_(self._known[address], real.storage_offset(), real.size(), real.stride())
+        self._log.table.view(taped, is_input=True)
+        return taped
 
-    def adopt(self, mine: torch.Tensor, real: torch.Tensor, what: str) -> None:
-        """Let a result on the tape stand for the one that the core has. Raises NotReplayable where it is another."""
-        if mine.shape != real.shape or mine.stride() != real.stride() or not is_same(mine.detach(), real):
-            raise NotReplayable(f"{what} gave other values than its ops give")
-        self._kept += [real, mine]
-        self._known[storage_address(real)] = mine.untyped_storage()
+    def adopt(self, result: torch.Tensor, real: torch.Tensor, maker: str) -> None:
+        """Have a result on the tape represent the core's value `real`. Raises NotReplayable if they differ."""
+        if result.shape != real.shape or result.stride() != real.stride() or not is_same(result.detach(), real):
+            raise NotReplayable(f"{maker} gave other values than its ops give")
+        self._kept += [real, result]
+        self._known[storage_address(real)] = result.untyped_storage()
 
-    def adopt_alone(self, root: torch.Tensor, mine: torch.Tensor, copied: torch.Tensor) -> None:
-        """The same of what was executed for a copy to the CPU alone: the core keeps such a value beside the node that
-        computes it, which a later graph executes again."""
-        if copied.dtype == mine.dtype:
-            self.adopt(mine, copied, "a graph")
-        self._kept.append(mine)
-        self._alone[lazy_tensor_id(root)] = mine
+    def adopt_alone(self, root: torch.Tensor, result: torch.Tensor, copied: torch.Tensor) -> None:
+        """Adopt the result of what was executed only for a copy to the CPU. The core keeps such a value beside the node
+        that computes it, and a later graph executes the node again."""
+        if copied.dtype == result.dtype:
+            self.adopt(result, copied, "a graph")
+        self._kept.append(result)
+        self._alone[lazy_tensor_id(root)] = result

@@ -1,7 +1,7 @@
-"""Ops that give several views of a tensor: split (chunk, and a split by sizes) and unbind, of lazy tensors.
+"""Ops that return several views of a lazy tensor: split (chunk, and a split by sizes) and unbind.
 
-torch's lazy core has no kernel for them. What takes their place executes them on the CPU, and gives the parts as they
-are there, as tensors that say they are lazy and are not: the next op of two of them gives a tensor of the CPU, and one
+torch's lazy core has no kernel for them. What replaces one executes them on the CPU and returns the parts from there,
+as tensors that say they are lazy and are not. The next op of two such parts returns a tensor of the CPU. An op of one
 with a lazy tensor fails ("Input tensor is not a lazy tensor", "expected device lazy:0 but got cpu"; torch 2.13). The
 splits whose parts are no views, which the cells of an LSTM and a GRU call, make views that no lazy tensor has ("The
 operator aten::as_strided appears to be a view operator"). So each part is made as what it is, a slice, for which the
@@ -34,16 +34,16 @@ def split(tensor: Tensor, size: int, dim: int = 0) -> list[Tensor]:
 
 
 def split_with_sizes(tensor: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
+    ends = [sum(sizes[: index + 1]) for index in range(len(sizes))]
     return [aten.slice_copy(tensor, dim, end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
 
 def unbind(tensor: Tensor, dim: int = 0) -> list[Tensor]:
-    return [aten.select_copy(tensor, dim, place) for place in range(tensor.size(dim))]
+    return [aten.select_copy(tensor, dim, index) for index in range(tensor.size(dim))]
 
 
 def give_lists_of_lazy_tensors() -> Undo:
-    """Have them give lazy tensors, where this torch's core has no kernel of its own for them; gives the undo."""
+    """Make these ops return lazy tensors if this torch's core has no kernel of its own for them; return the undo."""
     kernels: dict[Any, Callable[..., list[Tensor]]] = {
         aten.split_copy.Tensor: split,
         aten.split_with_sizes_copy.default: split_with_sizes,

@@ -1,8 +1,8 @@
-"""Memory that a kernel of the lazy core has made without values, and whether a graph depends on what lies there.
+"""Memory that a kernel of the lazy core has made without values, and the graphs whose results depend on its content.
 
-The core keeps what `empty` makes as data of its own, and notes what is written to it as further nodes. Where that note
-is lost, a graph is given the data as it was made. That alone is no fault, as a graph may overwrite all of it: so the
-graph is executed with other values in its place, and only where it gives something else then is anything said.
+The core keeps what `empty` makes as data of its own, and notes each write to it as a further node. If that note is
+lost, a graph gets the data as it was made. That alone is no fault, as the graph may overwrite all of it. So the graph
+is executed with other values in place of the data, and only a graph whose results then differ is reported.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ...torch_private.dispatching import storage_address
 from .pending_graph import KernelCalled
 
 VALUES = (0, 1)
-"""What is put in the place of what lies there."""
+"""The values that replace the content of such memory."""
 
 
 class UnfilledMemory:
-    """The memories of one step; `read` are the calls that have made such of which a result depends."""
+    """The unfilled memories of one step; `read` are the calls that have made those on which a result depends."""
 
     def __init__(self) -> None:
         self.read: list[KernelCalled] = []
         self._makers: dict[int, KernelCalled] = {}
-        self._kept: list[torch.Tensor] = []  # so that no address of theirs is given to another storage
+        self._kept: list[torch.Tensor] = []  # so that no other storage gets their addresses
 
     @staticmethod
     def is_made_by(call: KernelCalled) -> bool:
@@ -38,18 +38,21 @@ class UnfilledMemory:
         self._kept.append(real)
 
     def look(
-        self, given: Sequence[torch.Tensor], taken: Sequence[torch.Tensor], execute: Callable[[list[torch.Tensor]], Any]
+        self, real: Sequence[torch.Tensor], taped: Sequence[torch.Tensor], execute: Callable[[list[torch.Tensor]], Any]
     ) -> None:
-        """A graph was executed that was `given` these values of the core's. `execute` does so again with others than
-        those of the tape that it has `taken`."""
-        for place, value in enumerate(given):
+        """Look whether the results of a graph that was executed depend on such memory.
+
+        `real` are the graph's inputs in the core, `taped` the same inputs on the tape. `execute` executes the graph
+        again with other inputs.
+        """
+        for position, value in enumerate(real):
             maker = self._makers.get(storage_address(value))
             if maker is None or maker in self.read:
                 continue
             results = []
-            for other in VALUES:
-                inputs = [one.clone() for one in taken]
-                inputs[place] = torch.full_like(taken[place], other)
+            for filler in VALUES:
+                inputs = [tensor.clone() for tensor in taped]
+                inputs[position] = torch.full_like(taped[position], filler)
                 results.append(execute(inputs))
-            if not all(is_same(one, two) for one, two in zip(*results, strict=True) if isinstance(one, torch.Tensor)):
+            if not all(is_same(x, y) for x, y in zip(*results, strict=True) if isinstance(x, torch.Tensor)):
                 self.read.append(maker)

@@ -1,7 +1,7 @@
-"""torch_xla (PJRT) as the bring-up tools ask it.
+"""The adapter through which the bring-up tools query torch_xla (PJRT).
 
-Support: torch_xla's counters of fallbacks, and the HLO that each call adds to the pending graph. What it is asked of
-its work is in `xla_work`.
+The support of an op follows from torch_xla's counters of fallbacks and from the HLO that its call adds to the pending
+graph. `xla_work` observes compilations, executions and transfers.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _LINE = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\([^=]*?\)|\S+) ([\w-]+)\((.*?
 _OPERAND = re.compile(r"%?([A-Za-z_][\w.-]*)\s*$")
 
 
-def _added(once: KernelCall, args: Sequence[Any]) -> Added:
-    """Run a call; its instructions are those of its results' graph that its arguments' graph lacks."""
+def _added(call: KernelCall, args: Sequence[Any]) -> Added:
+    """Run a call and return its outputs, with the instructions of their graph that its arguments' graph lacks."""
     before = Counter(_instructions(args))
-    outputs = once.run()
+    outputs = call.run()
     try:
-        made = Counter(_instructions(list(tensors_in(outputs)) or args))
+        after = Counter(_instructions(list(tensors_in(outputs)) or args))
     except RuntimeError as error:
         return Added(outputs, (), (str(error).splitlines() or [type(error).__name__])[0])
-    return Added(outputs, tuple((made - before).elements()))
+    return Added(outputs, tuple((after - before).elements()))
 
 
 def _instructions(values: Sequence[Any]) -> list[str]:
-    tensors = [one for one in tensors_in(values) if one.device.type == "xla"]
+    tensors = [tensor for tensor in tensors_in(values) if tensor.device.type == "xla"]
     return hlo_instructions(xla_hlo(tensors)) if tensors else []
 
 
 def hlo_instructions(text: str) -> list[str]:
-    """The instructions in HLO text without their names: `f32[4]{0} add(f32[4]{0}, f32[4]{0})`."""
+    """Return the instructions in HLO text without their names: `f32[4]{0} add(f32[4]{0}, f32[4]{0})`."""
     shapes: dict[str, str] = {}
-    found = []
+    instructions = []
     for line in text.splitlines():
         match = _LINE.match(line)
         if match is None:
@@ -62,20 +62,22 @@ def hlo_instructions(text: str) -> list[str]:
         shapes[name] = shape
         if op in GIVEN:
             continue
-        taken = []
-        # Operands are cut at the commas outside of brackets: a shape `f32[4,2]{1, 0}` has some of its own.
+        operand_texts = []
+        # Split at the commas outside of brackets: a shape such as `f32[4,2]{1, 0}` contains commas, too.
         for operand in re.split(r", (?![^\[{(]*[\]})])", operands):
             # HLO text names an operand with its shape, `f32[4]{0} %p.1`, or without it.
-            named = _OPERAND.search(operand)
-            if named is None:
-                taken.append(operand.strip())
+            name_match = _OPERAND.search(operand)
+            if name_match is None:
+                operand_texts.append(operand.strip())
             else:
-                taken.append(operand[: named.start()].strip(" %") or shapes.get(named[1], named[1]))
+                operand_texts.append(
+                    operand[: name_match.start()].strip(" %") or shapes.get(name_match[1], name_match[1])
+                )
         attributes = re.sub(r", (metadata|sharding|frontend_attributes)=\{.*?\}", "", rest)
-        # A computation that is called has a number of its own in each graph.
+        # The name of a called computation ends in a number that differs between graphs.
         attributes = re.sub(r"(to_apply|calls)=%?([A-Za-z_]\w*)(\.\d+)*", r"\1=\2", attributes)
-        found.append(f"{shape} {op}({', '.join(taken)}){attributes}")
-    return found
+        instructions.append(f"{shape} {op}({', '.join(operand_texts)}){attributes}")
+    return instructions
 
 
 class XlaAdapter(EagerAdapter):
@@ -95,9 +97,9 @@ class XlaAdapter(EagerAdapter):
     def versions(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, **xla_versions()}
 
-    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
+    def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         backend = DeviceBackend(XLA_KEY, "xla", self.part, xla_counter, _added)
-        return observe_device(backend, script, told)
+        return observe_device(backend, script, report)
 
     def without_execution(self) -> AbstractContextManager[None]:
         raise NotAvailable(
@@ -106,5 +108,5 @@ class XlaAdapter(EagerAdapter):
             "take --mode lazy or --mode compile, or leave --dry out",
         )
 
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
-        return XlaWork(script, told)
+    def observe_work(self, script: str, report: Callable[[Work], None]) -> AbstractContextManager[Tell]:
+        return XlaWork(script, report)

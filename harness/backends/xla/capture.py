@@ -1,8 +1,7 @@
-"""The graphs of mode `xla`: the IR of each that torch_xla executes, and the HLO that XLA has made of it.
+"""Capture the graphs of mode `xla`: the IR of each graph that torch_xla executes, and the HLO that XLA makes of it.
 
-torch_xla itself writes the IR when it executes a graph, XLA the HLO when it compiles one. What they do not know is
-added by following torch_xla's kernels: which op of which module and line made each node, and which tensor each value
-is.
+torch_xla writes the IR when it executes a graph; XLA writes the HLO when it compiles one. Following torch_xla's kernels
+adds what both lack: the op, module and line that made each node, and the tensor that each value is.
 """
 
 from __future__ import annotations
@@ -26,14 +25,17 @@ from .xla_graphs import XlaGraphs
 from .xla_ir import cut_of, executed_in
 
 PATIENCE = 20_000
-"""Kernel calls after which no more is waited for an execution: a call that is remembered takes about a kilobyte."""
+"""The number of kernel calls after which the capture stops waiting for an execution.
+
+Each remembered call takes about a kilobyte.
+"""
 
 
 class XlaCapture:
     """Captures the graphs that hold ops of the request's `steps`.
 
-    After the last of these steps the capture goes on until what is pending was executed: a script may put its
-    mark_step behind its optimizer's step. A failure in the middle of an op is raised at the next moment.
+    After the last of these steps the capture continues until the pending work is executed, since a script may call
+    mark_step after its optimizer step. A failure in the middle of an op is raised at the next moment.
     """
 
     def __init__(self, request: CaptureRequest) -> None:
@@ -41,7 +43,7 @@ class XlaCapture:
         self._folder = request.folder
         self._dump = request.folder.path / XLA_DUMP
         self._modules = xla_modules()
-        self._known = KnownValues(lambda one: xla_value_id(one) if one.device.type == "xla" else None)
+        self._known = KnownValues(lambda tensor: xla_value_id(tensor) if tensor.device.type == "xla" else None)
         self._executed = XlaGraphs(request.folder, self._known, request.steps, self._modules)
         self._following: XlaCalls | None = None
         self._written: Path | None = None
@@ -70,11 +72,11 @@ class XlaCapture:
         if following is not None:
             self._name()
             many = len(losses) > 1
-            self._known.name({f"loss {at}" if many else "loss": loss for at, loss in enumerate(losses)})
+            self._known.name({f"loss {index}" if many else "loss": loss for index, loss in enumerate(losses)})
             following.places.phase = "backward"
 
     def about_to_cut(self) -> None:
-        """A graph is about to be executed by order: what tensors are called now is what its outputs are called."""
+        """Name the tensors before a graph is executed by order: its outputs get the names that the tensors have now."""
         if self._current() is not None:
             self._take()
             self._name()
@@ -106,13 +108,13 @@ class XlaCapture:
             shutil.rmtree(self._modules, ignore_errors=True)
 
     def _current(self) -> XlaCalls | None:
-        """What follows torch_xla now. Raises what has failed since."""
+        """Return the follower of torch_xla's calls, if there is one. Raises what has failed since the last time."""
         if self._following is not None:
             self._following.kept.tell()
         return self._following
 
     def _begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         step = self._folder.step
         is_wanted = step in self._request.steps
         if not is_wanted:
@@ -127,7 +129,10 @@ class XlaCapture:
             self._name()
 
     def _end_if_done(self) -> None:
-        """Wait no more in the second step that is not wanted, or after its backward in the first."""
+        """Stop waiting once a graph was taken since the last wanted step began, or after PATIENCE calls.
+
+        The wait ends no earlier than after the backward of the first step that is not wanted, or as the second begins.
+        """
         following = self._following
         if following is not None and following.is_pending and (self._has_taken or following.count > PATIENCE):
             self._end()
@@ -141,12 +146,12 @@ class XlaCapture:
             self._folder.unavailable("pre", "torch_xla executed nothing in the steps whose graphs are wanted")
 
     def _name(self) -> None:
-        # Before its model was met a parameter has the name of its place in the optimizer, and a value keeps its first.
+        # Until its model is known, a parameter is named by its place in the optimizer; a value keeps its first name.
         if self._has_model or self._has_backward:
             self._known.name(self._request.named_tensors())
 
     def _take(self, during: FollowedCall | None = None) -> None:
-        """Take the graphs that were executed since the last time, by this call if there is one."""
+        """Take the graphs that were executed since the last time, by the call `during` if there is one."""
         if self._written is None:
             self._written = next(iter(self._dump.parent.glob(f"{XLA_DUMP}.*")), None)
         if self._written is None or self._written.stat().st_size <= self._read:
@@ -162,7 +167,7 @@ class XlaCapture:
         if self._following is not None:
             self._name()
         for executed in executed_in(data.decode("utf-8", "replace")):
-            if all(node.is_given for node in executed.nodes):  # a value that was there is read, or copied
+            if all(node.is_given for node in executed.nodes):  # an available value is read or copied
                 continue
             self._executed.compiled(executed)
             if self._following is not None:

@@ -1,8 +1,8 @@
-"""The ops that torch_xla makes of others above autograd, where torch has one kernel with one derivative.
+"""The ops that torch_xla decomposes above autograd, where torch has one kernel with one derivative.
 
-In torch_xla 2.9 these are `native_layer_norm` and `native_group_norm`: they become `native_batch_norm`, `addcmul` and
-reshapes, and their derivatives are made of theirs. Whoever follows a step meets those ops alone; here is what they are
-parts of.
+In torch_xla 2.9 these are `native_layer_norm` and `native_group_norm`. They become `native_batch_norm`, `addcmul` and
+reshapes, and their derivatives consist of the derivatives of these. A follower of a step meets only the parts; this
+module finds the op that they are parts of.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ from ...torch_private.xla_tensors import XLA_AUTOGRAD_KEY, xla_composites
 from ..followed_calls import FollowedKernels
 
 SUMS = ("aten::add", "aten::add_")
-"""Where gradients meet autograd adds them, after what gave the last one and as if by that."""
+"""The ops by which autograd adds gradients that meet.
+
+It calls them after the op that returned the last of these gradients, still under the autograd node of that op.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComposedOp:
-    """One call of such an op, or its derivative. `number` counts them; the parts of a call have autograd nodes with the
-    numbers from `begins` on."""
+    """One call of a decomposed op, or of its derivative.
+
+    `number` counts these calls. The parts of a call have autograd nodes with the numbers from `begins` on.
+    """
 
     operation: Any
     number: int
@@ -31,7 +36,7 @@ class ComposedOp:
 
 
 class ComposedOps:
-    """Follows from its making to `close`, which is not to be called from within an op."""
+    """Follows decomposed ops from its creation until `close`, which must not be called from within an op."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -43,8 +48,10 @@ class ComposedOps:
         self._kernels.close()
 
     def whole(self, operation: Any, sequence: int | None) -> ComposedOp | None:
-        """What an op that is being called is a part of, if of anything. `sequence` is the number of the autograd node
-        that is being executed, None outside of a backward."""
+        """Return the decomposed op that a called op is a part of, None where there is none.
+
+        `sequence` is the number of the autograd node that is being executed, None outside of a backward.
+        """
         if sequence is None or operation.name().partition(".")[0] in SUMS:
             return self._within[-1] if self._within else None
         return self._derivatives.get(sequence)

@@ -1,9 +1,9 @@
-"""A step of torch_xla executed once more, to read what its ops gave.
+"""Execute a step of torch_xla once more, to read the results of its ops.
 
-What an op of a graph gives is nowhere once XLA has compiled the graph: it is computed within a fusion and let go. So
-the ops are given to torch_xla again, cut where they were, and some of their values are held, which makes them outputs
-of the graph. That may change what XLA fuses, and so the results. They count only where what the step is compared by
-has the bits that it had; values that change it are looked for by halving, and left out.
+Once XLA has compiled a graph, the results of its ops are stored nowhere: a fusion computes and discards them. So the
+ops are called again, with the same cuts, and some of their values are held, which makes them outputs of the graph. That
+may change what XLA fuses, and so the results. The values count only where the values that the step is compared by keep
+their bits. Values that change these are found by halving, and left out.
 """
 
 from __future__ import annotations
@@ -24,32 +24,39 @@ ValueNumber = int
 """torch_xla's number of a value."""
 
 OVERWRITING = ("aten::copy",)
-"""Ops that give a new value by their schema, which torch_xla (2.9) writes over their first argument."""
+"""Ops that return a new value by their schema, but whose result torch_xla (2.9) writes over their first argument."""
 
 UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::nll_loss2d_forward": (1,)}
-"""Results of which torch_xla (2.9) gives no value that counts, by their place: as the sum of the weights it gives 1,
-which its backward does not read."""
+"""The indices of results that torch_xla (2.9) does not compute.
+
+For the sum of the weights it returns 1, which its backward does not read.
+"""
 
 MOST_EXECUTIONS = 24
-"""So often one step is executed again to find which values can be read, each time compiled anew."""
+"""The number of times that one step may be executed to find the values that can be read, each time compiled anew."""
 
 READING_SECONDS = 60.0
-"""For so long more values of a step are looked for; what is not known then is compiled by itself where it is needed."""
+"""The time within which more values of a step are read.
+
+An op whose result is unknown after that is compiled by itself where it is needed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An argument: the value of this number."""
+    """An argument that is the value with this number."""
 
     number: ValueNumber
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExecutedOp:
-    """An op that torch_xla was given. Its arguments have a `Given` for each tensor of the device; `outputs` are the
-    numbers of its flat results, None for what is no tensor of the device. It is the call `position` of the tape. What
-    was `drawn` is not drawn again. `unread` are results, by their place, of which torch_xla gives no value that counts,
-    with the one that they have on the CPU."""
+    """An op that torch_xla was called with: the call `position` of the tape.
+
+    Its arguments have a `Given` in place of each tensor of the device. `outputs` are the numbers of its flat results,
+    None for a result that is no tensor of the device. Values that were `drawn` are not drawn again. `unread` has the
+    results that torch_xla does not compute, by their indices, with their values on the CPU.
+    """
 
     operation: Any
     arguments: tuple[Any, ...]
@@ -60,28 +67,30 @@ class ExecutedOp:
     unread: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
     def given(self) -> list[ValueNumber]:
-        """The numbers of the values that it takes, in their order."""
-        return [one.number for one in leaves((*self.arguments, *self.keywords.values())) if isinstance(one, Given)]
+        """Return the numbers of the values that the op takes, in their order."""
+        return [leaf.number for leaf in leaves((*self.arguments, *self.keywords.values())) if isinstance(leaf, Given)]
 
     def number_of(self, view: View, call: Call) -> ValueNumber | None:
-        """The number of the value that is this view among what the call takes."""
-        ours = leaves((*self.arguments, *self.keywords.values()))
-        theirs = leaves((*call.arguments, *(call.keywords[name] for name in self.keywords)))
-        pairs = zip(ours, theirs, strict=True)
-        return next((one.number for one, other in pairs if other == view and isinstance(one, Given)), None)
+        """Return the number of the argument of the call that is this view, None where there is none."""
+        own_leaves = leaves((*self.arguments, *self.keywords.values()))
+        call_leaves = leaves((*call.arguments, *(call.keywords[name] for name in self.keywords)))
+        pairs = zip(own_leaves, call_leaves, strict=True)
+        return next((leaf.number for leaf, call_leaf in pairs if call_leaf == view and isinstance(leaf, Given)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class StepCut:
-    """All that was pending was executed here, and the values `alive` were held by somebody."""
+    """A cut of the step: all pending work was executed here, while the values `alive` were held."""
 
     alive: frozenset[ValueNumber]
 
 
 @dataclass(slots=True, eq=False)
 class Program:
-    """A step: the values from before it, its ops and cuts, and its results by their names, with what they were.
-    `rewritten` are values that an op writes past every name, which are asked for as they are at the end."""
+    """A step: the values from before it, its ops and cuts, and its results by name, each with its value.
+
+    `rewritten` are values that an op overwrites without returning them. They are read as they are at the end.
+    """
 
     inputs: dict[ValueNumber, torch.Tensor] = field(default_factory=dict)
     ops: list[ExecutedOp | StepCut] = field(default_factory=list)
@@ -90,10 +99,12 @@ class Program:
 
 
 def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[ValueNumber, torch.Tensor] | None:
-    """The values `wanted`, on the CPU, and those that are rewritten as they are at the end; None where the step gives
-    other results with these values held than it gave. Raises what torch_xla raises."""
+    """Execute a step again and return the values `wanted`, on the CPU, and the rewritten ones as they are at the end.
+
+    Returns None where the step has other results than before while these values are held. Raises what torch_xla raises.
+    """
     held = {*wanted, *(number for number, _ in program.results.values())}
-    last = {number: at for at, one in enumerate(program.ops) if isinstance(one, ExecutedOp) for number in one.given()}
+    last = {number: at for at, op in enumerate(program.ops) if isinstance(op, ExecutedOp) for number in op.given()}
     values: dict[ValueNumber, torch.Tensor] = {}
 
     def value(argument: Any) -> Any:
@@ -102,42 +113,42 @@ def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[Va
     with xla_generator_kept(), torch.no_grad(), bare_execution():
         for number, content in program.inputs.items():
             values[number] = content.to("xla")
-        for at, one in enumerate(program.ops):
-            if isinstance(one, StepCut):
-                kept = held | one.alive | {number for number, place in last.items() if place > at} | {*program.inputs}
+        for at, op in enumerate(program.ops):
+            if isinstance(op, StepCut):
+                kept = held | op.alive | {number for number, use in last.items() if use > at} | {*program.inputs}
                 values = {number: tensor for number, tensor in values.items() if number in kept}
                 execute_pending()
                 continue
-            if one.drawn is not None:
-                made: Sequence[Any] = [drawn.to("xla") for drawn in one.drawn]
+            if op.drawn is not None:
+                results: Sequence[Any] = [drawn.to("xla") for drawn in op.drawn]
             else:
-                named = {name: mapped(value, each) for name, each in one.keywords.items()}
-                arguments = mapped(value, one.arguments)
-                if one.operation.name() in OVERWRITING:
-                    before = one.given()[0]
-                    if before in held:
-                        values[before] = values[before].clone()
-                outputs = one.operation(*arguments, **named)
-                made = [] if outputs is None else list(leaves(outputs))
-                del outputs, named, arguments
-            pairs = zip(one.outputs, made, strict=True)
+                keywords = {name: mapped(value, argument) for name, argument in op.keywords.items()}
+                arguments = mapped(value, op.arguments)
+                if op.operation.name() in OVERWRITING:
+                    overwritten = op.given()[0]
+                    if overwritten in held:
+                        values[overwritten] = values[overwritten].clone()
+                outputs = op.operation(*arguments, **keywords)
+                results = [] if outputs is None else list(leaves(outputs))
+                del outputs, keywords, arguments
+            pairs = zip(op.outputs, results, strict=True)
             values |= {number: tensor for number, tensor in pairs if number is not None}
-            del made, pairs  # what is held here would be an output of the graph
+            del results, pairs  # what is held here would be an output of the graph
         execute_pending()
-        read = held | program.rewritten
-        numbers = [number for number in values if number in read]
-        found = dict(zip(numbers, read_xla([values[number] for number in numbers]), strict=True))
-    same = all(number in found and is_same(found[number], real) for number, real in program.results.values())
-    return found if same else None
+        to_read = held | program.rewritten
+        numbers = [number for number in values if number in to_read]
+        contents = dict(zip(numbers, read_xla([values[number] for number in numbers]), strict=True))
+    same = all(number in contents and is_same(contents[number], real) for number, real in program.results.values())
+    return contents if same else None
 
 
 ValueKey = tuple[str, int]
-"""A value by the op that makes it and its place among what ops of that name make in the step."""
+"""A value, named by the op that makes it and its index among the values that ops of that name make in the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedValue:
-    """A value to be read. `fused` says that XLA computes its elements within a loop with those of other ops."""
+    """A value to read. `fused` says that XLA computes its elements in one loop with those of other ops."""
 
     number: ValueNumber
     key: ValueKey
@@ -146,57 +157,61 @@ class WantedValue:
 
 @dataclass(slots=True, eq=False)
 class ReadValues:
-    """What is known of the values of a step: `found` by their numbers. `repeats` says that executed once more as it was
-    the step gives its own results."""
+    """The values of a step that could be read: `found`, by their numbers.
+
+    `repeats` says that the step, executed once more without changes, has the same results.
+    """
 
     found: dict[ValueNumber, torch.Tensor] = field(default_factory=dict)
     repeats: bool = True
 
 
 def read_values(program: Program, wanted: Sequence[WantedValue], unreadable: set[ValueKey]) -> ReadValues:
-    """Read as many of these values as can be, in the time there is. `unreadable` are those that were found to change
-    the results in an earlier step; those of this one are added. Raises what torch_xla raises.
+    """Read as many of these values as possible within the limits of time and executions.
 
-    What one op of a name gives is mostly as readable as what another gives, so a group of values is parted by names
-    before it is parted by places, and first of all into what is fused and what is not.
+    `unreadable` holds the values that changed the results in an earlier step; those of this step are added. Raises what
+    torch_xla raises.
+
+    The values of ops of one name are mostly equally readable. So a group of values is split by names before it is split
+    by positions, and first of all into fused values and others.
 
         a0 b0 b1 c0, of which b1 is to blame: all of them fail, and so do [b0 b1] and [b1]; [a0 c0] and [b0] are read
     """
-    whole = [one for one in wanted if one.key not in unreadable]
-    known, left, until = ReadValues(), MOST_EXECUTIONS, time.monotonic() + READING_SECONDS
+    whole = [value for value in wanted if value.key not in unreadable]
+    outcome, executions_left, deadline = ReadValues(), MOST_EXECUTIONS, time.monotonic() + READING_SECONDS
     waiting = [whole]
-    while waiting and left > 0 and time.monotonic() < until:
-        # What has several names first, then the largest: it may give the most
-        group = max(waiting, key=lambda one: (len({each.key[0] for each in one}) > 1, len(one)))
+    while waiting and executions_left > 0 and time.monotonic() < deadline:
+        # Groups with several names come first, then the largest: reading it may yield the most
+        group = max(waiting, key=lambda values: (len({value.key[0] for value in values}) > 1, len(values)))
         waiting.remove(group)
-        left -= 1
-        found = executed_again(program, [one.number for one in group])
-        if found is not None:
-            known.found |= found
+        executions_left -= 1
+        contents = executed_again(program, [value.number for value in group])
+        if contents is not None:
+            outcome.found |= contents
             continue
         if group is whole:
-            # Without any value held it gives other results, too: no value is to blame, so none is looked for.
-            left -= 1
+            # If the results differ even with no value held, no value is to blame, and the search ends.
+            executions_left -= 1
             bare = executed_again(program, ())
             if bare is None:
-                known.repeats = False
-                return known
-            known.found |= bare
+                outcome.repeats = False
+                return outcome
+            outcome.found |= bare
         parts = _parts(group)
         if parts:
             waiting += parts
         else:
-            unreadable.update(one.key for one in group)
-    return known
+            unreadable.update(value.key for value in group)
+    return outcome
 
 
 def _parts(group: Sequence[WantedValue]) -> list[list[WantedValue]]:
-    """A group of values in two; nothing of a single one."""
-    names = list(dict.fromkeys(one.key[0] for one in group))
-    apart = {one.key[0] for one in group if one.fused}
+    """Split a group of values in two; return nothing for a single value."""
+    names = list(dict.fromkeys(value.key[0] for value in group))
+    apart = {value.key[0] for value in group if value.fused}
     if not apart or len(apart) == len(names):
         apart = {*names[len(names) // 2 :]} if len(names) > 1 else set()
     if apart:
-        return [[one for one in group if (one.key[0] in apart) == is_apart] for is_apart in (False, True)]
+        return [[value for value in group if (value.key[0] in apart) == is_apart] for is_apart in (False, True)]
     half = len(group) // 2
     return [list(group[:half]), list(group[half:])] if half else []

@@ -1,4 +1,4 @@
-"""An HLO module as a graph of the record: what XLA executes, each fusion with the ops in it."""
+"""An HLO module as a graph of the record: the instructions that XLA executes, each fusion with the ops in it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .hlo_module import HloModule, Instruction
 
 GIVEN = ("parameter", "constant")
 PASSED = ("tuple", "get-tuple-element")
-"""Opcodes that compute nothing: a value from outside, and one that is handed on."""
+"""Opcodes that compute nothing: they are values from outside, and values that are passed on."""
 
 
 FILLS = ("broadcast", "iota")
 
 
 class LoweredNodes:
-    """The nodes of a graph that its instructions were lowered from. `calls` are the numbers of the kernel calls that
-    had made its nodes, by their names, when XLA compiled the graph.
+    """The nodes of a graph, to be found by the instructions that they were lowered to.
 
-    An instruction tells call and op; where nobody followed the calls then, the op alone, or with the shape of its
-    result, may tell.
+    `calls` has the numbers of the kernel calls that had made the nodes when XLA compiled the graph, by the names of the
+    nodes. An instruction names its call and its op. Where the calls were not followed at that time, the op may identify
+    the node, alone or with the shape of its result.
     """
 
     def __init__(self, pre: Graph, calls: Mapping[str, int]) -> None:
@@ -39,76 +39,88 @@ class LoweredNodes:
                 self._of_call[calls[node.name]].append(node.name)
 
     def behind(self, instructions: Sequence[Instruction]) -> tuple[str, ...]:
-        """The names of the nodes that these instructions compute, in their order."""
-        # XLA has one constant for several ops that need it, which is no work of theirs.
-        working = [one for one in instructions if one.opcode not in FILLS or one.made_of == "aten.expand"]
-        found = {name for one in working or instructions for name in self._behind(one)}
-        return tuple(sorted(found, key=self._order.__getitem__))
+        """Return the names of the nodes that these instructions compute, in their order."""
+        # XLA shares one constant among the ops that need it, and filling it is no work of theirs.
+        working = [
+            instruction
+            for instruction in instructions
+            if instruction.opcode not in FILLS or instruction.made_of == "aten.expand"
+        ]
+        names = {name for instruction in working or instructions for name in self._behind(instruction)}
+        return tuple(sorted(names, key=self._order.__getitem__))
 
     def place(self, instructions: Sequence[Instruction], names: Sequence[str]) -> Node:
-        """Where in the script they are from: phase and place of what they compute, else of their calls."""
+        """Return a node with the phase and place of the nodes that the instructions compute, else of their calls."""
         if not names:
-            calls = {one.call for one in instructions if one.call is not None}
+            calls = {instruction.call for instruction in instructions if instruction.call is not None}
             names = [name for call in calls for name in self._of_call.get(call, ())]
         nodes = [self._nodes[name] for name in sorted(names, key=self._order.__getitem__)]
         phases = [node.phase for node in nodes if node.phase in PHASES]
         return replace(kernel_place(nodes), phase=max(phases, key=PHASES.index, default="")) if nodes else Node("", "")
 
-    def _behind(self, one: Instruction) -> Sequence[str]:
-        same = self._of_op.get(one.made_of, ())
-        if one.call is not None and self._calls:
-            same = [name for name in same if self._calls.get(name) == one.call]
-        of_shape = [name for name in same if one.shapes and self._shapes[name] == one.shapes[0].shape]
-        if one.call is not None and self._calls:
-            return of_shape or same
-        return next((found for found in (same, of_shape) if len(found) == 1), ())
+    def _behind(self, instruction: Instruction) -> Sequence[str]:
+        names = self._of_op.get(instruction.made_of, ())
+        if instruction.call is not None and self._calls:
+            names = [name for name in names if self._calls.get(name) == instruction.call]
+        of_shape = [name for name in names if instruction.shapes and self._shapes[name] == instruction.shapes[0].shape]
+        if instruction.call is not None and self._calls:
+            return of_shape or names
+        return next((fitting for fitting in (names, of_shape) if len(fitting) == 1), ())
 
 
 def post_graph(
-    module: HloModule, pre: Graph, calls: Mapping[str, int], given: Sequence[str], outputs: Sequence[str | None]
+    module: HloModule, pre: Graph, calls: Mapping[str, int], device_data: Sequence[str], outputs: Sequence[str | None]
 ) -> Graph:
-    """What XLA has made of a graph: its entry computation, each fusion a node whose `body` is what it computes.
+    """Return the graph that XLA has made of `pre`: its entry computation, each fusion a node with a `body`.
 
-    `calls` are those of `LoweredNodes`, of its given values as well; `given` the values that are no constants of the
-    graph, `outputs` those that it was executed for, None where one cannot be told.
+    `calls` are those of `LoweredNodes`, for values from outside as well. `device_data` are the values from outside that
+    are no constants of the graph, `outputs` those that it was executed for, None where one is unknown.
     """
     lowered = LoweredNodes(pre, calls)
     entry = module.computations.get(module.entry, ())
-    same = {one.name: one.operands[0] for one in entry if one.opcode == "get-tuple-element" and one.operands}
+    passed_on = {
+        element.name: element.operands[0]
+        for element in entry
+        if element.opcode == "get-tuple-element" and element.operands
+    }
 
     def named(name: str) -> str:
-        return named(same[name]) if name in same else name
+        return named(passed_on[name]) if name in passed_on else name
 
-    constants = {one.name for one in entry if one.opcode == "constant"}
+    constants = {constant.name for constant in entry if constant.opcode == "constant"}
     nodes: list[Node] = []
     values: dict[str, Value] = {}
-    for one in entry:
-        values[one.name] = one.shapes[0] if one.shapes else Value()
-        if one.opcode in (*GIVEN, *PASSED):
+    for instruction in entry:
+        values[instruction.name] = instruction.shapes[0] if instruction.shapes else Value()
+        if instruction.opcode in (*GIVEN, *PASSED):
             continue
-        inside = [inner for inner in module.fused(one) if inner.opcode not in (*GIVEN, *PASSED)]
-        covers = lowered.behind([one, *inside])
+        inside = [inner for inner in module.fused(instruction) if inner.opcode not in (*GIVEN, *PASSED)]
+        covers = lowered.behind([instruction, *inside])
         body = tuple(_node(inner, lowered.place([inner], lowered.behind([inner])), inner.operands) for inner in inside)
         nodes.append(
             replace(
                 _node(
-                    one,
-                    lowered.place([one, *inside], covers),
-                    tuple(named(name) for name in one.operands if name not in constants),
+                    instruction,
+                    lowered.place([instruction, *inside], covers),
+                    tuple(named(name) for name in instruction.operands if name not in constants),
                 ),
                 covers=covers,
                 body=tuple(replace(inner, stack="") for inner in body),
-                code="\n".join((one.text, *(f"  {inner.text}" for inner in module.fused(one)))) if body else "",
+                code="\n".join((instruction.text, *(f"  {inner.text}" for inner in module.fused(instruction))))
+                if body
+                else "",
             )
         )
-    root = next((one for one in reversed(entry) if one.is_root), None)
+    root = next((candidate for candidate in reversed(entry) if candidate.is_root), None)
     results: tuple[str, ...] = ()
     if root is not None:
         results = tuple(named(name) for name in root.operands) if root.opcode == "tuple" else (root.name,)
-    inputs = [one for one in entry if one.opcode == "parameter"]
-    inputs.sort(key=lambda one: int(one.text.partition("parameter(")[2].partition(")")[0]))
-    bindings = dict(zip((one.name for one in inputs), _bindings(inputs, pre, calls, given), strict=True))
-    named_outputs: set[str] = set()  # of a value that two tensors have one is named
+    inputs = [parameter for parameter in entry if parameter.opcode == "parameter"]
+    inputs.sort(key=lambda parameter: int(parameter.text.partition("parameter(")[2].partition(")")[0]))
+    bindings = dict(
+        zip((parameter.name for parameter in inputs), _bindings(inputs, pre, calls, device_data), strict=True)
+    )
+    named_outputs: set[str] = set()  # if two tensors have one value, one of them is named
     for name, output in zip(results, outputs, strict=False):
         if output is not None and output not in named_outputs and pre.values[output].binding:
             named_outputs.add(output)
@@ -122,31 +134,34 @@ def post_graph(
         step=pre.step,
         nodes=_placed(nodes),
         values={name: replace(value, binding=bindings.get(name, "")) for name, value in values.items() if name in used},
-        inputs=tuple(one.name for one in inputs),
+        inputs=tuple(parameter.name for parameter in inputs),
         outputs=tuple(dict.fromkeys(results)),
     )
 
 
-def _node(one: Instruction, place: Node, inputs: tuple[str, ...]) -> Node:
+def _node(instruction: Instruction, place: Node, inputs: tuple[str, ...]) -> Node:
     return replace(
         place,
-        name=one.name,
-        op=one.opcode,
+        name=instruction.name,
+        op=instruction.opcode,
         domain="hlo",
         inputs=inputs,
-        outputs=(one.name,),
-        attributes={"hlo": one.attributes} if one.attributes else {},
-        original=one.made_of,
+        outputs=(instruction.name,),
+        attributes={"hlo": instruction.attributes} if instruction.attributes else {},
+        original=instruction.made_of,
     )
 
 
 def _placed(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes, of which XLA has put some in: those have the place of what takes them (the first part of a reduction
-    in two), else of what they take (a copy into an output)."""
+    """Return the nodes, with places for those that XLA has inserted.
+
+    Such a node gets the place of a node that takes its value (the first part of a reduction in two), else of a node
+    whose value it takes (a copy into an output).
+    """
     placed = {node.name: node for node in nodes}
 
-    def at(node: Node, others: Sequence[Node]) -> Node:
-        near = next((one for one in others if one.phase), None)
+    def at(node: Node, neighbours: Sequence[Node]) -> Node:
+        near = next((neighbour for neighbour in neighbours if neighbour.phase), None)
         if node.phase or near is None:
             return node
         place = {"phase": near.phase, "module": near.module, "source": near.source, "sequence": near.sequence}
@@ -164,18 +179,21 @@ def _placed(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _bindings(
-    inputs: Sequence[Instruction], pre: Graph, calls: Mapping[str, int], given: Sequence[str]
+    inputs: Sequence[Instruction], pre: Graph, calls: Mapping[str, int], device_data: Sequence[str]
 ) -> Iterator[str]:
-    """What each parameter of the module is: both have the given values in one order, but what stands at several places
-    of the graph is a parameter once."""
-    left = list(given)
-    for place, one in enumerate(inputs):
-        shape = (one.shapes[0].dtype, one.shapes[0].shape)
+    """Yield the binding of each parameter of the module.
+
+    Module and graph have the values from outside in one order, but a value that occurs several times in the graph is
+    one parameter.
+    """
+    left = list(device_data)
+    for position, param in enumerate(inputs):
+        spec = (param.shapes[0].dtype, param.shapes[0].shape)
         fitting = (
-            at
-            for at, name in enumerate(left)
-            if (pre.values[name].dtype, pre.values[name].shape) == shape and (not calls or calls.get(name) == one.call)
+            index
+            for index, name in enumerate(left)
+            if (pre.values[name].dtype, pre.values[name].shape) == spec and (not calls or calls.get(name) == param.call)
         )
-        at = next(fitting, None)
-        yield f"input {place}" if at is None else pre.values[left[at]].binding
-        left = left if at is None else left[at + 1 :]
+        match = next(fitting, None)
+        yield f"input {position}" if match is None else pre.values[left[match]].binding
+        left = left if match is None else left[match + 1 :]

@@ -2,7 +2,7 @@
 
 A policy says where the pending graph is cut and executed:
 
-    auto    where the script itself says so by torch_xla's own words; if it never does, as `phase`
+    auto    where the script itself calls torch_xla's functions for it; if it never does, as `phase`
     phase   before the first call of a model, after each backward and after each optimizer step, besides the script's
             own places
     step    before the first call of a model, and after each optimizer step only; the script's own places do nothing
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,9 +28,11 @@ from numdrift.kernels.swaps.engine import Swaps
 
 from ...errors import UsageError
 from ...hooks.backend_adapter import Adapter, load_adapter
-from ...hooks.mode_protocol import Moment, ScriptFacts
+from ...hooks.mode_protocol import CuttingMode, Moment, ScriptFacts
 from ...records.graph_record import xla_modules
+from ...records.mode_registry import XLA
 from ...records.mode_spec import ModeSpec
+from ...tape.step_recorder import StepRecorder
 from ...torch_private.patches import Patches, Undo
 from ...torch_private.xla import (
     around_step_marker,
@@ -48,13 +50,15 @@ from ..eager.mode import EagerMode
 PACKAGE = "torch_xla"
 
 CUTS = {"mark_step", "sync", "optimizer_step", "MpDeviceLoader", "ParallelLoader", "StepTrace"}
-"""Names of torch_xla by which a script says where its graphs end."""
+"""The names of torch_xla by which a script says where its graphs end."""
 
 
-class XlaMode:
+class XlaMode(CuttingMode):
     """Executes on the device `xla` and reads values only once a cut has produced them."""
 
     device = "xla"
+
+    capabilities = XLA
 
     def __init__(self, spec: ModeSpec) -> None:
         self.policy = spec.mark_step or "auto"
@@ -80,10 +84,10 @@ class XlaMode:
             torch.manual_seed(spec.seed)
         swaps.install(self.device)
         if self.policy == "auto":
-            itself = script.imports(PACKAGE)
-            self.policy = "script" if itself and CUTS & script.names else "phase"
-            # `with torch_xla.step():` has a name that every training has: it cuts before its first backward.
-            self._is_undecided = itself and self.policy == "phase"
+            uses_xla = script.imports(PACKAGE)
+            self.policy = "script" if uses_xla and CUTS & script.names else "phase"
+            # `torch_xla.step` has a name that occurs in every training. It shows by a cut before the first backward.
+            self._is_undecided = uses_xla and self.policy == "phase"
         self._patches.also(around_step_marker(self._script_cuts))
         if spec.fallback_random == "on" or spec.draws == "cpu":
             self._patches.also(draw_on_the_cpu(self.device))
@@ -94,7 +98,7 @@ class XlaMode:
 
     def adopt(self, module: torch.nn.Module) -> None:
         if not self._has_model and self.policy in ("phase", "step"):
-            # Whoever keeps the state of step 0 executes what is pending then: the graph is the same whether or not.
+            # A run that keeps the state of step 0 executes the pending work here. All runs do, for equal graphs.
             with xla_generator_kept():
                 self._execute(execute_pending)
         self._has_model = True
@@ -102,7 +106,7 @@ class XlaMode:
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         if moment == "backward" and self._waiting and self.policy == "script":
-            # The script has not cut since the last step after all: its values are read before they are replaced.
+            # The script has not cut since the last step, so its values are read before they are replaced.
             self._execute(execute_pending)
         self._is_undecided = False
         self.eager.close(moment)
@@ -115,8 +119,12 @@ class XlaMode:
             self._settle()
 
     def _has_values(self, moment: Moment) -> bool:
-        """Whether a closed piece can be read although nothing was cut."""
+        """Return whether the values of a closed piece can be read although nothing was cut."""
         return self.eager.spec.execute == "op" or (moment == "step" and self.policy == "off")
+
+    def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
+        cuts = importlib.import_module("numdrift.harness.backends.xla.cut_executions")
+        return cuts.XlaCuts(camera, circumstances, self, bound, op_by_op=self.eager.spec.execute == "op")
 
     def adapter(self) -> Adapter:
         return load_adapter("xla.adapter:XlaAdapter", self.eager.spec)
@@ -127,32 +135,33 @@ class XlaMode:
         return read_xla(tensors)
 
     def execute(self) -> None:
-        """Execute what is pending now, whatever the policy says: a state is read or put in place from outside."""
+        """Execute all pending work, whatever the policy: a state is about to be read or set from outside."""
         with xla_generator_kept():
             self._execute(execute_pending)
 
     def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> Undo:
-        """Have `about_to_cut` called before each cut, the script's own included, and `cut` after it; gives the undo."""
-        told = (about_to_cut, cut)
-        self._cutting.append(told)
-        return lambda: self._cutting.remove(told)
+        """Call `about_to_cut` before each cut, the script's own included, and `cut` after it; return the undo."""
+        watcher = (about_to_cut, cut)
+        self._cutting.append(watcher)
+        return lambda: self._cutting.remove(watcher)
 
-    def step_recorder(self, step: int, script: str) -> Any:
-        """What records a step with what torch_xla makes of it (see `taped_step`)."""
+    def step_recorder(self, step: int, script: str) -> StepRecorder:
+        """Return a recorder for a step as torch_xla executes it (see `taped_step`)."""
         recording = importlib.import_module("numdrift.harness.backends.xla.taped_step")
-        return recording.XlaStepRecorder(step, script, self.observe_cuts, self._unreadable)
+        recorder: StepRecorder = recording.XlaStepRecorder(step, script, self.observe_cuts, self._unreadable)
+        return recorder
 
     def mark_step(self) -> None:
-        """The script says by `numdrift.mark_step()` that the graph may be cut here."""
+        """Cut the graph where the script calls `numdrift.mark_step()`, if the policy is `script` or `phase`."""
         if self.policy in ("script", "phase"):
             self._execute(execute_pending)
 
     def leave(self) -> None:
-        """Give torch_xla's own orders back; its runtime cannot be stopped."""
+        """Restore torch_xla's own functions and settings; its runtime cannot be stopped."""
         self._patches.undo()
 
     def _script_cuts(self, mark: Callable[[], None]) -> None:
-        """Somebody has ordered that all that is pending be executed: the script, or `execute` below."""
+        """Handle an order to execute all pending work, from the script or from `_execute` below."""
         if self._cuts_itself:
             mark()
             return

@@ -1,8 +1,8 @@
-"""The aten calls that have made what is pending in mode `xla`, as the calls of a tape.
+"""Records the aten calls that have made the pending values of mode `xla`, as the calls of a tape.
 
-torch_xla makes most of what a script does functional: `add_` is called as `add`, `t` as `t_copy`. Here a view is noted
-as the view that it is, and each write makes a slot of its own, so that no view shows what was written after it:
-executed on the CPU the calls are then what an eager training has.
+torch_xla makes most ops of a script functional: it calls `add_` as `add`, and `t` as `t_copy`. This record has a view
+as a view. Each write makes a slot of its own, so no view shows what was written after it. Executed on the CPU, the
+calls are then those of an eager training.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from ...torch_private.operators import is_random, returns_view, view_behind, wri
 from ...torch_private.xla_tensors import is_pending, xla_value_id
 
 BOOKKEEPING = "aten::_propagate_xla_data"
-"""An op by which torch_xla says whose memory a new value is to have."""
+"""The op by which torch_xla says whose memory a new value gets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The calls that some values need, in their order, and their numbers among all. `starts` are the slots that none of
-    them makes."""
+    """The calls that some values need, in their order, and their numbers among all calls.
+
+    `starts` are the slots that none of these calls makes.
+    """
 
     calls: tuple[Call, ...]
     numbers: tuple[int, ...]
@@ -46,11 +48,11 @@ class Stretch:
 
 
 class PendingCalls:
-    """Notes the calls from `start` to `stop`; `forget` begins anew, once nothing is pending any more.
+    """Records calls from `start` to `stop`; `forget` begins anew, once nothing is pending any more.
 
-    No pending value is kept alive, as it would be an output of the graph, but for copies of what was drawn, which
-    `released` lets go. `phase` is set by whoever follows the training. Why a call could not be noted is the `reason`,
-    and the training goes on.
+    No pending value is kept alive, since it would become an output of the graph. Copies of drawn values are the
+    exception, and `released` lets these go. The follower of the training sets `phase`. If a call cannot be recorded,
+    `reason` says why, and the training continues.
     """
 
     def __init__(self, script: str) -> None:
@@ -61,13 +63,13 @@ class PendingCalls:
         self.forget()
 
     def start(self) -> None:
-        """Begin, where nothing is pending."""
+        """Begin to record. Nothing may be pending then."""
         if not self.is_on:
             self._mode.__enter__()  # type: ignore[no-untyped-call]
             self.is_on = True
 
     def stop(self) -> None:
-        """Look at nothing any more. May be called twice."""
+        """Stop recording. May be called twice."""
         if self.is_on:
             self._mode.__exit__(None, None, None)
             self.is_on = False
@@ -79,64 +81,68 @@ class PendingCalls:
         self._slots: list[Slot] = []
         self._views: dict[int, View] = {}  # by the number of a value, where it is now
         self._alive: dict[int, list[TensorWeakRef]] = {}
-        self._starts: dict[int, torch.Tensor] = {}  # by slot, what it held before: that is there, and may be kept
+        self._starts: dict[int, torch.Tensor] = {}  # by slot, its former value: it is available, and may be kept
         self._numbers: dict[int, int] = {}  # by the number of a value, the slot that held it before
-        self._draws: dict[int, list[torch.Tensor]] = {}  # by the number of a call, copies of what it gave
+        self._draws: dict[int, list[torch.Tensor]] = {}  # by the number of a call, copies of its results
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         return tuple(self._slots)
 
     def pending(self, count: int) -> dict[int, torch.Tensor]:
-        """The values that somebody has and that are still to be computed, by their numbers, in torch_xla's order: the
-        outputs of the graph. `count` is how many there should be."""
+        """Return the values that are held and still to be computed, by their numbers: the outputs of the graph.
+
+        They are in torch_xla's order. `count` is their expected number.
+        """
         held = {
             number: tensor
-            for number, known in self._alive.items()
-            if (tensor := next((one for mark in known if (one := mark()) is not None), None)) is not None
+            for number, refs in self._alive.items()
+            if (tensor := next((obj for ref in refs if (obj := ref()) is not None), None)) is not None
         }
         if sum(map(is_pending, held.values())) < count:
-            # What somebody has only as detached past the mode, numdrift itself for its record, is looked for.
-            for one in gc.get_objects():
-                if issubclass(type(one), torch.Tensor) and _is_on_xla(one) and xla_value_id(one) in self._views:
-                    held.setdefault(xla_value_id(one), one)
+            # Look for values that are held only as detached past the mode, as numdrift holds them for its record.
+            for obj in gc.get_objects():
+                if issubclass(type(obj), torch.Tensor) and _is_on_xla(obj) and xla_value_id(obj) in self._views:
+                    held.setdefault(xla_value_id(obj), obj)
         return {number: held[number] for number in sorted(held) if is_pending(held[number])}
 
     def released(self) -> dict[int, list[torch.Tensor]]:
-        """What the random calls gave, still pending, by the number of the call. It is the caller's from now on."""
+        """Hand over the results of the random calls, still pending, by the number of the call."""
         draws, self._draws = self._draws, {}
         return draws
 
     def view(self, number: int) -> View | None:
-        """Where a value is, None of one that no call has met."""
+        """Return the view of a value by its number, None for a value that no call has met."""
         return self._views.get(number)
 
     def slots_before(self, numbers: Collection[int], pending: Collection[int]) -> dict[int, int]:
-        """The slots, by the numbers, of values that were there before all calls, or that were read between them and are
-        not pending any more."""
+        """Return the slots of values that existed before all calls, or that were read between them, by their numbers.
+
+        Values that were read are not pending any more.
+        """
         made = {view for call in self._calls for view, new in zip(call.outputs, call.fresh, strict=True) if new}
         read = [number for number in numbers if number not in pending]
-        found = {number: view.slot for number in read if (view := self._views.get(number)) in made and view}
-        return found | {number: self._numbers[number] for number in numbers if number in self._numbers}
+        read_slots = {number: view.slot for number in read if (view := self._views.get(number)) in made and view}
+        return read_slots | {number: self._numbers[number] for number in numbers if number in self._numbers}
 
     def before(self, slot: int) -> torch.Tensor | None:
-        """What a slot held before all calls, None where that is not known."""
+        """Return the value that a slot held before all calls, None where it is unknown."""
         return self._starts.get(slot)
 
     def added(self, value: torch.Tensor) -> View:
-        """A new slot for a value, which lies there in the order of its dimensions."""
+        """Add a slot for a value, which lies there in the order of its dimensions, and return its view."""
         self._slots.append(Slot(value.numel() * value.element_size(), "cpu", value.dtype))
         return laid_out(len(self._slots) - 1, value)
 
-    def stretch(self, wanted: Sequence[View], given: Collection[int]) -> Stretch:
-        """The calls that give what is wanted, where the values of the given slots are known."""
+    def stretch(self, wanted: Sequence[View], available: Collection[int]) -> Stretch:
+        """Return the calls that compute the views `wanted`, where the values of the slots `available` are known."""
         needed = {view.slot for view in wanted}
         kept: list[int] = []
         for number in range(len(self._calls) - 1, -1, -1):
             call = self._calls[number]
             touched = {view.slot for view in call.outputs if isinstance(view, View)} & needed
             made = {view.slot for view, new in zip(call.outputs, call.fresh, strict=True) if new} & needed
-            if touched and not (made and made <= set(given)):
+            if touched and not (made and made <= set(available)):
                 kept.append(number)
                 needed |= {view.slot for view in views_in(call)}
         kept.reverse()
@@ -147,19 +153,19 @@ class PendingCalls:
     # Noting a call
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        taken = [one for one in leaves([*args, *kwargs.values()]) if _is_on_xla(one)]
+        tensors = [leaf for leaf in leaves([*args, *kwargs.values()]) if _is_on_xla(leaf)]
         with self._looking():
-            # Before it has run: torch_xla writes to some arguments in place, whatever the schema says.
-            for one in taken:
-                self._argument(one)
+            # Before the op runs: torch_xla writes to some arguments in place, whatever the schema says.
+            for argument in tensors:
+                self._argument(argument)
         outputs = operation(*args, **kwargs)
         with self._looking():
-            self._note(operation, args, kwargs, outputs, {xla_value_id(one) for one in taken})
+            self._note(operation, args, kwargs, outputs, {xla_value_id(tensor) for tensor in tensors})
         return outputs
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """What happens here is seen by no mode, and no failure leaves it."""
+        """Hide the context from all modes, and keep its first failure as the `reason` instead of raising it."""
         try:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield
@@ -167,24 +173,24 @@ class PendingCalls:
             self.reason = self.reason or f"an op could not be noted: {in_words(error)}"
 
     def _note(
-        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Any, taken: set[int]
+        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], outputs: Any, argument_numbers: set[int]
     ) -> None:
         results = list(leaves(outputs)) if outputs is not None else []
-        made = [one for one in results if _is_on_xla(one)]
-        if not any(is_pending(one) for one in made) or operation.name() == BOOKKEEPING:
+        made = [result for result in results if _is_on_xla(result)]
+        if not any(is_pending(tensor) for tensor in made) or operation.name() == BOOKKEEPING:
             return
         if not is_operation_overload(operation):
             raise NotReplayable(f"the higher-order operator {operation} is called")
-        numbers = [xla_value_id(one) if _is_on_xla(one) else None for one in results]
-        for number, one in zip(numbers, results, strict=True):
+        numbers = [xla_value_id(result) if _is_on_xla(result) else None for result in results]
+        for number, tensor in zip(numbers, results, strict=True):
             if number is not None:
-                self._alive.setdefault(number, []).append(TensorWeakRef(one))
+                self._alive.setdefault(number, []).append(TensorWeakRef(tensor))
         viewing = operation if returns_view(operation) else view_behind(operation)
         if viewing is not None and all(number in self._views for number in numbers):
             return  # detached: the same value
-        written = [one for one in written_values(operation, args, kwargs) if _is_on_xla(one)]
-        for one in written:
-            self._write(one)
+        written = [tensor for tensor in written_values(operation, args, kwargs) if _is_on_xla(tensor)]
+        for tensor in written:
+            self._write(tensor)
         arguments = mapped(self._argument, args)
         keywords = {name: mapped(self._argument, value) for name, value in kwargs.items()}
         call = self._call(str(operation), arguments, keywords)
@@ -195,17 +201,19 @@ class PendingCalls:
                 fresh = (False,) * len(views)
                 self._calls.append(replace(call, op=str(viewing), outputs=tuple(views), fresh=fresh))
                 return
-        overwritten = {xla_value_id(one) for one in written}
+        overwritten = {xla_value_id(tensor) for tensor in written}
         new = tuple(number is not None and number not in overwritten for number in numbers)
-        for number, one, is_new in zip(numbers, results, new, strict=True):
+        for number, tensor, is_new in zip(numbers, results, new, strict=True):
             if number is not None and is_new:
-                self._views[number] = self.added(one)
-                if number in taken:  # `copy` writes to its first argument
+                self._views[number] = self.added(tensor)
+                if number in argument_numbers:  # `copy` writes to its first argument
                     self._let_go(number)
-        shown = (one if number is None else self._views[number] for number, one in zip(numbers, results, strict=True))
+        shown = (
+            result if number is None else self._views[number] for number, result in zip(numbers, results, strict=True)
+        )
         if is_random(operation):
             with bare_execution():
-                self._draws[len(self._calls)] = [one.clone() for one in (*made, *written)]
+                self._draws[len(self._calls)] = [drawn.clone() for drawn in (*made, *written)]
         self._calls.append(replace(call, outputs=tuple(shown), fresh=new))
 
     def _call(self, op: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Call:
@@ -237,13 +245,13 @@ class PendingCalls:
         number = xla_value_id(value)
         if number not in self._views:
             view = self._views[number] = self.added(value)
-            if not is_pending(value):  # one that is pending was made unseen
+            if not is_pending(value):  # a pending value was made unseen
                 self._starts[view.slot] = value
                 self._numbers[number] = view.slot
         return self._views[number]
 
     def _write(self, tensor: torch.Tensor) -> None:
-        """An op has written to a tensor: on the tape it writes to a copy, which is what the tensor is from now on."""
+        """Record that an op has written to a tensor: on the tape it writes to a copy, which replaces the tensor."""
         number, before = xla_value_id(tensor), self._argument(tensor)
         after = self._views[number] = self.added(tensor)
         self._alive.setdefault(number, []).append(TensorWeakRef(tensor))
@@ -252,13 +260,13 @@ class PendingCalls:
         self._calls.append(replace(call, outputs=(after,), fresh=(True,)))
 
     def _let_go(self, number: int) -> None:
-        """A tensor that was kept for the value that it had has another one now, which is pending."""
+        """Drop a tensor that was kept for its former value: its value is now another, which is pending."""
         if number in self._numbers:
             self._starts.pop(self._numbers[number], None)
 
 
 def laid_out(slot: int, tensor: torch.Tensor) -> View:
-    """A value that fills a slot in the order of its dimensions."""
+    """Return the view of a value that fills a slot in the order of its dimensions."""
     size = tuple(tensor.size())
     stride, count = [], 1
     for length in reversed(size):
@@ -272,19 +280,20 @@ def _is_on_xla(value: Any) -> bool:
 
 
 def _viewed(viewing: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[View] | None:
-    """What an op gives as views of its first argument, None where there are none: `view` of what does not lie so."""
+    """Return an op's results as views of its first argument, None where memory lies otherwise than `view` needs."""
     base, *rest = arguments
     if not isinstance(base, View):
         return None
     memory = torch.empty(base.extent, dtype=base.dtype, device="meta")
     try:
         with bare_execution():
-            given = viewing(memory.as_strided(base.size, base.stride, base.offset), *rest, **keywords)
+            viewed = viewing(memory.as_strided(base.size, base.stride, base.offset), *rest, **keywords)
     except RuntimeError:
         return None
-    found = list(leaves(given))
-    if any(one.is_conj() or one.is_neg() for one in found):
+    views = list(leaves(viewed))
+    if any(view.is_conj() or view.is_neg() for view in views):
         return None
     return [
-        View(base.slot, one.dtype, int(one.storage_offset()), tuple(one.size()), tuple(one.stride())) for one in found
+        View(base.slot, view.dtype, int(view.storage_offset()), tuple(view.size()), tuple(view.stride()))
+        for view in views
     ]

@@ -1,7 +1,7 @@
-"""Maximum pooling of torch_xla (2.9), which it has for itself above autograd, where no op of it is seen.
+"""Makes the maximum pooling of torch_xla (2.9) visible: torch_xla computes it above autograd, where no op is seen.
 
-While a step is taped torch's own ops are called in its place, `max_pool2d_with_indices` and its derivative: for those
-torch_xla has the same computation, so no bit changes.
+While a step is recorded, torch's own ops are called in its place: `max_pool2d_with_indices` and its derivative.
+torch_xla computes these in the same way, so no bit changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ POOLS = ("aten::max_pool2d", "aten::max_pool3d")
 
 
 class SeenPools:
-    """From its making to `close`."""
+    """Replaces the pooling ops from its creation until `close`."""
 
     def __init__(self) -> None:
         self._overrides = Overrides()
@@ -30,5 +30,5 @@ class SeenPools:
 
 
 def _largest(pool: Any) -> Any:
-    """The op without the places of what it gives."""
+    """Return a function that calls the op and returns the maxima without their indices."""
     return lambda *args, **kwargs: pool(*args, **kwargs)[0]

@@ -1,4 +1,4 @@
-"""The values that a step of mode `xla` is compared by, read as soon as they are there."""
+"""The values that a step of mode `xla` is compared by, read as soon as they are available."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from .executed_again import ValueNumber
 
 
 class SettledValues:
-    """Holds each value until it is there, reads it and lets it go: torch_xla gives its memory to what is written to the
-    tensor later, as to a gradient that is accumulated."""
+    """Holds each value until it is available, reads it and lets it go.
+
+    torch_xla gives its memory to values that are written to the tensor later, as to a gradient that is accumulated.
+    """
 
     def __init__(self) -> None:
         self._pending: list[tuple[str, ValueNumber, torch.Tensor]] = []
         self._read: list[tuple[str, ValueNumber, torch.Tensor]] = []
 
     def hold(self, name: str, number: ValueNumber, tensor: torch.Tensor) -> None:
-        """Note what an xla tensor is now, the value of this number, whatever is written to it later."""
+        """Hold the value that an xla tensor has now, under its number, whatever is written to the tensor later."""
         self._pending.append((name, number, xla_value_held(tensor)))
         self.read()
 
     def read(self) -> None:
-        """Read what has its value by now."""
-        there = [held for held in self._pending if not is_pending(held[-1])]
+        """Read the held values that are available by now."""
+        available = [held for held in self._pending if not is_pending(held[-1])]
         self._pending = [held for held in self._pending if is_pending(held[-1])]
-        for (name, number, _), value in zip(there, read_xla([one for *_, one in there]), strict=True):
+        for (name, number, _), value in zip(available, read_xla([tensor for *_, tensor in available]), strict=True):
             self._read.append((name, number, value))
 
     @property
     def lacking(self) -> str | None:
-        """The name of the first value that is not there yet."""
+        """The name of the first value that is not available yet, None where there is none."""
         return next((name for name, *_ in self._pending), None)
 
     @property
     def numbers(self) -> set[ValueNumber]:
-        """Those of the values that were read."""
+        """The numbers of the values that were read."""
         return {number for _, number, _ in self._read}
 
     def __iter__(self) -> Iterator[tuple[str, ValueNumber, torch.Tensor]]:
-        """What was read: names, numbers and values on the CPU."""
+        """Yield the values that were read: names, numbers and values on the CPU."""
         return iter(self._read)

@@ -1,4 +1,4 @@
-"""What stands on the CPU for the tensors of a step in mode `xla`, by torch_xla's numbers for their values."""
+"""The twins on the CPU of the tensors of a step in mode `xla`, by torch_xla's numbers for their values."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from ...torch_private.xla_tensors import is_pending, xla_value_id
 from .executed_again import ExecutedOp, Program, StepCut, ValueNumber
 
 NUMBER = "aten.lift_fresh.default"
-"""The op of `torch.tensor(1.0, device="xla")`; what it takes was made without any."""
+"""The op of `torch.tensor(1.0, device="xla")`; its argument was made without any op."""
 
 OVERWRITTEN = 2**40
-"""So far apart are the numbers of values that one tensor of torch_xla has had."""
+"""The distance between the numbers of the values that one tensor of torch_xla has had."""
 
 
 class StepTwins:
-    """Those of one step. What the step starts from is read, made an input of the `program` and shown to `seen`."""
+    """The twins of one step.
+
+    A value that the step starts from is read, becomes an input of the `program`, and is passed to `seen`.
+    """
 
     def __init__(self, program: Program, seen: Callable[[torch.Tensor], object]) -> None:
         self.program = program
@@ -32,16 +35,16 @@ class StepTwins:
         self._written: dict[int, int] = {}
 
     def number(self, tensor: torch.Tensor) -> ValueNumber:
-        """The number of the value that a tensor has now, apart for what was written over it."""
+        """Return the number of the value that a tensor has now; a value that was written over another has its own."""
         number = xla_value_id(tensor)
         return number + self._written.get(number, 0) * OVERWRITTEN
 
     def is_known(self, tensor: torch.Tensor) -> bool:
-        """Whether the twin of a tensor can be had: it has one, or its value can be read."""
+        """Return whether a twin of the tensor is available: it has one, or its value can be read."""
         return self.number(tensor) in self._twins or not is_pending(tensor)
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The twin of a tensor. Raises NotReplayable where no op was seen that gives it."""
+        """Return the twin of a tensor. Raises NotReplayable where no op was seen that returns it."""
         number = self.number(tensor)
         if number in self._twins:
             return self._twins[number]
@@ -49,12 +52,12 @@ class StepTwins:
             (value,) = read_xla([tensor.detach()])
             self.program.inputs[number] = value.clone()
         elif self.taking == NUMBER and not tensor.dim():
-            # A copy of what torch_xla has as a constant of its graph is read: the constant stays one.
+            # Read a copy: the value is a constant of torch_xla's graph, and remains one.
             with xla_generator_kept():
                 (value,) = read_xla([tensor.detach().clone()])
-            named = {"dtype": value.dtype, "device": torch.device("xla")}
-            made = ExecutedOp(torch.ops.aten.scalar_tensor.default, (value.item(),), named, (number,))
-            self.program.ops.append(made)
+            keywords = {"dtype": value.dtype, "device": torch.device("xla")}
+            op = ExecutedOp(torch.ops.aten.scalar_tensor.default, (value.item(),), keywords, (number,))
+            self.program.ops.append(op)
         else:
             raise NotReplayable(
                 f"{self.taking} takes a value that torch_xla still has to compute, and no op was seen that gives it: "
@@ -65,12 +68,14 @@ class StepTwins:
         return value
 
     def at_end(self, number: ValueNumber, value: torch.Tensor) -> torch.Tensor:
-        """The twin of a value that was read when the step had ended, which is the twin where nothing touched it."""
+        """Return the twin of a value that was read after the step; the value is its own twin where no op touched it."""
         return self._twins.setdefault(number, value)
 
     def made(self, tensor: torch.Tensor, twin: torch.Tensor, *, overwrites: bool) -> ValueNumber:
-        """Take what an op has given, and the number that it is known by; `overwrites` says that it is an argument of
-        the op, written over."""
+        """Record the twin of a result and return the number of the result.
+
+        `overwrites` says that the result is an argument of its op, written over.
+        """
         if overwrites:
             self._written[xla_value_id(tensor)] = self._written.get(xla_value_id(tensor), 0) + 1
         number = self.number(tensor)
@@ -78,8 +83,8 @@ class StepTwins:
         return number
 
     def cut(self, watched: Collection[ValueNumber]) -> None:
-        """What was pending has been executed; what nobody holds any more, and is not `watched`, is not met again."""
-        for number in [one for one, mark in self._alive.items() if mark.expired()]:
+        """Note that all pending work was executed, and forget what nothing holds any more and is not `watched`."""
+        for number in [expired for expired, storage in self._alive.items() if storage.expired()]:
             del self._alive[number]
             if number not in watched:
                 del self._twins[number]

@@ -1,11 +1,12 @@
-"""A step in mode `xla` as a tape: the ops that torch_xla was given, each with what it gave in its compiled graphs.
+"""The tape of a step in mode `xla`: the ops that torch_xla was called with, and their results in its compiled graphs.
 
-An xla tensor has no value when its op is called: torch_xla notes a node, and compiles and executes many as one graph
-where it is cut. So each op is also executed on a twin on the CPU, which says how its memory lies and what is a view of
-what, as on the tape of any other mode. The values on the tape are not those of the twins: what the step starts from is
-read before, and what its ops really gave is read when the step has been executed once more (see `executed_again`).
+An xla tensor has no value when its op is called. torch_xla notes a node, and compiles and executes many nodes as one
+graph where it is cut. So each op is also executed on twins on the CPU. These show how memory lies and which tensors are
+views of which, as on the tape of any other mode. The values on the tape are not those of the twins. The values that the
+step starts from are read before it. The results of its ops are read when the step is executed once more (see
+`executed_again`).
 
-torch_xla is given no op in place: a new value has a number of its own, and so a twin of its own.
+torch_xla is called with no op in place: a new value has a number of its own, and so a twin of its own.
 
     w.mul_(2)    mul(value 1, 2.0) gives value 16, and `_propagate_xla_data(value 1, value 16)` computes nothing
 """
@@ -39,23 +40,25 @@ from .step_twins import StepTwins
 from .xla_kernels import XlaKernels
 
 NOTHING = ("_propagate_xla_data",)
-"""Ops that torch_xla has for its own book-keeping."""
+"""Ops that torch_xla calls for its own bookkeeping."""
 
 HERE = ("xla", "cuda")
-"""The mode's device, and what a script says that asks for CUDA and gets it: `x.to(0)`."""
+"""The mode's device, and the device of a script that asks for CUDA and gets the mode's instead: `x.to(0)`."""
 
 ON_THE_DEVICE = (
     "the step draws random numbers by the device's own generator, which torch_xla has apart from torch's; in the mode "
     "xla,fallback_random=on they are those of eager mode"
 )
 GRAPH = "xla"
-"""What the graphs of a step are called on its tape, as one: where they are cut changes with the policy."""
+"""The common name of all graphs of a step on its tape, since the policy decides where they are cut."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BegunOp:
-    """An op that is about to be executed: what the program is to say of it, None for one on the CPU alone, and how its
-    twin is called."""
+    """An op that is about to be executed, with the call of its twin.
+
+    `executed` is its entry in the program, None for an op on the CPU alone.
+    """
 
     executed: ExecutedOp | None
     operation: Any
@@ -65,9 +68,11 @@ class BegunOp:
 
 
 class XlaStepRecorder(HeldBackStep):
-    """Records from `start` to `stop`, as `tape.tape_recorder` does where ops have values. Whatever cannot be taken ends
-    the tape, with the `reason`, and not the training. `observe_cuts` has a function called after each cut; `unreadable`
-    is what is known of all steps of a run (see `read_values`)."""
+    """Records from `start` to `stop`, as `tape.tape_recorder` does where ops have values.
+
+    An op that cannot be recorded abandons the tape (see `reason`); training continues. `observe_cuts` has a function
+    called after each cut. `unreadable` are the unreadable values of all steps of a run (see `read_values`).
+    """
 
     def __init__(
         self, step: int, script: str, observe_cuts: Callable[..., Callable[[], None]], unreadable: set[ValueKey]
@@ -105,24 +110,24 @@ class XlaStepRecorder(HeldBackStep):
         self._open = True
 
     def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
-        """Take note of what the step starts from, by names."""
+        """Note the values that the step starts from, by name."""
 
         def look() -> None:
             for name, tensor in values.items():
                 if tensor.device.type == "xla" and not is_pending(tensor):
                     twin = self._twins.of(tensor)
-                    # of which the view is used alone
+                    # only the view of this record is used
                     self._starts.append(Watched(0, name, self._log.table.view(twin, is_input=True), twin))
 
         self._look(look)
 
     def over(self) -> None:
-        """The step has ended; what it has left pending is still to be executed."""
+        """End the step; the work that it has left pending is still to be executed."""
         self._look(self._cut)
         self._is_over = True
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note a value that the step is compared by, as it is now."""
+        """Note the current value of a tensor that the step is compared by."""
 
         def look() -> None:
             if tensor.device.type == "xla":
@@ -133,7 +138,7 @@ class XlaStepRecorder(HeldBackStep):
         self._look(look)
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Note what the first root module is about to be called with, of what has a value by then."""
+        """Note the tensors that the first root module is about to be called with, if their values are available."""
 
         def look() -> None:
             for name, tensor in tensors.items():
@@ -145,10 +150,10 @@ class XlaStepRecorder(HeldBackStep):
         self._look(look)
 
     def given(self, tensor: torch.Tensor) -> None:
-        """A tensor holds other values than the script has given it: it is an input, and has another number."""
+        """Do nothing: a tensor with other values than the script has given it is an input, and has another number."""
 
     def give_up(self, reason: str) -> None:
-        """End the tape; the first reason stays."""
+        """Abandon the tape; the first reason stays."""
         if self.reason is None:
             self.reason = reason
             self._seen, self._given, self._values = [], [], SettledValues()
@@ -156,8 +161,10 @@ class XlaStepRecorder(HeldBackStep):
             self._twins = StepTwins(self._program, self._takes)
 
     def tape(self) -> Tape:
-        """What was recorded, once what is watched has been executed. Raises NotReplayable with the reason where that is
-        not the whole step."""
+        """Return the recorded tape, once the watched values have been executed.
+
+        Raises NotReplayable with the reason where the tape is not the whole step.
+        """
         if self.reason is not None:
             raise NotReplayable(self.reason)
         watched = list(self._seen)
@@ -172,19 +179,24 @@ class XlaStepRecorder(HeldBackStep):
                 watched.append(Watched(len(self._log.calls), name, view, value))
         calls = self._log.calls
         owners = owned_by_one(calls, owners_of(calls, [*watched, *self._starts]))
-        named = [replace(call, owners=found) if found else call for call, found in zip(calls, owners, strict=True)]
-        table, starts = self._log.table, {one.name: one.view for one in self._starts}
-        given = tuple(self._given)
-        return Tape(self._step, table.slots, table.inputs, tuple(named), tuple(watched), self._settings, starts, given)
+        owned_calls = [
+            replace(call, owners=call_owners) if call_owners else call
+            for call, call_owners in zip(calls, owners, strict=True)
+        ]
+        table, starts = self._log.table, {start.name: start.view for start in self._starts}
+        arguments = tuple(self._given)
+        return Tape(
+            self._step, table.slots, table.inputs, tuple(owned_calls), tuple(watched), self._settings, starts, arguments
+        )
 
     def kernels(self, tape: Tape) -> XlaKernels:
-        """The kernels of the step that `tape` gave: what its ops gave is read by executing it once more."""
+        """Return the kernels of the step on `tape`: they execute it once more to read the results of its ops."""
         values = self._log.values
         assert values is not None
         return XlaKernels(tape, self._program, values, self._unreadable)
 
     def _takes(self, value: torch.Tensor) -> None:
-        """The step takes a value from before it."""
+        """Note that the step takes a value from before it."""
         self._log.table.view(value, is_input=True)
 
     def _as_it_is(self, name: str, tensor: torch.Tensor) -> Watched:
@@ -194,72 +206,74 @@ class XlaStepRecorder(HeldBackStep):
     # The ops, and their twins.
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Have an op executed as it would be, and by its twin on the CPU."""
-        taken = None
+        """Execute an op as usual, and then on the twins on the CPU."""
+        started = None
         if not (self._is_over or is_off_tape(operation) or operation.name().partition("::")[2] in NOTHING):
             grad = torch.is_grad_enabled()
-            taken = self._look(lambda: self._begins(operation, args, kwargs, grad=grad))
+            started = self._look(lambda: self._begins(operation, args, kwargs, grad=grad))
         outputs = operation(*args, **kwargs)
-        if taken is not None:
-            self._look(lambda: self._ended(taken, outputs))
+        if started is not None:
+            self._look(lambda: self._ended(started, outputs))
         return outputs
 
     def _begins(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, grad: bool) -> BegunOp:
         if not is_operation_overload(operation):
             raise NotReplayable(f"the step calls the higher-order operator {operation}")
-        given = [one for one in leaves((*args, *kwargs.values())) if isinstance(one, (torch.Tensor, torch.device))]
+        placed = [leaf for leaf in leaves((*args, *kwargs.values())) if isinstance(leaf, (torch.Tensor, torch.device))]
         executed = None
-        if any((one if isinstance(one, torch.device) else one.device).type in HERE for one in given):
-            named = {name: mapped(self._noted, one) for name, one in kwargs.items()}
-            executed = ExecutedOp(operation, mapped(self._noted, args), named)
+        if any((leaf if isinstance(leaf, torch.device) else leaf.device).type in HERE for leaf in placed):
+            noted_keywords = {name: mapped(self._noted, value) for name, value in kwargs.items()}
+            executed = ExecutedOp(operation, mapped(self._noted, args), noted_keywords)
         self._twins.taking = str(operation)
-        # What torch_xla has as a copy is a view of the twin, as the script has asked for: it is written to by nobody.
-        ours = view_behind(operation) or operation
+        # Where torch_xla makes a copy, the twin gets a view, as the script has asked for: nothing writes to it.
+        twin_operation = view_behind(operation) or operation
         arguments = mapped(self._ours, args)
-        keywords = {name: mapped(self._ours, one) for name, one in kwargs.items()}
-        if ours is torch.ops.aten.view.default:
+        keywords = {name: mapped(self._ours, value) for name, value in kwargs.items()}
+        if twin_operation is torch.ops.aten.view.default:
             try:
                 arguments[0].view(arguments[1])
-            except RuntimeError:  # its memory lies otherwise: there is no such view of it
-                ours = torch.ops.aten.reshape.default
-        # Below autograd nothing requires a gradient: whether a node was made for the op has to tell. One is also made
-        # for a loss that is detached after the backward.
+            except RuntimeError:  # its memory lies otherwise: no such view of it exists
+                twin_operation = torch.ops.aten.reshape.default
+        # Below autograd nothing requires a gradient, so a new autograd node is what tells a forward op. A loss that is
+        # detached after the backward gets a node as well.
         place = self._places.here(grad=grad, differentiable=view_behind(operation) is None)
-        taken = self._log.take(ours, arguments, keywords, place, grad=False)
-        return BegunOp(executed, ours, arguments, keywords, taken)
+        noted = self._log.take(twin_operation, arguments, keywords, place, grad=False)
+        return BegunOp(executed, twin_operation, arguments, keywords, noted)
 
     def _ended(self, begun: BegunOp, outputs: Any) -> None:
-        operation, arguments, keywords, taken = begun.operation, begun.arguments, begun.keywords, begun.taken
-        place, position = taken.place, len(self._log.calls)
+        operation, arguments, keywords, noted = begun.operation, begun.arguments, begun.keywords, begun.taken
+        place, position = noted.place, len(self._log.calls)
         frames = self._frames.here(place.phase, place.sequence)
         if begun.executed is None:  # an op on the CPU, which has been executed already
-            self._log.complete(operation, arguments, keywords, taken, outputs, frames)
+            self._log.complete(operation, arguments, keywords, noted, outputs, frames)
             return
         after = generator_state("cpu")
         with apart():
-            for moved in taken.generators:
+            for moved in noted.generators:
                 set_generator_state(moved.device, moved.state)
-            twins = operation(*arguments, **keywords)
+            twin_outputs = operation(*arguments, **keywords)
             if not torch.equal(generator_state("cpu"), after):
                 set_generator_state("cpu", after)
                 raise NotReplayable(ON_THE_DEVICE)
-        # Numbers are those that torch_xla gave, for they are what the script goes on with.
-        theirs = list(leaves(outputs)) if outputs is not None else []
-        mine = list(leaves(twins)) if twins is not None else []
-        if [_shape(one) for one in theirs] != [_shape(one) for one in mine]:
+        # Plain numbers are those that torch_xla has returned, since the script continues with them.
+        results = list(leaves(outputs)) if outputs is not None else []
+        twins = list(leaves(twin_outputs)) if twin_outputs is not None else []
+        if [_shape(result) for result in results] != [_shape(twin) for twin in twins]:
             raise NotReplayable(f"{operation} gives other tensors on xla than on the CPU")
-        shown = [one if isinstance(one, torch.Tensor) else number for one, number in zip(mine, theirs, strict=True)]
+        shown = [
+            twin if isinstance(twin, torch.Tensor) else number for twin, number in zip(twins, results, strict=True)
+        ]
         origin, group = str(operation), position
         whole = self._composed.whole(begun.executed.operation, place.sequence if place.phase == "backward" else None)
         if whole is not None:
             origin, group = str(whole.operation), self._groups.setdefault(whole.number, position)
         compiled = CompiledNode(GRAPH, f"{operation.name()}_{position}", origin, group)
-        call = self._log.complete(operation, arguments, keywords, taken, shown, frames, compiled)
+        call = self._log.complete(operation, arguments, keywords, noted, shown, frames, compiled)
         numbers: list[ValueNumber | None] = []
-        for one, twin in zip(theirs, mine, strict=True):
-            if isinstance(one, torch.Tensor) and one.device.type == "xla":
-                overwrites = operation.name() in OVERWRITING and self._twins.number(one) in begun.executed.given()
-                number = self._twins.made(one, twin, overwrites=overwrites)
+        for result, twin in zip(results, twins, strict=True):
+            if isinstance(result, torch.Tensor) and result.device.type == "xla":
+                overwrites = operation.name() in OVERWRITING and self._twins.number(result) in begun.executed.given()
+                number = self._twins.made(result, twin, overwrites=overwrites)
                 numbers.append(number)
             else:
                 numbers.append(None)
@@ -268,31 +282,31 @@ class XlaStepRecorder(HeldBackStep):
                 begun.executed,
                 outputs=tuple(numbers),
                 position=position,
-                drawn=[one.detach().clone() for one in mine] if call.draw is not None else None,
-                unread={at: mine[at].detach().clone() for at in UNREAD.get(operation.name(), ())},
+                drawn=[twin.detach().clone() for twin in twins] if call.draw is not None else None,
+                unread={at: twins[at].detach().clone() for at in UNREAD.get(operation.name(), ())},
             )
         )
 
     def _ours(self, value: Any) -> Any:
-        """What stands on the CPU for an argument."""
+        """Return what the twin's op takes on the CPU in place of an argument."""
         if isinstance(value, torch.Tensor):
             return self._twins.of(value) if value.device.type == "xla" else value
         return torch.device("cpu") if isinstance(value, torch.device) and value.type in HERE else value
 
     def _noted(self, value: Any) -> Any:
-        """An argument as the program has it: tensors of the device by their numbers, copies of others."""
+        """Return an argument as the program has it: tensors of the device by their numbers, copies of others."""
         if not isinstance(value, torch.Tensor):
             return torch.device("xla") if isinstance(value, torch.device) and value.type in HERE else value
         return Given(self._twins.number(value)) if value.device.type == "xla" else value.detach().clone()
 
     def _cut(self) -> None:
-        """What was pending has been executed."""
+        """Note that all pending work has been executed."""
         self._values.read()
         self._twins.cut(self._values.numbers)
 
     @contextmanager
     def _reads(self) -> Iterator[None]:
-        """numdrift reads values for itself, which is none of the step's ops."""
+        """Record nothing while numdrift reads values for itself: these reads are no ops of the step."""
         before, self._open = self._open, False
         try:
             yield

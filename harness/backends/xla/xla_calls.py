@@ -1,6 +1,6 @@
 """Follows torch_xla through some steps: every kernel call with its place in the script.
 
-An op that torch_xla makes of others above autograd (see `composed_ops`) is what those are decomposed from.
+An op that torch_xla decomposes above autograd (see `composed_ops`) is the parent of its parts.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from .composed_ops import ComposedOp, ComposedOps
 
 
 class XlaCalls:
-    """Follows from its making to `close`. Before and after each call `between` is told, with the call where one has
-    just run: a graph that was executed since then was executed by it.
+    """Follows calls from its creation until `close`.
 
-    What fails in the middle of an op is `kept`; from then on ops run as if nobody followed. `is_pending` says that the
-    steps wanted are over and only their last graphs are waited for.
+    `between` is called before each call with None, and after it with the call. A graph that was executed since then was
+    executed by this call. A failure in the middle of an op is `kept`; from then on ops run unobserved. `is_pending`
+    says that the wanted steps are over and only their last graphs are still awaited.
     """
 
     def __init__(
-        self, known: KnownValues, request: CaptureRequest, between: Callable[[FollowedCall | None], None]
+        self, values: KnownValues, request: CaptureRequest, between: Callable[[FollowedCall | None], None]
     ) -> None:
         self.kept = KeptFailure()
         self.is_setup = self.is_pending = False
         self.step = 0
         self.count = 0
-        """Calls since the last step that is wanted began."""
-        self._known = known
+        """The number of calls since the last wanted step began."""
+        self._known = values
         self._between = between
         self._modules = ModulePaths()
         self._within: list[int] = []
@@ -52,19 +52,19 @@ class XlaCalls:
         self._composed = ComposedOps()
 
     def close(self) -> None:
-        """Take every hook out; not to be called from within a kernel."""
+        """Remove every hook. Must not be called from within a kernel."""
         self._composed.close()
         self._kernels.close()
         self._modules.close()
 
     def enter(self, step: int, *, is_wanted: bool) -> None:
-        """A step begins."""
+        """Begin a step."""
         self.step, self.count, self.is_pending = step, 0 if is_wanted else self.count, not is_wanted
         self.places.phase = "forward"
 
     @property
     def _is_followed(self) -> bool:
-        # A backward runs in a thread of the device's; any other is a loader's, which moves batches meanwhile.
+        # A backward runs in a thread of the device; any other thread is a data loader's, which moves batches meanwhile.
         is_own = threading.get_ident() == self._thread or current_autograd_node() is not None
         return is_own and self.kept.error is None and not self._is_asked
 
@@ -76,7 +76,7 @@ class XlaCalls:
             self._tell(None)
             arguments = Arguments.of(self._known.number_of, operation, args, kwargs)
             # Frame 0 is this method and 1 the kernel's stand-in of `FollowedKernels`. In the device's thread, where
-            # backwards run, there is none beyond.
+            # backwards run, no frame lies beyond.
             caller = sys._getframe(1).f_back
             by_harness = caller is not None and caller.f_code.co_filename.startswith(HARNESS)
             place = self.places.here(operation, arguments.attributes)
@@ -103,12 +103,12 @@ class XlaCalls:
         with self.kept:
             self._within.pop()
             call.made = self._known.numbers_in(outputs)
-            call.results = [value_of(one) for one in tensors_in(outputs) if one.device.type == "xla"]
+            call.results = [value_of(tensor) for tensor in tensors_in(outputs) if tensor.device.type == "xla"]
             self._known.made(call)
             self._tell(call)
 
     def _number_of(self, whole: ComposedOp | None) -> int | None:
-        """The number of the call that has no node of its own: what others are decomposed from."""
+        """Return the number of the call that `whole` is: other calls are its parts, and it has no node of its own."""
         if whole is None:
             return None
         if whole.number not in self._wholes:

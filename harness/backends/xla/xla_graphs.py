@@ -19,9 +19,12 @@ OPTIMIZED = ".cpu_after_optimizations.txt"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What XLA has made of a graph: the module's text, None where it has written none, what is known of its outputs,
-    and the op of each of the graph's nodes with the number of the call that had made it, None where nobody followed
-    then."""
+    """The HLO module that XLA has made of a graph.
+
+    `module` is the file of the module's text, None where XLA has written none. `outputs` are the dtypes and shapes of
+    its outputs. `calls` has the op of each node of the graph with the number of the call that had made the node, None
+    where calls were not followed then.
+    """
 
     module: Path | None
     outputs: Sequence[Value]
@@ -29,12 +32,14 @@ class Compiled:
 
 
 class XlaGraphs:
-    """Writes the graphs that hold ops of the steps in `steps`, under the step of their latest op. `modules` is where
-    XLA writes what it compiles."""
+    """Writes the graphs that hold ops of the steps in `steps`, under the step of their latest op.
 
-    def __init__(self, folder: GraphFolder, known: KnownValues, steps: Container[int], modules: Path | None) -> None:
+    `modules` is the folder where XLA writes what it compiles.
+    """
+
+    def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int], modules: Path | None) -> None:
         self._folder = folder
-        self._known = known
+        self._known = values
         self._steps = steps
         self._modules = modules
         self._names: dict[str, str] = {}
@@ -46,21 +51,23 @@ class XlaGraphs:
         return bool(self._names)
 
     def compiled(self, executed: ExecutedIr) -> None:
-        """Find what XLA has compiled for a graph that is executed for the first time: modules are numbered as they are
-        compiled, so this is told of every graph that has ops. A module that takes or gives another number of values is
-        of something that torch_xla executed unseen."""
+        """Find the module that XLA has compiled for a graph that is executed for the first time.
+
+        Modules are numbered as they are compiled, so this is called for every graph that has ops. A module that takes
+        or returns another number of values belongs to something that torch_xla has executed unseen.
+        """
         if executed.hash in self._compiled:
             return
-        marks = MadeNodes.of(executed.nodes, self._known).calls
+        makers = MadeNodes.of(executed.nodes, self._known).calls
         module, outputs = self._module_of(executed)
-        calls = [(one.op, marks[one.number].number if one.number in marks else None) for one in executed.nodes]
+        calls = [(node.op, makers[node.number].number if node.number in makers else None) for node in executed.nodes]
         self._compiled[executed.hash] = Compiled(module, outputs, calls)
 
     def take(self, executed: ExecutedIr, cut: Cut, step: int, *, is_awaited: bool) -> int | None:
-        """Take one execution; `step` is the one to file it under if it has no op.
+        """Take one execution and return the step of its latest op, None where it has none of the followed ops.
 
-        One that goes on into steps that are not wanted is taken if `is_awaited`, and filed under the last that is.
-        Gives the step of its latest op, None for one whose ops are none of those followed.
+        `step` is the step to file it under if it has no op. An execution that continues into steps that are not wanted
+        is taken if `is_awaited`, and filed under the last step that is wanted.
         """
         if is_foreign(executed.nodes, self._known):
             return None
@@ -70,7 +77,7 @@ class XlaGraphs:
         outputs = outputs_of(executed, returned(made), shapes)
         built = FollowedGraph(executed.nodes, self._known, outputs, by_value)
         met = {call.step for at, call in made.calls.items() if not made.nodes[at].is_given} or {step}
-        wanted = [one for one in met if one in self._steps]
+        wanted = [met_step for met_step in met if met_step in self._steps]
         if not wanted or not (is_awaited or max(met) in self._steps):
             return max(met)
         self._folder.step, before = max(wanted), self._folder.step
@@ -93,27 +100,27 @@ class XlaGraphs:
             self._folder.unavailable("post", f"XLA has written nothing of {pre.name}")
             return name
         calls: dict[str, int] = {}
-        if [node.op for node in executed.nodes] == [op for op, _ in compiled.calls]:  # else a number stands otherwise
+        if [node.op for node in executed.nodes] == [op for op, _ in compiled.calls]:  # else numbers mean other nodes
             for node, (_, call) in zip(executed.nodes, compiled.calls, strict=True):
                 if call is not None:
                     calls[built.value_name((node.number, 0))] = call
-        given = [built.value_name((node.number, 0)) for node in executed.nodes if node.op == "device_data"]
-        named = [None if one is None else built.value_name(one) for one in outputs]
-        post = post_graph(read_hlo(compiled.module.read_text(encoding="utf-8")), pre, calls, given, named)
+        device_data = [built.value_name((node.number, 0)) for node in executed.nodes if node.op == "device_data"]
+        output_names = [None if output is None else built.value_name(output) for output in outputs]
+        post = post_graph(read_hlo(compiled.module.read_text(encoding="utf-8")), pre, calls, device_data, output_names)
         self._folder.write(replace(post, name=f"{name}-post", hash=pre.hash, pre=pre.name))
         return name
 
     def _module_of(self, executed: ExecutedIr) -> tuple[Path | None, Sequence[Value]]:
         if self._modules is None:
             return None, ()
-        given = sum(node.op == "device_data" for node in executed.nodes)
+        data_count = sum(node.op == "device_data" for node in executed.nodes)
         for path in sorted(self._modules.glob(f"module_*{OPTIMIZED}")):
             if path in self._taken:
                 continue
             layout = path.read_text(encoding="utf-8").partition("\n")[0].partition("entry_computation_layout={")[2]
             inputs, _, outputs = layout.partition(")->")
-            # One value may stand at several places of the IR, and is a parameter once.
-            if inputs.count("[") <= given and outputs.count("[") == len(executed.roots):
+            # A value may occur several times in the IR, and is one parameter.
+            if inputs.count("[") <= data_count and outputs.count("[") == len(executed.roots):
                 self._taken.add(path)
                 return path, tuple(values_in(outputs))
         return None, ()

@@ -1,4 +1,4 @@
-"""The text that torch_xla writes of each graph that it executes (`XLA_SAVE_TENSORS_FILE`).
+"""Reads the text that torch_xla writes for each graph that it executes (`XLA_SAVE_TENSORS_FILE`).
 
 [ScheduleSyncTensorsGraph]
 TensorsGraphInfo:
@@ -33,18 +33,17 @@ from ..followed_calls import FollowedCall
 from .hlo_module import values_in
 
 SYNC_FUNCTIONS = ("mark_step", "sync", "optimizer_step", "execute_pending")
-"""Python functions by which all that is pending is executed; anything else that executes a graph reads a value."""
+"""Python functions that execute all pending work; anything else that executes a graph reads a value."""
 
 ITEM = "_local_scalar_dense"
-"""What `.item()`, `float(tensor)` and `if tensor` are to torch_xla."""
+"""The op of `.item()`, `float(tensor)` and `if tensor` in torch_xla."""
 
 _HERE = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutedIr:
-    """One executed graph: its Python frames, innermost first, a hash of each value that it gives, and the one that
-    torch_xla knows the graph by."""
+    """One executed graph: its Python frames, innermost first, the hashes of its outputs (`roots`), and its own hash."""
 
     frames: Sequence[Frame]
     roots: Sequence[str]
@@ -53,28 +52,28 @@ class ExecutedIr:
 
 
 def executed_in(text: str) -> list[ExecutedIr]:
-    """The graphs in what was written, in the order in which they were executed."""
-    return [_read(one) for one in text.split(BEGIN)[1:]]
+    """Return the graphs in the written text, in the order in which they were executed."""
+    return [_read(section) for section in text.split(BEGIN)[1:]]
 
 
 def _read(text: str) -> ExecutedIr:
     head, _, body = text.partition(NODES)
-    found_hash = re.search(r"^Graph Hash: (\w+)", body, re.MULTILINE)
-    found_roots = re.search(r"^Root Hashes: \((.*)\)", head, re.MULTILINE)
-    roots = found_roots[1].split(", ") if found_roots else []
+    hash_match = re.search(r"^Graph Hash: (\w+)", body, re.MULTILINE)
+    roots_match = re.search(r"^Root Hashes: \((.*)\)", head, re.MULTILINE)
+    roots = roots_match[1].split(", ") if roots_match else []
     nodes = list(nodes_in(body, values_in))
-    return ExecutedIr(frames_in(head), roots, found_hash[1] if found_hash else "", nodes)
+    return ExecutedIr(frames_in(head), roots, hash_match[1] if hash_match else "", nodes)
 
 
 def cut_of(executed: ExecutedIr, script: str, during: Sequence[FollowedCall] = ()) -> Cut:
-    """Why a graph was executed where it was: `during` these calls, innermost first, or by somebody's own order."""
-    frames = [one for one in executed.frames if one.file != CALLED_FROM and not one.file.startswith(_HERE)]
-    stack = "\n".join(f'  File "{one.file}", line {one.line}, in {one.function}' for one in frames[::-1])
-    source = next((f"{one.file}:{one.line}" for one in frames if one.file == script), "")
+    """Return the reason why a graph was executed: `during` these calls, innermost first, or by an explicit order."""
+    frames = [frame for frame in executed.frames if frame.file != CALLED_FROM and not frame.file.startswith(_HERE)]
+    stack = "\n".join(f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in frames[::-1])
+    source = next((f"{frame.file}:{frame.line}" for frame in frames if frame.file == script), "")
     for call in during:
         if call.place.op == ITEM:
             return Cut("item", "", source, stack)
         if xla_counter(f"{call.place.domain}::{call.place.op}"):
             return Cut("fallback", call.place.full_op, source, stack)
-    marked = not during and any(one.function in SYNC_FUNCTIONS for one in frames)
+    marked = not during and any(frame.function in SYNC_FUNCTIONS for frame in frames)
     return Cut("mark_step" if marked else "read", "", source, stack)

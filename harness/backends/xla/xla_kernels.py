@@ -1,4 +1,4 @@
-"""The kernels of a taped step of mode `xla`: what its ops gave in their graphs, and each op compiled by itself."""
+"""The kernels of a recorded step of mode `xla`: its ops' results in their graphs, and each op compiled by itself."""
 
 from __future__ import annotations
 
@@ -21,34 +21,36 @@ from .executed_again import ExecutedOp, Program, ValueKey, WantedValue, read_val
 
 
 class XlaKernels:
-    """Those of one step. What its ops gave is read once somebody asks, for that takes a while."""
+    """The kernels of one step. The results of its ops are read on the first request, since that takes a while."""
 
     def __init__(self, tape: Tape, program: Program, values: CallValues, unreadable: set[ValueKey]) -> None:
-        """`unreadable` are values that cannot be read; those that are found here are added."""
+        """Take the values that cannot be read, `unreadable`; those that are found here are added to them."""
         self._notes: Sequence[str] = ()
         self._values = values
-        self._op_by_op = is_xla_op_by_op()  # which the mode takes back when the script has ended
-        self._ops = {one.position: one for one in program.ops if isinstance(one, ExecutedOp)}
+        self._op_by_op = is_xla_op_by_op()  # the mode resets this when the script ends
+        self._ops = {op.position: op for op in program.ops if isinstance(op, ExecutedOp)}
         self._unread: tuple[Tape, Program] | None = tape, program
         self._unreadable = unreadable
 
     @property
     def notes(self) -> Sequence[str]:
-        """Which values of the step are unknown, and why."""
+        """The values of the step that are unknown, and the reason."""
         self._read()
         return self._notes
 
     def _read(self) -> None:
-        """Have the step executed once more, unless it has been, and note what its calls gave."""
+        """Execute the step once more, unless that was done, and note the results of its calls."""
         if self._unread is None:
             return
         (tape, program), self._unread = self._unread, None
-        computing = {one.position: one for one in executions(tape)}
+        computing = {computation.position: computation for computation in executions(tape)}
         fresh: dict[int, list[int | None]] = {}
-        for position, one in computing.items():
+        for position, computation in computing.items():
             op = self._ops.get(position)
             if op is not None and op.drawn is None:
-                fresh[position] = [number for number, new in zip(op.outputs, one.call.fresh, strict=True) if new]
+                fresh[position] = [
+                    number for number, new in zip(op.outputs, computation.call.fresh, strict=True) if new
+                ]
         wanted, counts = list[WantedValue](), Counter[str]()
         for position, numbers in fresh.items():
             call, operation = computing[position].call, computing[position].operation
@@ -59,81 +61,83 @@ class XlaKernels:
                     counts[call.name] += 1
         program.rewritten = {
             number
-            for position, one in computing.items()
-            for view in one.written_views()
-            if position in self._ops and (number := self._ops[position].number_of(view, one.call)) is not None
+            for position, computation in computing.items()
+            for view in computation.written_views()
+            if position in self._ops and (number := self._ops[position].number_of(view, computation.call)) is not None
         }
         try:
             with xla_op_by_op(self._op_by_op):
-                known = read_values(program, wanted, self._unreadable)
+                fetched = read_values(program, wanted, self._unreadable)
         except Exception as error:  # noqa: BLE001, a compiler may raise anything
             self._notes = (f"what its ops gave in XLA's graphs cannot be read: {in_words(error)}",)
             return
-        # What an op writes past every name (the running statistics of batch normalization) is what is there at the end,
-        # of the last one that writes it.
-        last = {view.slot: position for position, one in computing.items() for view in one.written_views()}
-        for position, one in computing.items():
+        # A value that ops overwrite without returning it (the running statistics of batch normalization) is read at the
+        # end of the step. It is the result of the last op that writes it.
+        last = {
+            view.slot: position for position, computation in computing.items() for view in computation.written_views()
+        }
+        for position, computation in computing.items():
             op = self._ops.get(position)
             if op is None:
                 continue  # on the CPU, and noted already
             if op.drawn is not None:
                 self._values.set(position, op.drawn, keep=True)
                 continue
-            found = {number: known.found.get(number) for number in fresh[position] if number is not None}
-            found |= {number: op.unread[at] for at, number in enumerate(op.outputs) if number and at in op.unread}
-            given = [None if number is None else found[number] for number in fresh[position]]
-            for view in one.written_views():
-                number = op.number_of(view, one.call)
+            contents = {number: fetched.found.get(number) for number in fresh[position] if number is not None}
+            contents |= {number: op.unread[at] for at, number in enumerate(op.outputs) if number and at in op.unread}
+            results = [None if number is None else contents[number] for number in fresh[position]]
+            for view in computation.written_views():
+                number = op.number_of(view, computation.call)
                 is_last = last[view.slot] == position
-                given.append(known.found.get(number) if number is not None and is_last else None)
-            self._values.set(position, given, keep=True)
-        left = [one for one in wanted if one.number not in known.found]
-        if not known.repeats:
+                results.append(fetched.found.get(number) if number is not None and is_last else None)
+            self._values.set(position, results, keep=True)
+        unknown = [value for value in wanted if value.number not in fetched.found]
+        if not fetched.repeats:
             self._notes = ("executed once more the step does not give its own bits again",)
-        elif left:
-            names = ", ".join(dict.fromkeys(one.key[0] for one in left))
-            said = f"what {len(left)} of its {len(wanted)} values were ({names}) is unknown: reading them"
-            self._notes = (f"{said} changes what XLA makes of the graph, or takes too long",)
+        elif unknown:
+            names = ", ".join(dict.fromkeys(value.key[0] for value in unknown))
+            summary = f"what {len(unknown)} of its {len(wanted)} values were ({names}) is unknown: reading them"
+            self._notes = (f"{summary} changes what XLA makes of the graph, or takes too long",)
 
     def digests(self) -> list[list[str | None]]:
         self._read()
         return self._values.digests
 
     def prepare(self, positions: Sequence[int]) -> None:
-        """Nothing is to be made ready: each op is compiled when it is first executed."""
+        """Do nothing: each op is compiled when it is first executed."""
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """An op as a graph of its own; what was on the CPU, and what draws, by torch's own kernels."""
-        op = self._ops.get(one.position)
-        if op is None or op.drawn is not None or one.call.name == "_to_copy":
-            return executed_apart(one, arguments, keywords)
-        there: list[tuple[torch.Tensor, torch.Tensor]] = []
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """Execute an op as a graph of its own; ops on the CPU and ops that draw are executed by torch's own kernels."""
+        op = self._ops.get(computation.position)
+        if op is None or op.drawn is not None or computation.call.name == "_to_copy":
+            return executed_apart(computation, arguments, keywords)
+        transfers: list[tuple[torch.Tensor, torch.Tensor]] = []
         recorded = iter(list(leaves((*op.arguments, *op.keywords.values()))))
 
         def moved(value: Any) -> Any:
-            """The argument where it was: on the device, or on the CPU."""
-            was = next(recorded)
+            """Return an argument where the step had it: on the device, or on the CPU."""
+            original = next(recorded)
             if not isinstance(value, torch.Tensor):
-                return was if isinstance(was, torch.device) else value
-            if isinstance(was, torch.Tensor):
+                return original if isinstance(original, torch.device) else value
+            if isinstance(original, torch.Tensor):
                 return value
-            there.append((value, _on_xla(value)))
-            return there[-1][1]
+            transfers.append((value, _on_xla(value)))
+            return transfers[-1][1]
 
         with xla_op_by_op(self._op_by_op), xla_generator_kept(), torch.no_grad(), bare_execution():
-            given = mapped(moved, arguments)
-            named = {name: mapped(moved, keywords[name]) for name in op.keywords}
-            outputs = op.operation(*given, **named)
-            made = [] if outputs is None else list(leaves(outputs))
+            device_arguments = mapped(moved, arguments)
+            device_keywords = {name: mapped(moved, keywords[name]) for name in op.keywords}
+            outputs = op.operation(*device_arguments, **device_keywords)
+            flat_outputs = [] if outputs is None else list(leaves(outputs))
             execute_pending()
-            written = {id(tensor) for tensor in one.written(arguments, keywords)}
-            for mine, theirs in there:
-                if id(mine) in written:
-                    mine.copy_(read_xla([theirs])[0])
-            results = [read_xla([each])[0] if isinstance(each, torch.Tensor) else each for each in made]
+            written = {id(tensor) for tensor in computation.written(arguments, keywords)}
+            for argument, device_copy in transfers:
+                if id(argument) in written:
+                    argument.copy_(read_xla([device_copy])[0])
+            results = [read_xla([output])[0] if isinstance(output, torch.Tensor) else output for output in flat_outputs]
         if op.unread:
-            ours = executed_apart(one, arguments, keywords)
-            results = [ours[at] if at in op.unread else each for at, each in enumerate(results)]
+            plain_results = executed_apart(computation, arguments, keywords)
+            results = [plain_results[at] if at in op.unread else result for at, result in enumerate(results)]
         return results
 
     def called(self, position: int) -> list[LaidOut] | None:
@@ -148,11 +152,14 @@ class XlaKernels:
 
 
 def _on_xla(value: torch.Tensor) -> torch.Tensor:
-    """A tensor on the device. One whose dimensions lie in another order is turned there, as it is in the graph: XLA has
-    other code for the product with a transposed matrix."""
+    """Return a copy of a tensor on the device.
+
+    A tensor whose dimensions lie in another order is transposed there, as in the graph: XLA has other code for the
+    product with a transposed matrix.
+    """
     strides = value.stride()
-    order = sorted(range(value.dim()), key=lambda at: -strides[at])
+    order = sorted(range(value.dim()), key=lambda dim: -strides[dim])
     turned = value.permute(order)
     if value.is_contiguous() or not turned.is_contiguous():
         return value.to("xla")
-    return turned.to("xla").permute([order.index(at) for at in range(value.dim())])
+    return turned.to("xla").permute([order.index(dim) for dim in range(value.dim())])

@@ -1,8 +1,7 @@
-"""Which value of the script each value of torch_xla's IR is, by the calls that made its nodes and by what they were
-called with.
+"""Identifies the values of torch_xla's IR with those of the script, by the calls that made its nodes.
 
-Nodes take their operands in torch_xla's own order, and with numbers, casts and copies between: a value is known by the
-calls that take it, and by its shape.
+Nodes take their operands in torch_xla's own order, with numbers, casts and copies in between. So a value is identified
+by the calls that take it, and by its shape.
 """
 
 from __future__ import annotations
@@ -15,71 +14,79 @@ from ..followed_graph import Identified, MadeNodes, Output
 from .xla_ir import ExecutedIr
 
 RETURNED = {"native_batch_norm": (0, 1, 3)}
-"""Which outputs of a node an op returns, where they are not its first ones: the fourth is one over the deviation."""
+"""The outputs of a node that an op returns, where these are not its first. The fourth is one over the deviation."""
 
 
 AVERAGE = "moving_average"
-"""What `native_batch_norm` does to the running statistics, besides what it returns: the tensor has the same number
-before and after."""
+"""The op by which `native_batch_norm` updates the running statistics, which it does not return.
+
+Their tensors have the same numbers before and after.
+"""
 
 NUMBER = -1
-"""What stands for a number where torch_xla's number of a value stands otherwise: those begin with 1."""
+"""Represents a plain number among torch_xla's numbers of values, which begin with 1."""
 
 
 def by_value(made: MadeNodes) -> Identified:
-    """See `Identified`."""
+    """Identify the values of a graph (see `Identified`)."""
     numbers = {value: number for number, value in returned(made).items()}
-    given = _given(made, set(numbers.values()))
-    for at, node in made.nodes.items():
+    given_operands = _given(made, set(numbers.values()))
+    for node_number, node in made.nodes.items():
         if node.op == AVERAGE:
             before = node.operands[-1]
-            number = given[before[0]].tensor if before[0] in given else numbers.get(before)
+            number = given_operands[before[0]].tensor if before[0] in given_operands else numbers.get(before)
             if number is not None:
-                numbers[at, 0] = number
+                numbers[node_number, 0] = number
     names: dict[int, tuple[str, ...]] = {}
-    for at in made.main.values():
-        node, call = made.nodes[at], made.calls[at]
-        taken = [
-            numbers.get(one) if not made.nodes[one[0]].is_given else given[one[0]].tensor if one[0] in given else NUMBER
-            for one in node.operands
+    for node_number in made.main.values():
+        node, call = made.nodes[node_number], made.calls[node_number]
+        operand_numbers = [
+            numbers.get(value)
+            if not made.nodes[value[0]].is_given
+            else given_operands[value[0]].tensor
+            if value[0] in given_operands
+            else NUMBER
+            for value in node.operands
         ]
-        names[at] = _names(taken, call.operands)
-    return Identified(names, given, numbers)
+        names[node_number] = _names(operand_numbers, call.operands)
+    return Identified(names, given_operands, numbers)
 
 
 def returned(made: MadeNodes) -> dict[int, Output]:
-    """The values that the calls returned, by torch_xla's numbers of them: those of the last node of each call that no
-    other of its nodes takes."""
+    """Return the values that the calls returned, by torch_xla's numbers of them.
+
+    They are the outputs of the last node of each call, unless another node of the call takes them.
+    """
     inside: dict[int, set[int]] = {}
     last: dict[int, int] = {}
-    for at, call in made.calls.items():
-        if not made.nodes[at].is_given:
-            last[call.number] = at
-            inside.setdefault(call.number, set()).update(number for number, _ in made.nodes[at].operands)
-    found: dict[int, Output] = {}
-    for at in last.values():
-        node, call = made.nodes[at], made.calls[at]
-        if at in inside[call.number]:
+    for node_number, call in made.calls.items():
+        if not made.nodes[node_number].is_given:
+            last[call.number] = node_number
+            inside.setdefault(call.number, set()).update(number for number, _ in made.nodes[node_number].operands)
+    outputs: dict[int, Output] = {}
+    for node_number in last.values():
+        node, call = made.nodes[node_number], made.calls[node_number]
+        if node_number in inside[call.number]:
             continue
-        # An op leaves out what nobody wants, as the gradient of a batch: each is the next of its shape.
+        # An op leaves out results that are not wanted, such as the gradient of a batch: each is the next of its shape.
         places = list(RETURNED.get(node.op, range(len(node.outputs))))
         for number, result in zip(call.made, call.results, strict=True):
-            which = next((one for one in places if node.outputs[one] == result), None)
+            which = next((place for place in places if node.outputs[place] == result), None)
             if which is not None:
                 del places[: places.index(which) + 1]
-                found.setdefault(number, (at, which))
-    return found
+                outputs.setdefault(number, (node_number, which))
+    return outputs
 
 
 def outputs_of(
     executed: ExecutedIr, numbers: Mapping[int, Output], shapes: Sequence[Value] = ()
 ) -> list[Output | None]:
-    """The values that a graph was executed for, None where that cannot be told. `shapes` are theirs, if they are known.
+    """Return the values that a graph was executed for, None where one is unknown. `shapes` are theirs, if known.
 
-    Of a value that two tensors have the dump says the latter's place. Values of one hash may be such, or the same op on
-    others: where as many are untold as are told, these are told twice, in their order. Of a node that gives several
-    values it says one place, of it or of another of its values. torch_xla has them in the order of its numbers, so what
-    lies between two that are known is told by these.
+    For a value that two tensors have, the dump names the place of the latter alone. Values of one hash may be such a
+    value, or results of the same op on other operands. Where as many of them are unnamed as are named, each named value
+    is used twice, in order. For a node with several outputs, the dump names one place, of any of these outputs.
+    torch_xla has the values in the order of its numbers, so the values between two known ones follow from these.
     """
     roots = executed.roots
     outputs: list[Output | None] = [None] * len(roots)
@@ -89,24 +96,26 @@ def outputs_of(
         if node.root is not None and node.number not in several and node.root < len(roots):
             outputs[node.root] = (node.number, 0)
     for root in set(roots):
-        twice = [one for one, of in zip(outputs, roots, strict=True) if of == root and one is not None]
-        untold = [place for place, one in enumerate(outputs) if roots[place] == root and one is None]
-        if len(twice) == len(untold):
-            for place, output in zip(untold, twice, strict=True):
+        named = [
+            output for output, own_root in zip(outputs, roots, strict=True) if own_root == root and output is not None
+        ]
+        unnamed = [place for place, output in enumerate(outputs) if roots[place] == root and output is None]
+        if len(named) == len(unnamed):
+            for place, output in zip(unnamed, named, strict=True):
                 outputs[place] = output
-    of_value = {value: number for number, value in numbers.items() if outputs.count(value) < 2}
+    number_of = {value: number for number, value in numbers.items() if outputs.count(value) < 2}
     waiting = sorted((number, value) for number, value in numbers.items() if value[0] in several)
     for gap in _gaps(outputs):
-        before = [of_value[one] for one in outputs[: gap[0]] if one in of_value]
-        after = [of_value[one] for one in outputs[gap[-1] + 1 :] if one in of_value]
+        before = [number_of[output] for output in outputs[: gap[0]] if output in number_of]
+        after = [number_of[output] for output in outputs[gap[-1] + 1 :] if output in number_of]
         low, high = max(before, default=-1), min(after, default=None)
         fitting = [value for number, value in waiting if low < number and (high is None or number < high)]
-        if len(shapes) == len(roots):  # a value that nobody holds any more is none of them
+        if len(shapes) == len(roots):  # a value that nothing holds any more is none of them
             left = iter(fitting)
             fitting = [
-                found
+                fit
                 for place in gap
-                if (found := next((at for at in left if nodes[at[0]].outputs[at[1]] == shapes[place]), None))
+                if (fit := next((value for value in left if nodes[value[0]].outputs[value[1]] == shapes[place]), None))
             ]
         if len(fitting) == len(gap):
             outputs[gap[0] : gap[-1] + 1] = fitting
@@ -123,54 +132,69 @@ def _gaps(outputs: Sequence[Output | None]) -> Iterator[list[int]]:
             gap = []
 
 
-def _given(made: MadeNodes, here: set[int]) -> dict[int, Operand]:
-    """What each given value is: of the tensors of its shape that every call was given that takes it, and that nothing
-    in the graph has made (`here`), the one that is no other given value."""
-    takers: dict[int, dict[int, FollowedCall]] = {at: {} for at, node in made.nodes.items() if node.op == "device_data"}
-    for at, call in made.calls.items():
-        for taken, _ in made.nodes[at].operands:
-            if taken in takers:
-                takers[taken][call.number] = call
-    found: dict[int, Operand] = {}
+def _given(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
+    """Return the operand that each given value is, by the number of its node.
+
+    The candidates are the tensors of its shape that were operands of every call that takes it, unless the graph itself
+    has made them (`made_numbers`). The value is the candidate that is no other given value.
+    """
+    takers: dict[int, dict[int, FollowedCall]] = {
+        node_number: {} for node_number, node in made.nodes.items() if node.op == "device_data"
+    }
+    for node_number, call in made.calls.items():
+        for taken_node, _ in made.nodes[node_number].operands:
+            if taken_node in takers:
+                takers[taken_node][call.number] = call
+    identified: dict[int, Operand] = {}
     possible: dict[int, dict[int, Operand]] = {}
-    for at, calls in takers.items():
-        value, own = made.nodes[at].outputs[0], made.calls.get(at)
+    for node_number, calls in takers.items():
+        value, own = made.nodes[node_number].outputs[0], made.calls.get(node_number)
         fitting = [
-            {one.tensor: one for one in call.operands if one.tensor is not None and one.value == value}
+            {
+                operand.tensor: operand
+                for operand in call.operands
+                if operand.tensor is not None and operand.value == value
+            }
             for call in calls.values()
         ]
         if own is not None:  # which has taken it first, or has brought it to the device
             brought = {number: Operand("", number, value) for number in own.made}
-            of_own = {one.tensor: one for one in own.operands if one.tensor is not None and one.value == value}
+            of_own = {
+                operand.tensor: operand
+                for operand in own.operands
+                if operand.tensor is not None and operand.value == value
+            }
             fitting.append({**brought, **of_own})
         common = {
-            number: one
-            for number, one in (fitting[0] if fitting else {}).items()
-            if number not in here and all(number in other for other in fitting)
+            number: operand
+            for number, operand in (fitting[0] if fitting else {}).items()
+            if number not in made_numbers and all(number in fit for fit in fitting)
         }
         if common:
-            possible[at] = common
-    # What is certain is no other's. Of what is told by nothing the first given is the first taken: in the dump the last
-    # operand of a node comes first.
-    for at in reversed(list(possible)):
-        certain = next((one for one in reversed(possible) if len(possible[one]) == 1), at if at in possible else None)
+            possible[node_number] = common
+    # A candidate that is certain is removed from the others. Where nothing decides, the first operand is the first that
+    # is taken: in the dump the last operand of a node comes first.
+    for node_number in reversed(list(possible)):
+        certain = next(
+            (candidate for candidate in reversed(possible) if len(possible[candidate]) == 1),
+            node_number if node_number in possible else None,
+        )
         while certain is not None:
-            number, found[certain] = next(iter(possible.pop(certain).items()))
-            for other in list(possible):
-                possible[other].pop(number, None)
-                if not possible[other]:
-                    del possible[other]
-            certain = next((one for one in reversed(possible) if len(possible[one]) == 1), None)
-    return found
+            number, identified[certain] = next(iter(possible.pop(certain).items()))
+            for rival in list(possible):
+                possible[rival].pop(number, None)
+                if not possible[rival]:
+                    del possible[rival]
+            certain = next((candidate for candidate in reversed(possible) if len(possible[candidate]) == 1), None)
+    return identified
 
 
-def _names(taken: Sequence[int | None], operands: Sequence[Operand]) -> tuple[str, ...]:
-    """What the operands of a node are called, by their numbers, `NUMBER` for a number; nothing unless it is known of
-    each."""
+def _names(numbers: Sequence[int | None], operands: Sequence[Operand]) -> tuple[str, ...]:
+    """Return the names of a node's operands by their numbers (`NUMBER` for a plain number); none if one is unknown."""
     left = list(operands)
     names: list[str] = []
-    for number in taken:
-        match = next((one for one in left if (NUMBER if one.is_number else one.tensor) == number), None)
+    for number in numbers:
+        match = next((operand for operand in left if (NUMBER if operand.is_number else operand.tensor) == number), None)
         if match is None or number is None:
             return ()
         left.remove(match)

@@ -1,8 +1,8 @@
-"""What torch_xla compiles, executes and transfers, by its own metrics.
+"""Observes what torch_xla compiles, executes and transfers, by its own metrics.
 
-They are looked at whenever a moment of the training is reached, and around each copy to the CPU. So a piece of work is
-put down to its step, and a graph that was executed because a value is read, or because an op is handed to the CPU, to
-the line that did it.
+The metrics are read at each moment of the training, and around each copy to the CPU. So a piece of work is assigned to
+its step. A graph that was executed because a value is read, or because an op falls back to the CPU, is assigned to the
+line that caused it.
 """
 
 from __future__ import annotations
@@ -24,30 +24,33 @@ from ..called_operators import Fallback, KeptFailure, line_in
 NANOSECONDS = 1e-9
 
 MARK, OP = "mark_step", "op"
-"""Why something was executed: all that was pending is, or each op by itself is (`execute=op`)."""
+"""The reasons of an execution: that of all pending work, and that of each op by itself (`execute=op`)."""
 
 COMPILED, EXECUTED, SIZES = "CompileTime", "ExecuteTime", "TensorsGraphSize"
-"""torch_xla's metrics of graphs. A size, in nodes, is noted when a graph is handed over; a time, in nanoseconds, once
-it has been executed, which may be later. Graphs are executed in their order."""
+"""torch_xla's metrics of graphs.
+
+It notes a size, in nodes, when a graph is handed over. It notes a time, in nanoseconds, once the graph has been
+executed, which may be later. Graphs are executed in their order.
+"""
 
 OPS: Mapping[str, WorkKind] = {"EagerOpCompileTime": "compile", "EagerOpExecuteTime": "execute"}
-"""Those of `execute=op`, in nanoseconds."""
+"""The metrics of `execute=op`, in nanoseconds."""
 
 TRANSFERS: Mapping[str, tuple[str, str]] = {
     "TransferToDeviceTime": (TO_DEVICE, "OutboundData"),
     "TransferFromDeviceTime": (FROM_DEVICE, "InboundData"),
 }
-"""Those of transfers, in nanoseconds, each with the one that has a sample of its bytes for each."""
+"""The metrics of transfers, in nanoseconds, each with the metric of their bytes, which has as many samples."""
 
 CACHED = "CachedCompile"
-"""Its counter of compilations that it had done before, ops included."""
+"""torch_xla's counter of compilations that it had done before, ops included."""
 
 ITEM = "aten::_local_scalar_dense"
-"""Its counter of values that `.item()`, `float(tensor)` or `if tensor` have read: a fallback like any other to it."""
+"""torch_xla's counter of values that `.item()`, `float(tensor)` or `if tensor` have read, one of its fallbacks."""
 
 
 def xla_metrics() -> Any:
-    """The module of torch_xla's metrics. Raises NotAvailable."""
+    """Return the module of torch_xla's metrics. Raises NotAvailable."""
     try:
         return importlib.import_module("torch_xla.debug.metrics")
     except ImportError as error:
@@ -64,14 +67,16 @@ def xla_counters() -> dict[str, int]:
 
 
 class XlaWork:
-    """Tells `told` of torch_xla's work from `__enter__` to `__exit__`; what that gives tells of what is not
-    told yet."""
+    """Passes torch_xla's work from `__enter__` to `__exit__` to `report`.
+
+    `__enter__` returns a function that reports the work that is not reported yet.
+    """
 
     def __init__(
-        self, script: str, told: Callable[[Work], None], around_copies: Callable[[Copied], Undo] = around_xla_copies
+        self, script: str, report: Callable[[Work], None], around_copies: Callable[[Copied], Undo] = around_xla_copies
     ) -> None:
         self._script = script
-        self._told = told
+        self._told = report
         self._around_copies = around_copies
         self._metrics = xla_metrics()
         sizes = (size for _, size in TRANSFERS.values())
@@ -104,7 +109,7 @@ class XlaWork:
 
     @contextmanager
     def _reads(self) -> Iterator[None]:
-        """numdrift reads values for itself: what that executes is recording, its transfers are nobody's."""
+        """Report what is executed while numdrift reads values for itself as recording, and its transfers not at all."""
         with self._kept:
             self._end_fallback()
             self._take(MARK, line_in(self._script))
@@ -117,7 +122,7 @@ class XlaWork:
             self._take(RECORDING, line_in(self._script))
 
     def _copied(self, to_cpu: bool, caller: FrameType | None, copy: Callable[[], Any]) -> Any:
-        """A value leaves the device, read by the script or by an op that is handed to the CPU, or comes to it."""
+        """Observe a copy from the device, for the script or for an op that falls back to the CPU, or a copy to it."""
         if self._is_own:
             return copy()
         began, why, call = time.perf_counter(), MARK, line_in(self._script, caller)
@@ -128,21 +133,21 @@ class XlaWork:
                 why = self._began(place, call, began)
             elif self._fallback is not None and self._fallback.place != place:
                 self._end_fallback()
-        made = copy()
+        copied_value = copy()
         with self._kept:
             if self._fallback is not None:
                 self._fallback.ended = time.perf_counter()
             if to_cpu:
                 self._take(why, call)
-        return made
+        return copied_value
 
     def _began(self, place: tuple[Any, int], call: str, now: float) -> str:
-        """A copy to the CPU is about to be made: why."""
-        *others, op = self._take(MARK, call, falls_back=True) or [""]
+        """Return the reason for a copy to the CPU that is about to be made."""
+        *earlier_ops, op = self._take(MARK, call, falls_back=True) or [""]
         if op or self._fallback is None or self._fallback.place != place:
             self._end_fallback()
-        for one in others:
-            self._told(Work("fallback", one))
+        for earlier_op in earlier_ops:
+            self._told(Work("fallback", earlier_op))
         if op and op != ITEM:
             self._fallback = Fallback(op, place, call, now, now)
         if self._fallback is not None:
@@ -156,8 +161,10 @@ class XlaWork:
             self._told(Work("fallback", fallback.op, seconds, None, None, fallback.call))
 
     def _take(self, why: str, call: str, *, falls_back: bool = False) -> list[str]:
-        """Tell what is new, which was done for the reason `why` by the line `call`. Where an op `falls_back` right now
-        the ops are given that do so since the last time, and not told."""
+        """Report new work, done for the reason `why` by the line `call`.
+
+        Where an op `falls_back` right now, the ops that have done so since the last time are returned, not reported.
+        """
         self._graphs += [(why, call, int(size)) for size in self._new(SIZES)]
         for nanoseconds in self._new(COMPILED):
             self._told(Work("compile", why, nanoseconds * NANOSECONDS, None, False, call))
@@ -173,8 +180,8 @@ class XlaWork:
         for name, (way, of_bytes) in TRANSFERS.items():
             times, sizes = self._new(name), self._new(of_bytes)
             paired = len(times) == len(sizes)
-            for place, nanoseconds in enumerate(times if why != RECORDING else ()):
-                size = int(sizes[place]) if paired else None
+            for index, nanoseconds in enumerate(times if why != RECORDING else ()):
+                size = int(sizes[index]) if paired else None
                 self._told(Work("transfer", way, nanoseconds * NANOSECONDS, size, None, call))
         before, self._counted = self._counted, xla_counters()
         grown = {name: value - before.get(name, 0) for name, value in self._counted.items()}
@@ -189,12 +196,12 @@ class XlaWork:
         return []
 
     def _new(self, name: str) -> list[float]:
-        """The samples of a metric that came since the last time."""
+        """Return the samples of a metric that are new since the last time."""
         count, samples = self._samples(name)
         new, self._taken[name] = count - self._taken[name], count
         return samples[len(samples) - min(new, len(samples)) :]
 
     def _samples(self, name: str) -> tuple[int, list[float]]:
-        """How many there were, and the newest of them (torch_xla keeps 1,024)."""
-        found = self._metrics.metric_data(name)
-        return (0, []) if found is None else (int(found[0]), [float(value) for _, value in found[2]])
+        """Return the number of a metric's samples, and the newest of them (torch_xla keeps 1,024)."""
+        data = self._metrics.metric_data(name)
+        return (0, []) if data is None else (int(data[0]), [float(value) for _, value in data[2]])

@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from ...errors import SnapshotError
-from ...observers.snapshots.snapshot_file import read_snapshot
-from ...observers.snapshots.snapshot_record import Snapshot
 from ...records.execution_facts import in_mib
 from ...records.snapshot_index import entries_of
+from ...snapshots.snapshot_file import read_snapshot
+from ...snapshots.snapshot_record import Snapshot
 from ...tools.snapshots.replay_answer import answer_of
 from ...tools.snapshots.snapshot_contents import Contents, PortFacts, contents_of, hlo_instructions
 from ..output import console, number, table, write_json

@@ -1,1 +1,1 @@
-"""Two runs' graphs held against each other."""
+"""The comparison of two runs' graphs."""

@@ -142,12 +142,12 @@ def _left_over(pairs: Sequence[Matched], kind: str) -> Counter[tuple[str, str]]:
     ops_by_call: dict[Hashable, tuple[str, str]] = {}
     for pair in pairs:
         first = pair.first
-        if pair.kind != kind or not computes(pair.stands_for):
+        if pair.kind != kind or not computes(pair.represents):
             continue
         # `addmm` decomposed into `mm` and `add` is reported as "parts of addmm", once a call and not once a part.
         called = kind_of_name(first.node.original) if first.node.original else first.kind
         if first.group is None or called == first.kind:
-            ops_by_call[first.call] = (first.phase, pair.stands_for)
+            ops_by_call[first.call] = (first.phase, pair.represents)
         else:
             ops_by_call[first.group] = (first.phase, f"parts of {called}")
     return Counter(ops_by_call.values())
@@ -271,7 +271,7 @@ def decomposed(pairs: Sequence[Matched]) -> list[Decomposed]:
             continue
         a, b = computing(pair.a), computing(pair.b)
         if len(a) != len(b) and min(len(a), len(b)) == 1:
-            calls_by_op.setdefault((pair.stands_for, "a" if len(a) == 1 else "b"), []).append(pair)
+            calls_by_op.setdefault((pair.represents, "a" if len(a) == 1 else "b"), []).append(pair)
     made = [Decomposed(op, whole, calls) for (op, whole), calls in calls_by_op.items()]
     return sorted(made, key=lambda decomposition: (*decomposition.rank, decomposition.op, decomposition.whole))
 

@@ -15,7 +15,7 @@ other bits, because the layout differs (see `layout_copies`)."""
 
 
 def phase_place(phase: str) -> int:
-    """The place of a phase in a step; one of another name comes last."""
+    """Return the place of a phase in a step; a phase of another name comes last."""
     return PHASES.index(phase) if phase in PHASES else len(PHASES)
 
 
@@ -104,5 +104,5 @@ class Diff:
     """True if the post graphs differ; None where they cannot be compared (other modes, or not captured)."""
 
     def to_json(self) -> dict[str, object]:
-        """The record as plain JSON values, under the names of its fields."""
+        """Return the record as plain JSON values, under the names of its fields."""
         return asdict(self)

@@ -50,12 +50,12 @@ def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase
         NodePair(
             kind=pair.kind,
             phase=pair.first.phase,
-            what=spelled(pair.stands_for),
+            what=spelled(pair.represents),
             a=tuple(dict.fromkeys(op.place for op in pair.a)),
             b=tuple(dict.fromkeys(op.place for op in pair.b)),
             by=pair.by,
             module=next((op.node.module for op in (*pair.a, *pair.b) if op.node.module is not None), None),
-            role=role_of(pair.stands_for),
+            role=role_of(pair.represents),
         )
         for pair in matched
     ]

@@ -15,7 +15,7 @@ from .value_flow import MIXED, Unit, ValueFlow
 
 Pairs = dict[int, int]
 Signature = Callable[[int, Unit], Hashable | None]
-"""Returns what identifies a unit of side 0 (A) or 1 (B), None when that is not known."""
+"""Returns the identity of a unit of side 0 (A) or 1 (B), None when that is not known."""
 
 CROWDED = 64
 """Units with more neighbours than this spread the matching only while they are new."""
@@ -75,7 +75,7 @@ class Matching:
                     for exact in (True, False):
                         left = self._neighbours(0, x, of_x, takers, exact)
                         right = self._neighbours(1, y, of_y, takers, exact)
-                        done = [key for key, ones in left.items() if len(ones) == 1 == len(right.get(key, ()))]
+                        done = [key for key, numbers in left.items() if len(numbers) == 1 == len(right.get(key, ()))]
                         for key in done:
                             wishes[0][left[key][0]].add(right[key][0])
                             wishes[1][right[key][0]].add(left[key][0])
@@ -245,7 +245,7 @@ class Signatures:
         return (unit.kind, unit.first.phase)
 
     def _between(self, side: int, unit: Unit) -> Hashable:
-        """The neighbours on both sides in its phase; the partitioner chooses the takers in other phases."""
+        """Return the neighbours on both sides in its phase; the partitioner chooses the takers in other phases."""
         units = self._matching.sides[side]
 
         def kinds(edges: Sequence[tuple[int, int]]) -> Hashable:

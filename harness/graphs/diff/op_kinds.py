@@ -1,13 +1,13 @@
-"""What an op is called in every mode, and what it does to numbers.
+"""The kinds of ops: one name for an op in every mode, and its effect on numbers.
 
 The modes spell one op in their own way: eager `t`, lazy `t_copy`, compile `permute`; eager `add_` and `_foreach_add_`
-where a compiled graph has `add`. The kind of an op is the one name that stands for all its spellings."""
+where a compiled graph has `add`. The kind of an op is the one name that represents all its spellings."""
 
 from __future__ import annotations
 
 from functools import cache
 
-# Namespaces in which an op is torch's own; one of another namespace is somebody's custom op.
+# Namespaces in which an op is torch's own; an op of another namespace is a custom op.
 NEUTRAL_DOMAINS = frozenset({"", "aten", "prims", "ts", "lazy", "lazy_tensors", "xla", "torch", "python"})
 
 SPELLINGS = {
@@ -57,7 +57,7 @@ SPELLINGS = {
     "index": "index _unsafe_index",
     "tensor_list": "tensor_list list ListConstruct",
 }
-"""A kind, and the ops that it stands for; an op that is not here is a kind of its own."""
+"""The spellings of each kind; an op that is not listed is a kind of its own."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -86,7 +86,7 @@ PRODUCTS = _words(
     scaled_dot_product_attention"""
 )
 COMMUTATIVE = _words("add mul maximum minimum eq ne logical_and logical_or bitwise_and bitwise_or mm bmm")
-"""Whose inputs may be the other way round; of a matrix product both are transposed then, and so is the result."""
+"""Ops whose inputs may be exchanged; in a matrix product both are transposed then, and so is the result."""
 ROLES = {
     "view": VIEWS,
     "bookkeeping": BOOKKEEPING,
@@ -103,12 +103,12 @@ _NO_COPY = frozenset({"_to_copy", "index_copy", "copy", "_copy"})
 
 @cache
 def kind_of(domain: str, op: str) -> str:
-    """The one name of an op's spellings; an op of a domain of its own keeps that domain before it."""
+    """Return the one name of an op's spellings; an op of a domain of its own keeps that domain before it."""
     # `_foreach_add_` is `add`, once a tensor: written in place or into a new tensor, the numbers are the same.
     name = op.removeprefix("_foreach_")
     if name.endswith("_") and not name.endswith("__"):
         name = name.removesuffix("_")
-    # Lazy tensors have no views: `t_copy` there is `t` elsewhere. Of `index_copy` the copying is the work.
+    # Lazy tensors have no views: their `t_copy` is `t` elsewhere. The work of `index_copy` is copying.
     if name not in _NO_COPY:
         name = name.removesuffix("_copy")
     name = _KIND_OF.get(name, name)
@@ -116,33 +116,33 @@ def kind_of(domain: str, op: str) -> str:
 
 
 def kind_of_name(full: str) -> str:
-    """The kind of an op by its dotted name: `aten.tanh_backward`, `aten.sum.dim_IntList`."""
-    # The overload is left out: which one a mode calls depends on how it spells a scalar.
+    """Return the kind of an op by its dotted name: `aten.tanh_backward`, `aten.sum.dim_IntList`."""
+    # The overload is left out: it depends on the mode's spelling of a scalar.
     domain, _, rest = full.partition(".")
     return kind_of(domain, rest.partition(".")[0])
 
 
 @cache
 def role_of(kind: str) -> str:
-    """`view`, `bookkeeping`, `fill`, `cast`, `elementwise`, `reduction`, `product`, or `compute` for other work."""
+    """Return `view`, `bookkeeping`, `fill`, `cast`, `elementwise`, `reduction`, `product`, or `compute` otherwise."""
     return next((role for role, kinds in ROLES.items() if kind in kinds), "compute")
 
 
 def passes_through(kind: str) -> bool:
-    """Whether its result holds the numbers of its first input, unchanged."""
+    """Check whether an op's result holds the numbers of its first input, unchanged."""
     return kind in VIEWS or kind in ("detach", "clone", "getitem", "tensor_list")
 
 
 def gathers(kind: str) -> bool:
-    """Whether all of its inputs are passed on, not the first alone."""
+    """Check whether an op passes on all of its inputs, not the first alone."""
     return kind == "tensor_list"
 
 
 def computes(kind: str) -> bool:
-    """Whether it can change a number, so that its presence on one side only is worth telling."""
+    """Check whether an op can change a number, so that its presence on one side only is worth reporting."""
     return role_of(kind) in ("elementwise", "reduction", "product", "compute")
 
 
 def spelled(kind: str) -> str:
-    """The kind as the op that stands for it: `aten.tanh_backward`."""
+    """Return the kind as the op that represents it: `aten.tanh_backward`."""
     return kind if "." in kind else f"aten.{kind}"

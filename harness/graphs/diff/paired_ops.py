@@ -1,4 +1,4 @@
-"""One side as a list of ops: what each is, where it is, and what it takes from which other op."""
+"""One side as a list of ops: the kind of each, its place, and its inputs with the ops that they come from."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .step_pairing import Executed
 NAMED = ("parameter", "buffer", "gradient", "loss")
 
 Source = int | str
-"""Where a value comes from: an op, by its number, or the name that the script has for it."""
+"""The origin of a value: an op, by its number, or the name that the script has for the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenPair:
-    """An input of an op: where it comes from, and the how-manieth it is."""
+    """An input of an op: its origin, and its position among the inputs."""
 
     source: Source
     slot: int
@@ -27,11 +27,11 @@ class TakenPair:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One op of a step. A node that was executed twice is two, and each tensor of a `_foreach_` node is one.
+    """One op of a step. A node that was executed twice is two ops, and each tensor of a `_foreach_` node is one.
 
-    `turn` counts the forwards before it. `takes` are its inputs, without those that nothing is known about.
-    `gives` are the names that the script has for its outputs. `dtypes` are the dtypes of its inputs. `call`
-    is the same for all ops of one node that is executed once."""
+    `turn` counts the forwards before it. `takes` are its inputs whose origin is known. `gives` are the names that the
+    script has for its outputs. `dtypes` are the dtypes of its inputs. `call` is the same for all ops of one node that
+    is executed once."""
 
     number: int
     call: int
@@ -48,12 +48,12 @@ class Op:
 
 
 def computing(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Those that are not only views, fills or bookkeeping."""
+    """Return the ops that are not only views, fills or bookkeeping."""
     return tuple(op for op in ops if role_of(op.kind) not in MINOR_ROLES)
 
 
 class _PairReading:
-    """The ops read so far, and which of them made a value last, in the graph that is being read and before it."""
+    """The ops read so far, and the op that made each value last, in the graph that is being read and before it."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -65,23 +65,25 @@ class _PairReading:
 
     def read(self, executed: Executed) -> None:
         graph = executed.graph
-        given = set(graph.inputs)
+        graph_inputs = set(graph.inputs)
         for node in graph.nodes:
             self._calls += 1
             for part in _parts(node):
-                taken = []
+                inputs = []
                 for slot, name in enumerate(part.inputs):
                     source: Source | None = self._here.get(name)
-                    if source is None and name in given:
+                    if source is None and name in graph_inputs:
                         source = self._given(executed, name)
                     if source is not None:
-                        taken.append(TakenPair(source, slot))
+                        inputs.append(TakenPair(source, slot))
                 phase = node.phase or (graph.phase if len(graph.phases) == 1 else "")
                 # An op of a forward that takes from a backward or an optimizer step is of a later turn than these,
-                # whatever the order of the graphs says.
-                makers = [self.ops[one.source] for one in taken if isinstance(one.source, int)]
-                turns = [one.turn + (phase == "forward" and one.phase in ("backward", "optimizer")) for one in makers]
-                bindings = [graph.values[one].binding for one in part.outputs if one in graph.values]
+                # in any order of the graphs.
+                makers = [self.ops[op_input.source] for op_input in inputs if isinstance(op_input.source, int)]
+                turns = [
+                    maker.turn + (phase == "forward" and maker.phase in ("backward", "optimizer")) for maker in makers
+                ]
+                bindings = [graph.values[output].binding for output in part.outputs if output in graph.values]
                 op = Op(
                     number=len(self.ops),
                     call=self._calls,
@@ -91,24 +93,24 @@ class _PairReading:
                     phase=phase,
                     turn=max([executed.turn, *turns]),
                     group=(self._instances, node.group) if node.group else None,
-                    takes=tuple(taken),
-                    gives=tuple(one for one in bindings if _is_name(one)),
-                    value=next((graph.values[one] for one in part.outputs if one in graph.values), Value()),
-                    dtypes=tuple(graph.values[one].dtype for one in part.inputs if one in graph.values),
+                    takes=tuple(inputs),
+                    gives=tuple(binding for binding in bindings if _is_name(binding)),
+                    value=next((graph.values[output] for output in part.outputs if output in graph.values), Value()),
+                    dtypes=tuple(graph.values[tensor].dtype for tensor in part.inputs if tensor in graph.values),
                 )
                 self.ops.append(op)
                 self._here.update(dict.fromkeys(part.outputs, op.number))
-        # Names are those of one graph while it is read, and only then hide what graphs before it have made.
+        # Names belong to one graph while it is read; only then they hide the values of the graphs before it.
         self._earlier.update(self._here)
         self._here = {}
         self._instances += 1
         self._seen.add(graph.name)
 
     def _given(self, executed: Executed, name: str) -> Source | None:
-        """Where an input of a graph comes from: what the script calls it, else the op of an earlier graph.
+        """Return the origin of a graph's input: the script's name for it, else the op of an earlier graph.
 
-        A graph that is executed again is written down with the names of its first time, so that a forward value
-        may be of the wrong turn; then nothing is known about it.
+        A graph that is executed again is recorded with the names of its first time, so that a forward value may be of
+        the wrong turn; then its origin is not known.
         """
         graph = executed.graph
         binding = graph.values[name].binding if name in graph.values else ""
@@ -116,15 +118,15 @@ class _PairReading:
             return binding
         if binding and not binding.startswith("saved "):
             return None
-        found = self._earlier.get(binding.removeprefix("saved ") or name)
-        if found is None or graph.name not in self._seen:
-            return found
-        maker = self.ops[found]
-        return None if maker.phase == "forward" and maker.turn != executed.turn else found
+        maker_number = self._earlier.get(binding.removeprefix("saved ") or name)
+        if maker_number is None or graph.name not in self._seen:
+            return maker_number
+        maker = self.ops[maker_number]
+        return None if maker.phase == "forward" and maker.turn != executed.turn else maker_number
 
 
 def ops_of(step: Sequence[Executed]) -> list[Op]:
-    """The ops of a step in the order of their execution."""
+    """Return the ops of a step in the order of their execution."""
     reading = _PairReading()
     for executed in step:
         reading.read(executed)
@@ -132,8 +134,8 @@ def ops_of(step: Sequence[Executed]) -> list[Op]:
 
 
 def _kind(node: Node) -> str:
-    """What the op is called in every mode; one that a backend has another name for (torch_xla `matmul` where `bmm` was
-    called) is what was called."""
+    """Return the kind of a node's op; where a backend has another name for it (torch_xla `matmul` where `bmm` was
+    called), the kind of the op that was called."""
     return kind_of_name(node.original) if node.original and not node.group else kind_of(node.domain, node.op)
 
 
@@ -143,28 +145,28 @@ def _is_name(binding: str) -> bool:
 
 
 def _parts(node: Node) -> Iterator[Node]:
-    """A `_foreach_` node as one node for each tensor of its lists; any other node as it is. What is written
-    in place counts as made, also where the op's schema returns nothing."""
+    """Yield a `_foreach_` node as one node for each tensor of its lists, any other node as it is. A tensor that is
+    written in place counts as an output, also where the op's schema returns nothing."""
     if not node.op.startswith("_foreach_"):
         yield _writing(node)
         return
     lists: dict[str, list[str]] = {}
     for position, name in enumerate(node.inputs):
-        what = node.input_names[position] if position < len(node.input_names) else "self"
-        lists.setdefault(what, []).append(name)
+        argument_name = node.input_names[position] if position < len(node.input_names) else "self"
+        lists.setdefault(argument_name, []).append(name)
     # `_foreach_mul([a, b], [c, d])` is `mul(a, c)` and `mul(b, d)`; a scalar tensor is taken by each of them.
     size = len(next(iter(lists.values()), ()))
     if not size or len(node.outputs) not in (0, size):
         yield _writing(node)
         return
     for number in range(size):
-        taken = {
-            what: names[number] if len(names) == size else names[0]
-            for what, names in lists.items()
+        inputs = {
+            argument: names[number] if len(names) == size else names[0]
+            for argument, names in lists.items()
             if len(names) in (1, size)
         }
         outputs = node.outputs[number : number + 1]
-        yield _writing(replace(node, inputs=tuple(taken.values()), input_names=tuple(taken), outputs=outputs))
+        yield _writing(replace(node, inputs=tuple(inputs.values()), input_names=tuple(inputs), outputs=outputs))
 
 
 def _writing(node: Node) -> Node:
@@ -173,7 +175,7 @@ def _writing(node: Node) -> Node:
     return replace(node, outputs=node.inputs[:1]) if in_place and not node.outputs else node
 
 
-# How often each op is on each side, and the dtype casts that one side has alone.
+# The number of each op on each side, and the dtype casts that only one side has.
 
 FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
 
@@ -182,7 +184,7 @@ CastKey = tuple[str, str, str]
 
 
 def count_ops(a: Sequence[Op], b: Sequence[Op]) -> list[OpCount]:
-    """The counts of every op of either side, by phase, what differs most first."""
+    """Count every op of either side, by phase, the largest differences first."""
     counted = [Counter((op.phase, op.kind) for op in ops) for ops in (a, b)]
     keys = sorted(
         counted[0] | counted[1],
@@ -195,23 +197,26 @@ def count_ops(a: Sequence[Op], b: Sequence[Op]) -> list[OpCount]:
 
 
 def casts_on_one_side(a: Sequence[Op], b: Sequence[Op], alone: Collection[int]) -> list[Cast]:
-    """The casts that a side has more often than the other. `alone` are the `id`s of ops without a partner: of
-    the casts of one kind, they are the ones that are named."""
-    found = (_casts(a), _casts(b))
+    """Return the casts that a side has more often than the other. `alone` are the `id`s of ops without a partner:
+    among casts of one kind, these are named."""
+    casts_of_sides = (_casts(a), _casts(b))
     casts = []
-    for side, ops_of, others in (("a", found[0], found[1]), ("b", found[1], found[0])):
-        for key, ops in ops_of.items():
+    for side, ops_by_key, others in (
+        ("a", casts_of_sides[0], casts_of_sides[1]),
+        ("b", casts_of_sides[1], casts_of_sides[0]),
+    ):
+        for key, ops in ops_by_key.items():
             more = len(ops) - len(others.get(key, ()))
             if more > 0:
                 named = sorted(ops, key=lambda op: (id(op) not in alone, op.number))[:more]
                 places: tuple[GraphPlace, ...] = tuple(op.place for op in named)
                 casts.append(Cast(side, *key, more, places))
-    return sorted(casts, key=lambda one: (phase_place(one.phase), one.side, one.from_dtype, one.to_dtype))
+    return sorted(casts, key=lambda cast: (phase_place(cast.phase), cast.side, cast.from_dtype, cast.to_dtype))
 
 
 def _casts(ops: Sequence[Op]) -> Mapping[CastKey, list[Op]]:
-    """The ops that cast, by phase and dtypes: a cast from any dtype, another op that makes a float from a float."""
-    found: dict[CastKey, list[Op]] = defaultdict(list)
+    """Return the ops that cast, by phase and dtypes: a cast from any dtype, another op from float to float."""
+    ops_by_key: dict[CastKey, list[Op]] = defaultdict(list)
     for op in ops:
         after, floats = op.value.dtype, [dtype for dtype in op.dtypes if dtype in FLOATS]
         if role_of(op.kind) == "cast":
@@ -219,5 +224,5 @@ def _casts(ops: Sequence[Op]) -> Mapping[CastKey, list[Op]]:
         else:  # `mul` of float32 and bfloat16 casts nothing, if its result has the dtype of one of them
             before = floats[0] if floats and after in FLOATS and after not in floats else ""
         if before and after and after != before:
-            found[op.phase, before, after].append(op)
-    return found
+            ops_by_key[op.phase, before, after].append(op)
+    return ops_by_key

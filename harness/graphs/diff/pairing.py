@@ -1,4 +1,4 @@
-"""The pairing of all ops of two sides: the same ops, decomposed calls, what is replaced, and what only one side has."""
+"""The pairing of two sides' ops: the same ops, decomposed calls, replaced ops, and ops that one side has alone."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Whole = Callable[[Op], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Ops of A and of B that do the same work; see `Pair` for `kind` and `by`. `stands_for` is the kind of op
-    that they are together."""
+    """Ops of A and of B that do the same work; see `NodePair` for `kind` and `by`. `represents` is the kind of op that
+    they are together."""
 
     kind: str
-    stands_for: str
+    represents: str
     a: tuple[Op, ...]
     b: tuple[Op, ...]
     by: str = ""
@@ -32,7 +32,7 @@ class Matched:
 
 def pair_ops(a: Sequence[Op], b: Sequence[Op]) -> list[Matched]:
     """Pair the ops of two sides; every op is in exactly one of the results."""
-    # First the ops of a decomposed call stand for the whole op, where the other side has that one.
+    # First the ops of a decomposed call represent the whole op, where the other side has that one.
     whole_a, whole_b = wholes_of(a, kinds_in(b)), wholes_of(b, kinds_in(a))
     matching = _matched(a, b, (whole_a, whole_b), views=False, carried=())
     # A group that found no partner is dissolved: its ops are paired one by one, in a second matching.
@@ -46,20 +46,20 @@ def pair_ops(a: Sequence[Op], b: Sequence[Op]) -> list[Matched]:
     )
     if any(dissolved):
         matching = _matched(a, b, wholes, views=False, carried=_pairs_by_op(matching))
-    found = [one for u, v in matching.mates[0].items() for one in _of_units(matching, u, v)]
-    # Then what is left of computing ops, as regions between pairs.
-    for stands_for, in_a, in_b in same_regions(matching):
+    pairs = [pair for u, v in matching.mates[0].items() for pair in _of_units(matching, u, v)]
+    # Then the computing ops that are left, as regions between pairs.
+    for represents, in_a, in_b in same_regions(matching):
         alone = len(in_a) == len(in_b) == 1
         kind = "group" if not alone else "same" if in_a[0].kind == in_b[0].kind else "replaced"
-        found.append(Matched(kind, stands_for, in_a, in_b, "data flow"))
-    # Last the views, which would only stand in the way of the data flow: with all other pairs given.
+        pairs.append(Matched(kind, represents, in_a, in_b, "data flow"))
+    # Last the views, which would only interrupt the data flow: all other pairs are carried over.
     with_views = _matched(a, b, wholes, views=True, carried=_pairs_by_op(matching))
     for u, v in with_views.mates[0].items():
         if passes_through(with_views.sides[0][u].kind):
-            found += _of_units(with_views, u, v)
-    # In the order of A; what only B has comes after it, in the order of B.
-    every = [*_by_calls(found), *_left_over(a, b, found)]
-    return sorted(every, key=lambda one: (0, one.a[0].number) if one.a else (1, one.b[0].number))
+            pairs += _of_units(with_views, u, v)
+    # In the order of A; ops that only B has come after it, in the order of B.
+    all_pairs = [*_by_calls(pairs), *_left_over(a, b, pairs)]
+    return sorted(all_pairs, key=lambda pair: (0, pair.a[0].number) if pair.a else (1, pair.b[0].number))
 
 
 def _matched(
@@ -91,11 +91,11 @@ def _pairs_by_op(matching: Matching) -> list[tuple[int, int, str]]:
 
 def _of_units(matching: Matching, u: int, v: int) -> Iterator[Matched]:
     x, y = matching.sides[0][u], matching.sides[1][v]
-    # What they were paired by, and what else says the same.
-    one, other = x.first.node, y.first.node
+    # The reason of the pairing, and the criteria that agree with it.
+    node_a, node_b = x.first.node, y.first.node
     agreeing = {
-        "module": one.module is not None and one.module == other.module,
-        "source": one.source != "" and one.source == other.source,
+        "module": node_a.module is not None and node_a.module == node_b.module,
+        "source": node_a.source != "" and node_a.source == node_b.source,
         "data flow": bool(x.labels and set(x.labels) & set(y.labels)) or bool(x.names and x.names == y.names),
         "kind": x.kind == y.kind,
     }
@@ -112,57 +112,59 @@ def _of_units(matching: Matching, u: int, v: int) -> Iterator[Matched]:
         yield Matched("group", x.kind, x.ops, y.ops, by)
 
 
-def _by_calls(found: Sequence[Matched]) -> Iterator[Matched]:
-    """Join what belongs to one node: the tensors of a `_foreach_` node, which are ops of their own until here."""
+def _by_calls(pairs: Sequence[Matched]) -> Iterator[Matched]:
+    """Join the pairs of one node: the tensors of a `_foreach_` node, which are ops of their own until here."""
     group_of: dict[tuple[str, int], int] = {}
     groups: dict[int, list[Matched]] = {}
 
-    def calls_of(one: Matched) -> list[tuple[str, int]]:
-        return [("a", op.call) for op in one.a] + [("b", op.call) for op in one.b]
+    def calls_of(matched: Matched) -> list[tuple[str, int]]:
+        return [("a", op.call) for op in matched.a] + [("b", op.call) for op in matched.b]
 
-    for number, one in enumerate(found):
-        known = sorted({group_of[call] for call in calls_of(one) if call in group_of})
-        into = known[0] if known else number
-        groups.setdefault(into, []).append(one)
-        # This one may tie together groups that were apart until now.
-        for other in known[1:]:
-            groups[into] += groups.pop(other)
-            group_of.update((call, into) for two in groups[into] for call in calls_of(two))
-        group_of.update(dict.fromkeys(calls_of(one), into))
+    for number, pair in enumerate(pairs):
+        sharing = sorted({group_of[call] for call in calls_of(pair) if call in group_of})
+        into = sharing[0] if sharing else number
+        groups.setdefault(into, []).append(pair)
+        # This pair may join groups that were apart until now.
+        for absorbed in sharing[1:]:
+            groups[into] += groups.pop(absorbed)
+            group_of.update((call, into) for member in groups[into] for call in calls_of(member))
+        group_of.update(dict.fromkeys(calls_of(pair), into))
     for members in groups.values():
         if len(members) == 1:
             yield members[0]
             continue
-        a = tuple(sorted((op for one in members for op in one.a), key=lambda op: op.number))
-        b = tuple(sorted((op for one in members for op in one.b), key=lambda op: op.number))
+        a = tuple(sorted((op for member in members for op in member.a), key=lambda op: op.number))
+        b = tuple(sorted((op for member in members for op in member.b), key=lambda op: op.number))
         single = len({op.call for op in a}) == len({op.call for op in b}) == 1
-        yield Matched("same" if single else "group", members[0].stands_for, a, b, members[0].by)
+        yield Matched("same" if single else "group", members[0].represents, a, b, members[0].by)
 
 
-def _left_over(a: Sequence[Op], b: Sequence[Op], found: Sequence[Matched]) -> Iterator[Matched]:
-    """The ops that are in no pair, one for each node."""
+def _left_over(a: Sequence[Op], b: Sequence[Op], pairs: Sequence[Matched]) -> Iterator[Matched]:
+    """Yield the ops that are in no pair, one for each node."""
     for side, ops in (("a", a), ("b", b)):
-        paired = {op.call for one in found for op in (one.a if side == "a" else one.b)}
+        paired = {op.call for pair in pairs for op in (pair.a if side == "a" else pair.b)}
         left: dict[int, list[Op]] = {}
         for op in ops:
             if op.call not in paired:
                 left.setdefault(op.call, []).append(op)
-        for of in left.values():
-            alone = tuple(of)
-            yield Matched(f"only-{side}", of[0].kind, alone if side == "a" else (), () if side == "a" else alone)
+        for ops_of_node in left.values():
+            alone = tuple(ops_of_node)
+            yield Matched(
+                f"only-{side}", ops_of_node[0].kind, alone if side == "a" else (), () if side == "a" else alone
+            )
 
 
-# Regions that no op of the other side answers to, paired where both take the same values and give to the
-# same ops.
+# Regions without a partner on the other side, paired where both take the same values and pass values to the same
+# ops.
 
 LARGEST = 40
-"""Regions with more units than this are no replacement of each other, whatever they stand between."""
+"""Regions with more units than this are not paired, whatever their border."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Unpaired units that are connected: `ins` and `outs` are the pairs, by the numbers of A, and the
-    script's names that are their border."""
+    """Connected unpaired units. `ins` and `outs` are their border: pairs, by the numbers of A, and the script's names
+    for values."""
 
     units: tuple[Unit, ...]
     ins: frozenset[Hashable]
@@ -178,9 +180,11 @@ class _Region:
 
 
 def same_regions(matching: Matching) -> Iterator[tuple[str, tuple[Op, ...], tuple[Op, ...]]]:
-    """The regions with one border, as what they stand for and their ops on both sides; several regions count
-    as one where together they have the border of one region of the other side."""
-    sides = tuple([one for one in _regions(matching, side) if one.ins and one.outs] for side in (0, 1))
+    """Yield the regions with the same border: the kind that they represent, and their ops on both sides. Several
+    regions count as one where together they have the border of one region of the other side."""
+    sides = tuple(
+        [candidate for candidate in _regions(matching, side) if candidate.ins and candidate.outs] for side in (0, 1)
+    )
     of_border: tuple[dict[Hashable, list[_Region]], ...] = (defaultdict(list), defaultdict(list))
     for side, regions in enumerate(sides):
         for region in regions:
@@ -192,38 +196,45 @@ def same_regions(matching: Matching) -> Iterator[tuple[str, tuple[Op, ...], tupl
             done |= {id(lefts[0]), id(rights[0])}
             yield from _same(lefts, rights)
     for side, regions in enumerate(sides):
-        others = [one for one in sides[1 - side] if id(one) not in done]
-        for region, together in _together([one for one in regions if id(one) not in done], others):
+        others = [candidate for candidate in sides[1 - side] if id(candidate) not in done]
+        for region, together in _together([candidate for candidate in regions if id(candidate) not in done], others):
             done |= {id(region), *map(id, together)}
             yield from _same([region], together) if side == 0 else _same(together, [region])
 
 
 def _together(regions: Sequence[_Region], others: Sequence[_Region]) -> Iterator[tuple[_Region, list[_Region]]]:
-    """Each region with the regions of the other side that make up its border."""
+    """Yield each region with the regions of the other side that make up its border."""
     at: dict[Hashable, list[_Region]] = defaultdict(list)
     for other in others:
         for out in other.outs:
             at[other.phase, out].append(other)
-    taken: set[int] = set()
+    used: set[int] = set()
     for region in regions:
-        near = {id(one): one for out in region.outs for one in at[region.phase, out] if id(one) not in taken}
-        inside = [one for one in near.values() if one.outs <= region.outs and one.ins <= region.ins]
-        inside.sort(key=lambda one: one.units[0].number)
-        ins = frozenset[Hashable]().union(*(one.ins for one in inside))
-        outs = frozenset[Hashable]().union(*(one.outs for one in inside))
+        near = {
+            id(neighbour): neighbour
+            for out in region.outs
+            for neighbour in at[region.phase, out]
+            if id(neighbour) not in used
+        }
+        inside = [
+            neighbour for neighbour in near.values() if neighbour.outs <= region.outs and neighbour.ins <= region.ins
+        ]
+        inside.sort(key=lambda neighbour: neighbour.units[0].number)
+        ins = frozenset[Hashable]().union(*(neighbour.ins for neighbour in inside))
+        outs = frozenset[Hashable]().union(*(neighbour.outs for neighbour in inside))
         if len(inside) > 1 and ins == region.ins and outs == region.outs:
-            taken |= set(map(id, inside))
+            used |= set(map(id, inside))
             yield region, inside
 
 
 def _same(lefts: Sequence[_Region], rights: Sequence[_Region]) -> Iterator[tuple[str, tuple[Op, ...], tuple[Op, ...]]]:
-    left, right = (tuple(unit for one in of for unit in one.units) for of in (lefts, rights))
+    left, right = (tuple(unit for region in regions for unit in region.units) for regions in (lefts, rights))
     if max(len(left), len(right)) > LARGEST:
         return
-    # It stands for the one op of the side that has one; else for its last op, the same whichever side is A.
+    # It represents the only op of the side that has one op; else the last op, the same whichever side is A.
     fewer = min((left, right), key=lambda units: (len(units), units[-1].kind))
-    stands_for = fewer[0].kind if len(fewer) == 1 else min(left[-1].kind, right[-1].kind)
-    yield stands_for, _ops(left), _ops(right)
+    represents = fewer[0].kind if len(fewer) == 1 else min(left[-1].kind, right[-1].kind)
+    yield represents, _ops(left), _ops(right)
 
 
 def _ops(units: tuple[Unit, ...]) -> tuple[Op, ...]:
@@ -233,30 +244,30 @@ def _ops(units: tuple[Unit, ...]) -> tuple[Op, ...]:
 def _regions(matching: Matching, side: int) -> Iterator[_Region]:
     units, mates = matching.sides[side], matching.mates[side]
 
-    def pair(number: int) -> Hashable:
-        return number if side == 0 else mates[number]  # a border is said in the numbers of A on both sides
+    def pair(unit_number: int) -> Hashable:
+        return unit_number if side == 0 else mates[unit_number]  # a border has the numbers of A on both sides
 
     seen: set[int] = set()
     for unit in units:
         if unit.number in mates or unit.number in seen or role_of(unit.kind) == "fill":
             continue
-        # What hangs together with it, unpaired and in its phase.
+        # The units that are connected with it, unpaired and in its phase.
         seen.add(unit.number)
         members, waiting = [unit], [unit]
         while waiting:
-            one = waiting.pop()
-            for other, _ in (*one.taken, *one.given):
-                near = units[other]
-                if other in mates or other in seen or near.first.phase != unit.first.phase:
+            current = waiting.pop()
+            for number, _ in (*current.taken, *current.given):
+                near = units[number]
+                if number in mates or number in seen or near.first.phase != unit.first.phase:
                     continue
-                seen.add(other)
+                seen.add(number)
                 members.append(near)
                 waiting.append(near)
-        members.sort(key=lambda one: one.number)
-        ins: set[Hashable] = {label for one in members for label in one.labels}
-        ins |= {pair(other) for one in members for other, _ in one.taken if other in mates}
-        # Which ops of another phase take a value is decided by the partitioner, and no border.
-        outs: set[Hashable] = {name for one in members for name in one.names}
-        takers = {other for one in members for other, _ in one.given if other in mates}
-        outs |= {pair(other) for other in takers if units[other].first.phase == members[0].first.phase}
+        members.sort(key=lambda member: member.number)
+        ins: set[Hashable] = {label for member in members for label in member.labels}
+        ins |= {pair(maker) for member in members for maker, _ in member.taken if maker in mates}
+        # The partitioner decides which ops of another phase take a value: they are no border.
+        outs: set[Hashable] = {name for member in members for name in member.names}
+        takers = {taker for member in members for taker, _ in member.given if taker in mates}
+        outs |= {pair(taker) for taker in takers if units[taker].first.phase == members[0].first.phase}
         yield _Region(tuple(members), frozenset(ins), frozenset(outs))

@@ -11,14 +11,14 @@ from .paired_ops import Op, Source, TakenPair
 GroupId = tuple[int, str]
 
 MIXED = -1
-"""The slot of what a group takes: which of the inputs of the whole op it is cannot be told."""
+"""The slot of an input of a group: the group does not say which input of the whole op it is."""
 
 
 @dataclass(slots=True)
 class Unit:
-    """`ops` are its numbers in the order of their execution. `taken` are the units that it takes from, each
-    with its slot; `given` are those that take from it. `labels` are the script's names for what it takes,
-    `names` those for what it makes."""
+    """One op, or the ops of one decomposed call, in the order of their execution. `taken` are the units that it takes
+    from, each with its slot; `given` are the units that take from it. `labels` are the script's names for its inputs,
+    `names` those for its outputs."""
 
     number: int
     kind: str
@@ -34,7 +34,7 @@ class Unit:
 
     @property
     def shape(self) -> tuple[int | str, ...] | None:
-        """The shape of its first result; of a product up to transposition, of a group it is not known."""
+        """The shape of its first result; known up to transposition for a product, unknown for a group."""
         shape = self.ops[-1].value.shape
         if shape is None or self.grouped:
             return None
@@ -48,15 +48,15 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class ValueFlow:
-    """`unit_of` gives the unit of an op, by its number; ops that only pass a value on may be in none."""
+    """The units of a side. `unit_of` is the unit of each op, by its number, or None: ops that only pass a value on."""
 
     units: Sequence[Unit]
     unit_of: Sequence[int | None]
 
 
 def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool) -> ValueFlow:
-    """Make units of the ops. `whole` gives the kind of the group that an op is to be seen as part of; with
-    `views` those that only pass a value on are units as well, else the edges go through them."""
+    """Make units of the ops. `whole` returns the kind of the group that an op belongs to, None for an op by itself.
+    With `views` ops that only pass a value on are units as well, else the edges go through them."""
     members: dict[GroupId | int, list[Op]] = {}
     kinds: dict[GroupId | int, str] = {}
     for op in ops:
@@ -66,27 +66,27 @@ def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool
         key: GroupId | int = op.number if group is None or op.group is None else op.group
         members.setdefault(key, []).append(op)
         kinds[key] = group or op.kind
-    units = [Unit(number, kinds[key], tuple(of)) for number, (key, of) in enumerate(members.items())]
+    units = [Unit(number, kinds[key], tuple(unit_ops)) for number, (key, unit_ops) in enumerate(members.items())]
     unit_of: list[int | None] = [None] * len(ops)
     for unit in units:
         for op in unit.ops:
             unit_of[op.number] = unit.number
-    # What the value of an op in no unit was before it was passed on; ops come after what they take from.
+    # The origins of the value of an op in no unit, before it was passed on; ops come after those that they take from.
     beyond: list[tuple[Source, ...]] = [()] * len(ops)
     names: dict[int, list[str]] = {}
     for op in ops:
         if unit_of[op.number] is None:
-            passed = op.takes if gathers(op.kind) else [one for one in op.takes if one.slot == 0]
-            beyond[op.number] = tuple(source for one in passed for source in _through(one, beyond, unit_of))
-        # The script's name for what a view gives is the name of what the view looks at.
+            passed = op.takes if gathers(op.kind) else [op_input for op_input in op.takes if op_input.slot == 0]
+            beyond[op.number] = tuple(source for op_input in passed for source in _through(op_input, beyond, unit_of))
+        # The script's name for the result of a view is the name of the value that the view shows.
         for at in beyond[op.number] if unit_of[op.number] is None else (op.number,):
             if op.gives and isinstance(at, int) and not gathers(op.kind):
                 names.setdefault(at, []).extend(op.gives)
     for unit in units:
         labels: list[str] = []
         for op in unit.ops:
-            for one in op.takes:
-                for slot, source in enumerate(_through(one, beyond, unit_of), one.slot):
+            for taken_input in op.takes:
+                for slot, source in enumerate(_through(taken_input, beyond, unit_of), taken_input.slot):
                     if isinstance(source, str):
                         labels.append(source)
                     elif (maker := unit_of[source]) is not None and maker != unit.number:
@@ -94,16 +94,16 @@ def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool
                         unit.taken.append((maker, where))
                         units[maker].given.append((unit.number, where))
         unit.labels = tuple(sorted(labels))
-        unit.names = tuple(sorted({one for op in unit.ops for one in names.get(op.number, ())}))
+        unit.names = tuple(sorted({name for op in unit.ops for name in names.get(op.number, ())}))
     return ValueFlow(units, unit_of)
 
 
 def _through(
-    taken: TakenPair, beyond: Sequence[tuple[Source, ...]], unit_of: Sequence[int | None]
+    op_input: TakenPair, beyond: Sequence[tuple[Source, ...]], unit_of: Sequence[int | None]
 ) -> tuple[Source, ...]:
-    if isinstance(taken.source, str) or unit_of[taken.source] is not None:
-        return (taken.source,)
-    return beyond[taken.source]
+    if isinstance(op_input.source, str) or unit_of[op_input.source] is not None:
+        return (op_input.source,)
+    return beyond[op_input.source]
 
 
 def wholes_of(ops: Sequence[Op], present: Collection[str]) -> Callable[[Op], str | None]:
@@ -118,6 +118,6 @@ def wholes_of(ops: Sequence[Op], present: Collection[str]) -> Callable[[Op], str
 
 
 def kinds_in(ops: Sequence[Op]) -> set[str]:
-    """Every kind of op that is there, also as a group that is decomposed."""
+    """Return every kind of op, also the kinds of groups that are decomposed."""
     originals = {op.node.original for op in ops if op.group is not None and op.node.original}
-    return {op.kind for op in ops} | {kind_of_name(one) for one in originals}
+    return {op.kind for op in ops} | {kind_of_name(original) for original in originals}

@@ -46,7 +46,7 @@ PADDING = (9.0, 5.0)  # points
 def draw(graph: Graph, marks: Mapping[str, Mark], path: Path, kind: str) -> str:
     """Draw a graph into a file, `png` or `svg`, and return a note on what was left out of it, "" for nothing.
 
-    Of a large graph the nodes around the marked ones are drawn, or without any its first ones.
+    Only a part of a large graph is drawn: the nodes around the marked ones, or its first nodes if none is marked.
     """
     shown = graph if len(graph.nodes) <= WHOLE else neighbourhood(graph, marks.keys(), PART)
     left_out = ""
@@ -55,7 +55,7 @@ def draw(graph: Graph, marks: Mapping[str, Mark], path: Path, kind: str) -> str:
         around = "around the culprits" if marked else "from the start"
         left_out = f"{len(shown.nodes):,} of {len(graph.nodes):,} nodes, {around}"
     figure = figure_of(picture_of(shown, marks, left_out))
-    # Without dates and random ids, so that equal graphs give equal files.
+    # Without dates and random ids, so that equal graphs become equal files.
     metadata = {"png": {"Software": None}, "svg": {"Date": None}}[kind]
     longest = max(figure.get_size_inches())
     with mpl.rc_context({"svg.hashsalt": "numdrift", "svg.fonttype": "none"}):
@@ -147,16 +147,16 @@ def _write(
 
 
 def _border(centre: Point, size: tuple[float, float], towards: Point, *, below: bool) -> Point:
-    """Where a line leaves a box below, or enters it above, on its way to or from a point."""
+    """Return the point where a line leaves a box below, or enters it above, on its way to or from a point."""
     room = max(size[0] / 2 - PADDING[0], 0)
     x = min(max(towards[0], centre[0] - room), centre[0] + room)
     return x, centre[1] + (size[1] / 2 if below else -size[1] / 2)
 
 
-# What is drawn of a graph: boxes with their lines of text, and the lines between them.
+# The contents of a drawing: boxes with their lines of text, and the lines between them.
 
 LONGEST = 42
-"""Characters in a line of a box; what is longer is wrapped or shortened."""
+"""Characters in a line of a box; a longer text is wrapped or shortened."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -166,8 +166,8 @@ MOST_COVERED = 12
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box. `kind` is `kernel`, `op` or `edge` (an input or output), `phase` that of the node; `head` is
-    its title, `lines` what stands under it, and `mark` what is said of a culprit."""
+    """One box. `kind` is `kernel`, `op` or `edge` (an input or output), `phase` that of the node; `head` is its title,
+    `lines` are the texts under it, and `mark` is the text on a culprit."""
 
     kind: str
     phase: str
@@ -190,29 +190,29 @@ STAGES = {"pre": "before its compiler", "post": "after its compiler", "dynamo": 
 
 
 def picture_of(graph: Graph, marks: Mapping[str, Mark], note: str = "") -> Picture:
-    """Say what to draw: a box a node, a box each for outputs and for inputs that are taken, and a line an edge."""
+    """Choose what to draw: a box a node, a box each for outputs and for inputs that are taken, and a line an edge."""
     boxes = {}
     for number, node in enumerate(graph.nodes):
         kernel = bool(node.body) or node.domain == "inductor"
         texts = []
         if kernel:
-            ops = [one.op for one in node.body] or list(node.covers)
+            ops = [inner.op for inner in node.body] or list(node.covers)
             more = [f"and {len(ops) - MOST_COVERED} more"] if len(ops) > MOST_COVERED else []
-            named = " · ".join(_short(one) for one in [*ops[:MOST_COVERED], *more])
+            named = " · ".join(_short(text) for text in [*ops[:MOST_COVERED], *more])
             texts += textwrap.wrap(named, LONGEST, break_long_words=False)
         texts += [f"from {node.original}"] if node.original else []
         texts += [_types([graph.values[name] for name in node.outputs if name in graph.values])]
         # Of a path the file's name and the line are enough; they stand at the end, which is kept.
         place = [part for part in (node.module, node.source.replace("\\", "/").rpartition("/")[2]) if part]
         texts += [_short(" · ".join(place), keep_end=True)] if place else []
-        said = ""
+        caption = ""
         if mark := marks.get(node.name):
             worst = mark.numbers.get("max_ulp")
-            said = f"⚠ {_short(mark.label)}" + (f": {worst:,.4g} ULP" if worst is not None else "")
+            caption = f"⚠ {_short(mark.label)}" + (f": {worst:,.4g} ULP" if worst is not None else "")
         head = _short(node.op if node.domain == "aten" or kernel else f"{node.domain}.{node.op}")
         shown = [text for text in texts if text]
-        boxes[f"node {number}"] = Box("kernel" if kernel else "op", node.phase, head, shown, said)
-    makers = {one: f"node {number}" for number, node in enumerate(graph.nodes) for one in node.outputs}
+        boxes[f"node {number}"] = Box("kernel" if kernel else "op", node.phase, head, shown, caption)
+    makers = {output: f"node {number}" for number, node in enumerate(graph.nodes) for output in node.outputs}
     lines: dict[tuple[str, str], None] = {}
     for number, node in enumerate(graph.nodes):
         for name in filter(None, node.inputs):
@@ -231,9 +231,9 @@ def picture_of(graph: Graph, marks: Mapping[str, Mark], note: str = "") -> Pictu
     title = " · ".join(filter(None, (graph.mode, graph.phase, f"step {graph.step}", done)))
     kernels = any(box.kind == "kernel" for box in boxes.values())
     legend = ("thick frames: kernels with the ops in them" if kernels else "", "white: inputs and outputs")
-    said = "; ".join(filter(None, (note, *legend)))
+    caption = "; ".join(filter(None, (note, *legend)))
     # A line from a box to itself, as an op in place would have one, says nothing.
-    return Picture(_printable(title), said, boxes, tuple(line for line in lines if line[0] != line[1]))
+    return Picture(_printable(title), caption, boxes, tuple(line for line in lines if line[0] != line[1]))
 
 
 def _edge_box(name: str, value: Value) -> Box:
@@ -250,7 +250,7 @@ def _types(values: Sequence[Value]) -> str:
 
 
 def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def _short(text: str, *, keep_end: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Where the boxes and lines of a graph go: dagre, in a JavaScript engine inside of this process."""
+"""The places of a graph's boxes and lines, computed by dagre in a JavaScript engine inside of this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...records.graph_record import Graph
 DAGRE = Path(__file__).parent.parent / "javascript" / "dagre.min.js"
 
 SECONDS, BYTES = 120, 2 * 2**30
-"""What a layout may take; some hundreds of boxes take two seconds, some thousands minutes."""
+"""The limits of a layout; some hundreds of boxes take two seconds, some thousands minutes."""
 
 SCRIPT = """
 globalThis.structuredClone = (value) => JSON.parse(JSON.stringify(value));  // a browser has it, V8 alone has not
@@ -52,15 +52,15 @@ class Layout:
 def lay_out(boxes: Mapping[str, tuple[float, float]], lines: Sequence[tuple[str, str]]) -> Layout:
     """Place boxes of these widths and heights so that lines, from one box to another, point down.
 
-    Raises NotAvailable where the JavaScript engine is not installed, and for what would take it too long.
+    Raises NotAvailable where the JavaScript engine is not installed, and for a graph that would take it too long.
     """
     try:
         from py_mini_racer import JSOOMException, JSTimeoutException, MiniRacer
     except ImportError as error:
         raise NotAvailable("drawing graphs", str(error), "pip install mini-racer") from None
-    # Names may hold anything; the script is handed numbers, and gives the boxes back in their order.
+    # Names may hold anything: the script receives numbers, and returns the boxes in their order.
     numbers = {name: number for number, name in enumerate(boxes)}
-    given = {
+    request = {
         "boxes": list(boxes.values()),
         "lines": [(numbers[a], numbers[b]) for a, b in lines],
     }
@@ -68,7 +68,7 @@ def lay_out(boxes: Mapping[str, tuple[float, float]], lines: Sequence[tuple[str,
     try:
         engine.eval(DAGRE.read_text(encoding="utf-8"))
         engine.eval(SCRIPT)
-        answer = engine.call("layOut", json.dumps(given), timeout_sec=SECONDS, max_memory=BYTES)
+        answer = engine.call("layOut", json.dumps(request), timeout_sec=SECONDS, max_memory=BYTES)
     except (JSOOMException, JSTimeoutException):
         why = f"its {len(boxes)} boxes and {len(lines)} lines are too many"
         raise NotAvailable("the picture", why, "open the graph in Netron") from None
@@ -87,20 +87,20 @@ def _point(values: Sequence[float]) -> Point:
     return (values[0], values[1])
 
 
-# A part of a large graph that can be looked at: the nodes around some of them.
+# A part of a large graph that is small enough to look at: the nodes around some of them.
 
 
 def neighbourhood(graph: Graph, centres: Collection[str], most: int) -> Graph:
-    """The graph of the nodes nearest to the centres along its edges, `most` of them at most.
+    """Return the graph of the nodes nearest to the centres along its edges, at most `most` of them.
 
-    Without centres, or with none that is in the graph, these are the largest piece that hangs together among its first
-    nodes. What the part takes from the rest is among its inputs; its outputs are those of the graph alone."""
+    Without centres, or with none that is in the graph, return the largest connected piece among its first nodes. Values
+    that the part takes from the rest are among its inputs; its outputs are those of the graph alone."""
     if len(graph.nodes) <= most:
         return graph
-    known = [node.name for node in graph.nodes if node.name in centres]
-    nodes = _nearest(_neighbours(graph), known, most) if known else set[str]()
-    if not known:
-        # Nodes that take nothing made here (fills, casts of parameters) come first, often hundreds; they say nothing.
+    present = [node.name for node in graph.nodes if node.name in centres]
+    nodes = _nearest(_neighbours(graph), present, most) if present else set[str]()
+    if not present:
+        # Nodes that take no node's values (fills, casts of parameters) come first, often hundreds, and show little.
         made = {name for node in graph.nodes for name in node.outputs}
         inner = [node for node in graph.nodes if not made.isdisjoint(node.inputs)] or list(graph.nodes)
         neighbours = _neighbours(replace(graph, nodes=tuple(inner[:most])))
@@ -111,29 +111,29 @@ def neighbourhood(graph: Graph, centres: Collection[str], most: int) -> Graph:
             nodes = max(nodes, piece, key=len)
     kept = tuple(node for node in graph.nodes if node.name in nodes)
     made = {name for node in kept for name in node.outputs}
-    taken = dict.fromkeys(name for node in kept for name in node.inputs if name and name not in made)
+    inputs = dict.fromkeys(name for node in kept for name in node.inputs if name and name not in made)
     outputs = tuple(name for name in graph.outputs if name in made)
-    return replace(graph, nodes=kept, inputs=tuple(taken), outputs=outputs)
+    return replace(graph, nodes=kept, inputs=tuple(inputs), outputs=outputs)
 
 
 def _nearest(neighbours: Mapping[str, Collection[str]], starts: Collection[str], most: int) -> set[str]:
-    found = dict.fromkeys(list(starts)[:most])
-    queue = deque(found)
-    while queue and len(found) < most:
+    nearest = dict.fromkeys(list(starts)[:most])
+    queue = deque(nearest)
+    while queue and len(nearest) < most:
         for name in neighbours.get(queue.popleft(), ()):
-            if name not in found and len(found) < most:
-                found[name] = None
+            if name not in nearest and len(nearest) < most:
+                nearest[name] = None
                 queue.append(name)
-    return set(found)
+    return set(nearest)
 
 
 def _neighbours(graph: Graph) -> Mapping[str, Collection[str]]:
-    """Who makes what a node takes, and who takes what it makes."""
+    """Return the neighbours of each node: the nodes that make its inputs, and those that take its outputs."""
     makers = {output: node.name for node in graph.nodes for output in node.outputs}
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+    neighbours: dict[str, dict[str, None]] = defaultdict(dict)
     for node in graph.nodes:
         for name in node.inputs:
             if name in makers and makers[name] != node.name:
-                found[node.name][makers[name]] = None
-                found[makers[name]][node.name] = None
-    return found
+                neighbours[node.name][makers[name]] = None
+                neighbours[makers[name]][node.name] = None
+    return neighbours

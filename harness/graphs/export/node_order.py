@@ -13,8 +13,8 @@ from ...records.graph_record import Node
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """`last` is the final name of each value: another one than its own where it was made several times.
-    `missing` are values that are taken and that nobody makes."""
+    """Nodes in order. `last` is the final name of each value, which is not its own where it was made several times.
+    `missing` are values that are taken but that no node makes."""
 
     nodes: Sequence[Node]
     last: Mapping[str, str]
@@ -22,12 +22,12 @@ class Ordered:
     notes: Sequence[str]
 
 
-def in_order(nodes: Sequence[Node], given: Sequence[str]) -> Ordered:
-    """Order the nodes, which change place only where they must; `given` are values that exist before them."""
+def in_order(nodes: Sequence[Node], existing: Sequence[str]) -> Ordered:
+    """Order the nodes, which change place only where they must; `existing` are values that exist before them."""
     # A value that exists when it is made again, as by an op in place, gets a new name each time.
-    every = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(given)
-    made = Counter(dict.fromkeys(given, 1))
-    last = {name: name for name in given}
+    every = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(existing)
+    made = Counter(dict.fromkeys(existing, 1))
+    last = {name: name for name in existing}
     single = []
     for node in nodes:
         # Inputs are looked up before the outputs are renamed: an op in place takes the value before itself.
@@ -46,11 +46,11 @@ def in_order(nodes: Sequence[Node], given: Sequence[str]) -> Ordered:
     notes = ["values that are made several times are numbered"] if any(a != b for a, b in last.items()) else []
     makers = {output: number for number, node in enumerate(single) for output in node.outputs if output}
     needs = {
-        number: sorted({makers[one] for one in node.inputs if one in makers} - {number})
+        number: sorted({makers[value] for value in node.inputs if value in makers} - {number})
         for number, node in enumerate(single)
     }
     if any(need > number for number, all_ in needs.items() for need in all_):
-        # Of all that may come next the first of the old order does: as little as possible moves.
+        # Of the nodes that may come next, the first of the old order is taken: as few as possible move.
         sorter = TopologicalSorter(needs)
         try:
             sorter.prepare()
@@ -64,8 +64,8 @@ def in_order(nodes: Sequence[Node], given: Sequence[str]) -> Ordered:
             single = [single[number] for number in order]
         except CycleError:
             notes.append("some nodes need each other's values: there is no order")
-    taken = (one for node in single for one in node.inputs if one)
-    missing = dict.fromkeys(one for one in taken if one not in makers and one not in given)
+    taken_values = (value for node in single for value in node.inputs if value)
+    missing = dict.fromkeys(value for value in taken_values if value not in makers and value not in existing)
     return Ordered(single, last, tuple(missing), notes)
 
 
@@ -78,9 +78,9 @@ KERNEL = re.compile(r"(?:cpp|triton(?:_[a-z]+)?)_fused_(?P<ops>.*?)_?(?P<number>
 
 
 def title(op: str, *, marked: bool = False) -> str:
-    """The op's title: whole where it fits, else with an ellipsis where it tells least.
+    """Return the op's title: whole where it fits, else with an ellipsis where it loses least.
 
-    Of a fused kernel the first ops and the number stay, of another op its beginning and its last word.
+    A fused kernel keeps its first ops and its number, another op its beginning and its last word.
     """
     room = LONGEST - (len(MARK) if marked else 0)
     plain = op.replace(".", "_") or "unknown"
@@ -88,7 +88,7 @@ def title(op: str, *, marked: bool = False) -> str:
         # `fused_add_3`, or `sum_tanh_backward_0` where "fused" has no room, or `mul_sub_sum_tanh…_1`.
         ops, end = kernel["ops"], f"…_{kernel['number']}"
         parts = [part for part in (ops, kernel["number"]) if part]
-        whole = [one for one in ("_".join(["fused", *parts]), "_".join(parts)) if len(one) <= room]
+        whole = [candidate for candidate in ("_".join(["fused", *parts]), "_".join(parts)) if len(candidate) <= room]
         kept = ops[: room - len(end) + 1].rpartition("_")[0] or ops[: room - len(end)]
         plain = whole[0] if whole else f"{kept}{end}"
     elif len(plain) > room:

@@ -22,7 +22,7 @@ from .node_order import Ordered, in_order, title
 from .onnx_values import attribute, clean, describe, in_parts, known, value_info
 
 IR_VERSION = 10
-"""The first that gives functions types of their own and nodes an overload."""
+"""The first version that gives functions types of their own and nodes an overload."""
 
 OF_ONNX = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
 
@@ -42,29 +42,29 @@ def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelPro
     The model passes the checker of ONNX wherever the shapes of its inputs and outputs are known; where not, its
     metadata say so under `note`.
     """
-    given = tuple(dict.fromkeys(name for name in graph.inputs if name))
-    ordered = in_order(graph.nodes, given)
-    # A value that nobody makes becomes an input, an output that nobody makes is left out: the checker wants both.
-    inputs = (*given, *ordered.missing)
+    graph_inputs = tuple(dict.fromkeys(name for name in graph.inputs if name))
+    ordered = in_order(graph.nodes, graph_inputs)
+    # A value that no node makes becomes an input, an output that no node makes is left out: the checker demands both.
+    inputs = (*graph_inputs, *ordered.missing)
     made = {output for node in ordered.nodes for output in node.outputs} | set(inputs)
     outputs = tuple(dict.fromkeys(ordered.last.get(name, name) for name in graph.outputs))
     lost = [name for name in outputs if name not in made]
     outputs = tuple(name for name in outputs if name in made and name)
     values = _renamed(graph.values, ordered)
-    inner = [one for one in values if one in made and one not in (*inputs, *outputs)]
+    inner = [name for name in values if name in made and name not in (*inputs, *outputs)]
     written: dict[str, str] = {}
     stage = STAGES_IN_WORDS.get(graph.stage, graph.stage)
     model = helper.make_model(
         helper.make_graph(
-            [_node(one, marks, written) for one in ordered.nodes],
+            [_node(node, marks, written) for node in ordered.nodes],
             clean(graph.name) or "graph",
             [value_info(name, values.get(name, Value())) for name in inputs],
             [value_info(name, values.get(name, Value())) for name in outputs],
             value_info=[value_info(name, values[name]) for name in inner],
             doc_string=clean(f"{graph.mode}: {graph.phase} of step {graph.step}, {stage}"),
         ),
-        functions=[_function(one, values, marks) for one in _all(ordered.nodes) if one.body],
-        opset_imports=[helper.make_opsetid(one, 1) for one in _domains(graph.nodes)],
+        functions=[_function(node, values, marks) for node in _all(ordered.nodes) if node.body],
+        opset_imports=[helper.make_opsetid(domain, 1) for domain in _domains(graph.nodes)],
         producer_name="numdrift",
         ir_version=IR_VERSION,
     )
@@ -80,7 +80,7 @@ def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelPro
 
 
 def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None = None) -> onnx.NodeProto:
-    """One node; `written` has the generated sources of the nodes before it, each by the node that has it."""
+    """Make one node; `written` has the generated sources of the nodes before it, by the first node with it."""
     mark = marks.get(node.name)
     made = helper.make_node(
         clean(title(node.op, marked=mark is not None)),
@@ -96,8 +96,8 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
         named |= {f"drift_{name}": value for name, value in mark.numbers.items()}
         describe(made, {"culprit": mark.label, "drift": mark.reason})
     made.attribute.extend(attribute(name, value) for name, value in named.items())
-    # The names of arguments as Netron reads them: in quotes, in brackets, with ", " between them. Those of a kernel
-    # are on its function.
+    # Netron reads the names of arguments in quotes, in brackets, with ", " between them. The names of a kernel's
+    # arguments are on its function.
     names = [*node.input_names, *("" for _ in node.inputs)][: 0 if node.body else len(node.inputs)]
     plain = [name.replace("'", "").replace(", ", ",") or str(number) for number, name in enumerate(names)]
     quoted = ", ".join(f"'{name}'" for name in plain)
@@ -122,25 +122,25 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
 
 
 def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]) -> onnx.FunctionProto:
-    """The function that a kernel is: its name, domain and overload are those of its node, its body has the ops."""
+    """Make the function of a kernel: its name, domain and overload are those of its node, its body has the ops."""
     # The parameters of a function differ: a name is numbered from its second occurrence on.
-    taken: dict[str, None] = {}
+    parameters: dict[str, None] = {}
     for name in node.inputs:
         number, plain = 1, name or "none"
-        while (plain if number == 1 else f"{plain} ({number})") in taken:
+        while (plain if number == 1 else f"{plain} ({number})") in parameters:
             number += 1
-        taken[plain if number == 1 else f"{plain} ({number})"] = None
-    ordered = in_order(node.body, tuple(taken))
-    inputs = (*taken, *ordered.missing)
+        parameters[plain if number == 1 else f"{plain} ({number})"] = None
+    ordered = in_order(node.body, tuple(parameters))
+    inputs = (*parameters, *ordered.missing)
     types = _renamed(values, ordered)
-    used = {name for one in ordered.nodes for name in (*one.inputs, *one.outputs)} | set(inputs)
+    used = {name for inner in ordered.nodes for name in (*inner.inputs, *inner.outputs)} | set(inputs)
     return helper.make_function(
         _domain(node),
         clean(title(node.op, marked=node.name in marks)),
         [clean(name) for name in inputs],
         [clean(ordered.last.get(name, name)) for name in node.outputs],
-        [_node(one, marks) for one in ordered.nodes],
-        [helper.make_opsetid(one, 1) for one in _domains(node.body)],
+        [_node(inner, marks) for inner in ordered.nodes],
+        [helper.make_opsetid(domain, 1) for domain in _domains(node.body)],
         doc_string=clean(f"{node.full_op}: {', '.join(node.covers)}"),
         overload=_overload(node),
         value_info=[value_info(name, types[name]) for name in types if name in used],
@@ -148,18 +148,18 @@ def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]
 
 
 def _overload(node: Node) -> str:
-    """What tells functions of the same title apart; for a plain op its overload."""
+    """Return the text that distinguishes functions of the same title; for a plain op its overload."""
     return clean(node.name if node.body else node.overload)
 
 
 def _domain(node: Node) -> str:
-    # In a domain of ONNX's own the checker would hold the op against the operator of that name.
+    # In a domain of ONNX's own the checker would compare the op with the operator of that name.
     return f"{node.domain or 'op'} (not ONNX)" if node.domain in OF_ONNX else clean(node.domain)
 
 
 def _domains(nodes: Iterable[Node]) -> list[str]:
-    """The domains of the nodes and of what is in them; one at least, as a model must have."""
-    return sorted({_domain(one) for one in _all(nodes)}) or ["aten"]
+    """Return the domains of the nodes and of the nodes inside of them; at least one, as a model must have."""
+    return sorted({_domain(node) for node in _all(nodes)}) or ["aten"]
 
 
 def _all(nodes: Iterable[Node]) -> Iterator[Node]:
@@ -169,9 +169,9 @@ def _all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def _renamed(values: Mapping[str, Value], ordered: Ordered) -> dict[str, Value]:
-    """The values also under the names that they got where they are made several times."""
-    again = {last: values[name] for name, last in ordered.last.items() if name in values}
-    return {name: value for name, value in (dict(values) | again).items() if name}
+    """Return the values, also under the names that they got where they are made several times."""
+    renamed = {last: values[name] for name, last in ordered.last.items() if name in values}
+    return {name: value for name, value in (dict(values) | renamed).items() if name}
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -200,7 +200,7 @@ def _facts(graph: Graph, notes: Sequence[str]) -> dict[str, object]:
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 
 Marks = Callable[[Graph], Mapping[str, Mark]]
-"""Gives the marks of a graph's nodes by their names."""
+"""Returns the marks of a graph's nodes by their names."""
 
 
 def no_marks(graph: Graph) -> Mapping[str, Mark]:
@@ -246,7 +246,7 @@ def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from
 
 
 def onnx_path(graphs: RunGraphs, folder: Path, name: str) -> Path:
-    """Where a graph goes; a name out of a run of unknown origin may not lead out of the folder."""
+    """Return the path of an exported graph; a name from a run of unknown origin may not lead out of the folder."""
     if not NAME.fullmatch(name):
         raise JournalError(graphs.path, f"has a graph of the name {name!r}, which is no file name")
     return folder / f"{name}.onnx"

@@ -12,7 +12,7 @@ from onnx import AttributeProto, TensorProto, helper
 
 from ...records.graph_record import Value
 
-# Values as ONNX types: dtype and shape of an edge, and what it is to the script.
+# Values as ONNX types: dtype and shape of an edge, and its binding to the script.
 
 DTYPES: dict[str, int] = {
     "float32": TensorProto.FLOAT,
@@ -38,7 +38,7 @@ DTYPES: dict[str, int] = {
 
 
 def value_info(name: str, value: Value) -> onnx.ValueInfoProto:
-    """The type of one value; without a type where neither dtype nor shape is known.
+    """Return the type of one value; without a type where neither dtype nor shape is known.
 
     A dtype that ONNX lacks becomes UNDEFINED, and its name stands in the metadata.
     """
@@ -57,7 +57,7 @@ def value_info(name: str, value: Value) -> onnx.ValueInfoProto:
 
 
 def known(value: Value | None) -> bool:
-    """Whether the checker of ONNX takes this value as an input or output: it wants a shape."""
+    """Check whether ONNX's checker accepts this value as an input or output: it demands a shape."""
     return value is not None and value.shape is not None
 
 
@@ -67,12 +67,12 @@ WHOLE = range(-(2**63), 2**63)
 
 
 def attribute(name: str, value: Any) -> onnx.AttributeProto:
-    """One attribute. ONNX holds 64-bit whole numbers, 32-bit floats, texts and lists of one of them.
+    """Make one attribute. ONNX holds 64-bit whole numbers, 32-bit floats, texts and lists of one of them.
 
-    What does not fit without loss, such as 1e-05 in 32 bits, becomes the text that Python writes for it.
+    A value that does not fit without loss, such as 1e-05 in 32 bits, becomes the text that Python writes for it.
     """
     value = list(value) if isinstance(value, (list, tuple)) else value
-    # Of an empty list make_attribute cannot tell the type.
+    # make_attribute cannot find out the type of an empty list.
     if isinstance(value, list) and not value:
         return helper.make_attribute(clean(name) or "unnamed", [], attr_type=AttributeProto.INTS)
     return helper.make_attribute(clean(name) or "unnamed", _fitting(value))
@@ -81,8 +81,8 @@ def attribute(name: str, value: Any) -> onnx.AttributeProto:
 def _fitting(value: Any) -> Any:
     if isinstance(value, list):
         # A list is of one type and of one level; any other is written as text, whole.
-        fitting = [_fitting(one) for one in value]
-        same = len({type(one) for one in fitting}) == 1 and not isinstance(fitting[0], list)
+        fitting = [_fitting(item) for item in value]
+        same = len({type(item) for item in fitting}) == 1 and not isinstance(fitting[0], list)
         return fitting if same else clean(repr(value))
     if isinstance(value, bool) or (isinstance(value, int) and value in WHOLE):
         return int(value)
@@ -98,19 +98,19 @@ def _fitting(value: Any) -> Any:
 # Metadata of ONNX records: pairs of text that Netron lists beside a node.
 
 LONGEST = 1900
-"""Netron 9 shows the first 2,000 characters of a text; what is longer comes in parts."""
+"""Netron 9 shows the first 2,000 characters of a text; a longer text is written in parts."""
 
 
 def describe(proto: Any, pairs: Mapping[str, object]) -> None:
     """Add the pairs that are not empty to a record's `metadata_props`."""
     for key, value in pairs.items():
         if value is not None and value != "":
-            one = proto.metadata_props.add()
-            one.key, one.value = clean(key), clean(str(value))
+            entry = proto.metadata_props.add()
+            entry.key, entry.value = clean(key), clean(str(value))
 
 
 def in_parts(key: str, text: str) -> Iterator[tuple[str, str]]:
-    """The text whole under its key, or cut at ends of lines into `key 1/3`, `key 2/3` and so on."""
+    """Yield the text whole under its key, or cut at ends of lines into `key 1/3`, `key 2/3` and so on."""
     parts: list[str] = [""]
     for line in text.splitlines(keepends=True):
         for start in range(0, len(line), LONGEST):
@@ -125,5 +125,5 @@ def in_parts(key: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def clean(text: str) -> str:
-    """The text with what UTF-8 cannot hold replaced."""
+    """Return the text with those characters replaced that UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode("utf-8")

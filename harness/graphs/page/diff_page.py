@@ -1,8 +1,8 @@
-"""The difference of two runs' graphs as one HTML page: both graphs side by side, and what differs in tables.
+"""The difference of two runs' graphs as one HTML page: both graphs side by side, and the differences in tables.
 
-The page opens from disk and asks for nothing else: styles, scripts and data stand in it, and its content
-security policy admits only these, by their hashes. What comes from a run reaches it escaped, or as JSON that
-the page's script shows as text."""
+The page opens from disk and loads nothing else: styles, scripts and data are in it, and its content security policy
+admits only these, by their hashes. Texts from a run reach it escaped, or as JSON that the page's script shows as
+text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_DRIFT: Drift = MappingProxyType({})
 
 
 def scripts() -> tuple[str, str]:
-    """What runs in the page: the layout library, and the page's own."""
+    """Return the scripts of the page: the layout library, and the page's own."""
     # The library with its licence in front, without the line by which a browser would ask for a source map.
     lines = DAGRE.read_text(encoding="utf-8").splitlines()
     licence = DAGRE.with_name("LICENSE").read_text(encoding="utf-8").strip()
@@ -48,11 +48,11 @@ def write_page(
     marks_b: Marks = NO_MARKS,
     drift: Drift = NO_DRIFT,
 ) -> str:
-    """The whole page as text. Raises JournalError when a graph that was compared cannot be read."""
+    """Return the whole page as text. Raises JournalError when a graph that was compared cannot be read."""
     data = page_data(diff, a, b, marks_a, marks_b, drift)
     style = _text("page.css")
     dagre, script = scripts()
-    # What runs is named by its hash: a script that a run's own texts brought in would not run, escaped or not. The
+    # Scripts are allowed by their hashes: one that came with a run's own texts would not run, escaped or not. The
     # layout works in a worker, which the page starts from a blob.
     policy = (
         f"default-src 'none'; script-src {hash_of(dagre)} {hash_of(script)}; style-src {hash_of(style)}; "
@@ -77,7 +77,7 @@ def write_page(
 
 
 def breakable(text: str) -> Markup:
-    """The text escaped, its long words with places where a narrow column may break them."""
+    """Return the text escaped, its long words with places where a narrow column may break them."""
     shown: list[str | Markup] = []
     for word in re.split(r"(\s+)", text):
         pieces = re.split(r"(?<=[a-z0-9][_.])(?=[a-z])", word) if len(word) >= LONG_WORD else [word]

@@ -1,4 +1,4 @@
-"""What the page's script reads: graphs, pairs and marks as plain JSON values, each long text written once."""
+"""The data of the page's script: graphs, pairs and marks as plain JSON values, each long text written once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Marks = Mapping[str, Mapping[str, Mark]]
 """The Mark of a node, by the name of its graph and its own."""
 
 Drift = Mapping[str, tuple[float, int]]
-"""How far the values of a module drift at most, by its name: the score, and its level from 0 (equal) to 4 (a fault)."""
+"""The largest drift of a module's values, by its name: the score, and its level from 0 (equal) to 4 (a fault)."""
 
 LARGEST_SAFE = 2**53
 """Beyond it a number of JavaScript is no exact whole number any more."""
@@ -35,7 +35,7 @@ class Texts:
         return self._numbers.setdefault(text, len(self._numbers))
 
     def pieces(self, text: str, parts: Iterable[str]) -> list[int]:
-        """The numbers of the texts that make up this one: `parts` where they stand in it, and what is between."""
+        """Return the numbers of the texts that make up this one: `parts` where they occur, and the rest."""
         longest_first = sorted({part for part in parts if part}, key=lambda part: (-len(part), part))
         if not longest_first:
             return [self.number(text)]
@@ -47,7 +47,7 @@ class Texts:
 
 
 def page_data(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks, marks_b: Marks, drift: Drift) -> dict[str, Any]:
-    """Everything that the page draws. Raises JournalError when a graph cannot be read."""
+    """Return everything that the page draws. Raises JournalError when a graph cannot be read."""
     texts = Texts()
     graphs = {
         "a": [_graph(graph, texts, marks_a) for graph in compared(diff.a, a)],
@@ -65,16 +65,16 @@ def page_data(diff: Diff, a: RunGraphs, b: RunGraphs, marks_a: Marks, marks_b: M
 
 
 def compared(side: Side, graphs: RunGraphs) -> list[Graph]:
-    """The graphs of a side at every stage, in the order of their execution."""
+    """Return the graphs of a side at every stage, in the order of their execution."""
     return [graphs.graph(name) for name in dict.fromkeys((*side.graphs, *side.post_graphs))]
 
 
 def as_plain(value: Any) -> Any:
-    """The value as JSON that JavaScript reads exactly: what it has no number for becomes text."""
+    """Return the value as JSON that JavaScript reads exactly: a number that JavaScript lacks becomes text."""
     if isinstance(value, Mapping):
-        return {str(name): as_plain(one) for name, one in value.items()}
+        return {str(name): as_plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_plain(one) for one in value]
+        return [as_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has no NaN, and JSON.parse of a browser refuses Python's
     if isinstance(value, int) and abs(value) > LARGEST_SAFE:
@@ -92,9 +92,9 @@ def _graph(graph: Graph, texts: Texts, marks: Marks) -> dict[str, Any]:
             if name in shown:
                 shown[name] = texts.number(shown[name])
         if "body" in shown:
-            shown["body"] = [{name: one[name] for name in BODY_FIELDS if name in one} for one in shown["body"]]
+            shown["body"] = [{name: inner[name] for name in BODY_FIELDS if name in inner} for inner in shown["body"]]
         if mark := marked.get(node["name"]):
-            numbers = [list(one) for one in mark.numbers.items()]
+            numbers = [list(item) for item in mark.numbers.items()]
             shown["mark"] = {"label": mark.label, "numbers": numbers, "reason": mark.reason}
         nodes.append(shown)
     made["nodes"] = nodes
@@ -132,8 +132,8 @@ def _places(places: Sequence[GraphPlace]) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """Pairs that say the same: `a` and `b` are the ops of each side, `count` how often, `pairs` their numbers
-    in the diff, `modules` where."""
+    """Pairs of the same ops: `a` and `b` are the ops of each side, `count` is the number of pairs, `pairs` are their
+    numbers in the diff, `modules` are their modules."""
 
     kind: str
     phase: str
@@ -164,34 +164,34 @@ class PageRow:
 
 
 def count_rows(diff: Diff) -> list[OpCount]:
-    """The op counts, those that differ first, then by phase and op."""
-    return sorted(diff.counts, key=lambda one: (one.a == one.b, phase_place(one.phase), one.op))
+    """Return the op counts, those that differ first, then by phase and op."""
+    return sorted(diff.counts, key=lambda count: (count.a == count.b, phase_place(count.phase), count.op))
 
 
 def cast_rows(diff: Diff) -> list[Cast]:
-    return sorted(diff.casts, key=lambda one: (phase_place(one.phase), one.side, one.from_dtype, one.to_dtype))
+    return sorted(diff.casts, key=lambda cast: (phase_place(cast.phase), cast.side, cast.from_dtype, cast.to_dtype))
 
 
 def group_rows(diff: Diff, data: Mapping[str, Any]) -> list[GroupRow]:
-    """The pairs that are not one op against the same op, those that read the same in one row."""
+    """Return the pairs that are not one op against the same op, pairs of the same text in one row."""
     ops = {
         (side, graph["name"], node["name"]): node["op"]
         for side, graphs in data["graphs"].items()
         for graph in graphs
         for node in graph["nodes"]
     }
-    # Pairs are named by their numbers in the diff: by these the page's script lights the nodes up.
-    found: dict[tuple[str, str, str, str, str], list[int]] = {}
+    # Pairs are named by their numbers in the diff, by which the page's script highlights the nodes.
+    numbers_by_row: dict[tuple[str, str, str, str, str], list[int]] = {}
     for number, pair in enumerate(diff.pairs):
         if pair.kind != "same":
             a = ", ".join(ops.get(("a", place.graph, place.node), place.node) for place in pair.a)
             b = ", ".join(ops.get(("b", place.graph, place.node), place.node) for place in pair.b)
-            found.setdefault((pair.kind, pair.phase, pair.what, a, b), []).append(number)
+            numbers_by_row.setdefault((pair.kind, pair.phase, pair.what, a, b), []).append(number)
     rows = []
-    for said, numbers in found.items():
+    for key, numbers in numbers_by_row.items():
         modules = dict.fromkeys(diff.pairs[number].module for number in numbers)
-        named = ["(root)" if one == "" else one for one in modules if one is not None]
-        rows.append(GroupRow(*said, modules=named, pairs=numbers))
+        named = ["(root)" if module == "" else module for module in modules if module is not None]
+        rows.append(GroupRow(*key, modules=named, pairs=numbers))
     return sorted(rows, key=lambda row: phase_place(row.phase))
 
 
@@ -200,7 +200,7 @@ def graph_rows(data: Mapping[str, Any]) -> list[PageRow]:
     for side, graphs in data["graphs"].items():
         for graph in graphs:
             cut = graph.get("cut") or {}
-            said = " ".join(part for part in (cut.get("reason", ""), cut.get("op", "")) if part)
+            reason = " ".join(part for part in (cut.get("reason", ""), cut.get("op", "")) if part)
             row = PageRow(
                 side=side.upper(),
                 name=graph["name"],
@@ -209,7 +209,7 @@ def graph_rows(data: Mapping[str, Any]) -> list[PageRow]:
                 nodes=len(graph["nodes"]),
                 hash=str(graph.get("hash", "")),
                 seconds=graph.get("seconds"),
-                cut=f"{said} at {cut['source']}" if cut.get("source") else said,
+                cut=f"{reason} at {cut['source']}" if cut.get("source") else reason,
                 notes=graph.get("notes", ()),
             )
             rows.append(row)

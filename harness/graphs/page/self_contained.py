@@ -1,5 +1,5 @@
-"""What every page that opens from disk is made with: templates that escape, data that end no element, and the hashes by
-which a page's policy names what may run."""
+"""The parts of every page that opens from disk: templates that escape, data that end no element, and the hashes that
+allow scripts and styles in a page's policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jinja2
 
 
 def templates(folder: Path) -> jinja2.Environment:
-    """The templates of a folder: what goes into them is escaped, and what they lack is an error."""
+    """Return the templates of a folder: inserted values are escaped, and missing values are errors."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
@@ -24,11 +24,11 @@ def templates(folder: Path) -> jinja2.Environment:
 
 
 def json_in_page(data: Any) -> str:
-    """ASCII, and without a `<` that could end the element that the data stand in. Raises ValueError for NaN."""
+    """Return JSON in ASCII, without a `<` that could end the element around it. Raises ValueError for NaN."""
     written = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def hash_of(text: str) -> str:
-    """A script or style as a content security policy names it."""
+    """Return the name of a script or style in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

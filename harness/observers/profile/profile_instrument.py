@@ -38,7 +38,7 @@ class ProfileInstrument(Observer):
     def __init__(self, surroundings: Surroundings) -> None:
         self._request = TraceRequest.from_json(surroundings.options)
         self._device = surroundings.mode.device
-        self._base = surroundings.mode.device if surroundings.config.mode.base != "compile" else "compile"
+        self._facts = surroundings.mode.capabilities
         self._folder = surroundings.folder / PROFILE / WORKING
         self._log = EventLog(surroundings.folder / PROFILE / EVENTS)
         self._ranges = Ranges(OpenRange)
@@ -69,14 +69,14 @@ class ProfileInstrument(Observer):
         if is_accelerator(self._device):
             self._log.write("device", kind=kind_of_device(self._device), problem=lacks_times(self._device))
         self._patches.also(watch_ranges(self._range_begins, self._range_ends))
-        if self._base in ("lazy", "xla"):
-            self._patches.also(around_cuts(self._base, self._cut))
-        if self._base == "compile":
+        if not self._facts.has_values:
+            self._patches.also(around_cuts(self._device, self._cut))
+        if self._facts.compiles:
             # No ranges of modules: their hooks would be traced, and break or change the graphs.
             self._kernels.install(detailed=self._request.kind == "operator")
         else:
             self._modules.install()
-        self._compiled = compilations(self._base) or 0
+        self._compiled = compilations(self._device, compiles=self._facts.compiles) or 0
         self._ranges.phase(PHASE + "setup")
         self._begin(0)
 
@@ -158,7 +158,7 @@ class ProfileInstrument(Observer):
         if self._over:
             return
         facts: dict[str, Any] = {"step": self._step, "seconds": time.perf_counter() - self._step_began}
-        compiled = compilations(self._base)
+        compiled = compilations(self._device, compiles=self._facts.compiles)
         if compiled is not None:
             facts["compiled"], self._compiled = compiled - self._compiled, compiled
         memory = memory_of(self._device)

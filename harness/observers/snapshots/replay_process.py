@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ...errors import NotAvailable, NumdriftError
 from ...records.mode_spec import ModeSpec
+from ...snapshots.snapshot_file import read_snapshot
 from ...tape.tensor_file import write_tensors
-from .snapshot_file import read_snapshot
 from .snapshot_replay import replayed
 
 

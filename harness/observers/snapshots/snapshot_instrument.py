@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import torch
 
-from ...backends.compiled.compiled_region import ScriptNames
 from ...errors import NotAvailable
-from ...hooks.mode_protocol import CuttingMode, Moment, compiles
+from ...hooks.mode_protocol import Moment
 from ...hooks.observer import Observer, Progress, Surroundings
-from .camera import Camera, SnapshotFolder
-from .compiled_executions import CompiledExecutions
-from .lazy_cut_executions import LazyCuts
-from .segments import EagerSegments
-from .snapshot_choice import Choice
-from .snapshot_record import Circumstances
-from .xla_cut_executions import XlaCuts
+from ...snapshots.camera import Camera, SnapshotFolder
+from ...snapshots.segments import EagerSegments
+from ...snapshots.snapshot_choice import Choice
+from ...snapshots.snapshot_observer import SnapshotObserver
+from ...snapshots.snapshot_record import Circumstances
 
 EVENT = "snapshots"
 """The journal's event that lists the executions and the number of snapshots that were taken."""
@@ -39,7 +36,7 @@ class SnapshotInstrument(Observer):
         folder = SnapshotFolder(surroundings.folder, self._choice.limit_size, self._choice.limit_count)
         # A choice may load a callback of the user's: other ranks do not.
         self._camera = Camera(self._choice if self._active else Choice(), folder, surroundings.notice)
-        self._follower: Observer | None = None
+        self._follower: SnapshotObserver | None = None
         self._stopped = False
 
     def install(self) -> None:
@@ -55,19 +52,10 @@ class SnapshotInstrument(Observer):
             threads=torch.get_num_threads(),
             script=config.script,
         )
-        kind = mode.device.partition(":")[0]
         try:
-            if compiles(mode):
-                compiled = CompiledExecutions(self._camera, circumstances, ScriptNames(around.bound))
-                compiled.install()
-                self._follower = compiled
-            elif isinstance(mode, CuttingMode) and kind == "xla":
-                op_by_op = config.mode.execute == "op"
-                self._follower = XlaCuts(self._camera, circumstances, mode, around.bound, op_by_op=op_by_op)
-            elif isinstance(mode, CuttingMode):
-                self._follower = LazyCuts(self._camera, circumstances, mode, around.bound)
-            else:
-                self._follower = EagerSegments(self._camera, circumstances, around.bound)
+            follower = mode.snapshots(self._camera, circumstances, around.bound)
+            self._follower = follower or EagerSegments(self._camera, circumstances, around.bound)
+            self._follower.install()
         except NotAvailable as error:
             self._camera.tell(f"no snapshots are taken: {error}")
 
@@ -80,7 +68,7 @@ class SnapshotInstrument(Observer):
             self._camera.step = step
         choice, last = self._camera.choice, self._camera.choice.last_step
         if choice.stops and not choice.on and last is not None and self._camera.step > last:
-            behind = isinstance(self._follower, XlaCuts) and self._follower.is_behind
+            behind = self._follower is not None and self._follower.is_behind
             self._camera.stopping = self._camera.stopping or ("" if behind else "all that was asked for is taken")
         if progress in SAFE_TO_STOP and self._camera.stopping and not self._stopped:
             self._stopped = True

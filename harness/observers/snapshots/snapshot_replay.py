@@ -18,6 +18,7 @@ from ...hooks.backend_adapter import adapter_for
 from ...records.execution_facts import INPUTS
 from ...records.mode_registry import registry
 from ...records.mode_spec import ModeSpec, parse_mode
+from ...snapshots.snapshot_record import Hlo, Snapshot, outputs_of_own_draws
 from ...tape.placed import placed
 from ...tape.replay import AsRecorded, Computation, Replay, generator_state, set_generator_state
 from ...tape.storages import viewed
@@ -27,7 +28,6 @@ from ...torch_private.probing import annotate, compile_graph, fake_mode
 from ...torch_private.xla import start_xla
 from ...torch_private.xla_tensors import execute_hlo
 from .snapshot_graph import DROPOUT, draws_alone, graph_of, scale_of
-from .snapshot_record import Hlo, Snapshot, outputs_of_own_draws
 
 STATIC = "its graph was compiled for any size, and is compiled for this one here: other code, perhaps with other bits"
 SWAPPED = "the mode's kernels ({}) are not in the snapshot: torch's own are executed in their place"
@@ -55,26 +55,26 @@ class Drawn:
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
 
-    def execute(self, one: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        draw = one.call.draw
-        if draw is None or not (draws_alone(one.call) or one.call.op == DROPOUT or not draw.states):
-            return AsRecorded().execute(one, arguments, keywords)
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        draw = computation.call.draw
+        if draw is None or not (draws_alone(computation.call) or computation.call.op == DROPOUT or not draw.states):
+            return AsRecorded().execute(computation, arguments, keywords)
         device = next((value.device for value in arguments if isinstance(value, torch.Tensor)), None)
         drawn_values = [value.clone().to(device or "cpu") for value in draw.drawn]
-        if one.call.op == DROPOUT:
+        if computation.call.op == DROPOUT:
             # in the way of its CPU kernel, for the mask that it drew
             value, mask, probability = arguments[0], drawn_values[1], float(arguments[1])
             return [value.mul(mask).mul(scale_of(probability)), mask]
-        if not draws_alone(one.call):
-            raise NotReplayable(f"{one.call.op} draws random numbers, which another device draws otherwise")
-        outputs: list[Any] = [drawn_values.pop(0) for _ in one.call.outputs]
-        for target, drawn in zip(one.written(arguments, keywords), drawn_values, strict=False):
+        if not draws_alone(computation.call):
+            raise NotReplayable(f"{computation.call.op} draws random numbers, which another device draws otherwise")
+        outputs: list[Any] = [drawn_values.pop(0) for _ in computation.call.outputs]
+        for target, drawn in zip(computation.written(arguments, keywords), drawn_values, strict=False):
             target.copy_(drawn)
         return outputs
 
 
 def mode_of(snapshot: Snapshot, path: Path, text: str | None) -> ModeSpec:
-    """The mode to replay in: the one named, else the snapshot's own. Raises SnapshotError or ModeError."""
+    """Return the mode to replay in: the named one, else the snapshot's own. Raises SnapshotError or ModeError."""
     if text is not None:
         return parse_mode(text)
     try:
@@ -91,12 +91,12 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     """
     if INPUTS not in snapshot.held:
         raise SnapshotError(path, "holds no inputs (it was taken with --what outputs), so nothing can be executed")
-    as_hlo = snapshot.hlo if spec.base == "xla" else None
+    as_hlo = snapshot.hlo if spec.capabilities.executes_hlo else None
     if snapshot.unplayable and as_hlo is None:
         raise SnapshotError(path, f"cannot be executed: {snapshot.unplayable}")
     require_here(replace(spec, python=None))
     # Only Inductor draws what Inductor's own generator drew.
-    own = _is_inductor(spec)
+    own = spec.is_inductor
     notes = [] if own else [*snapshot.notes]
     otherwise = frozenset() if own else outputs_of_own_draws(snapshot.tape)
     if snapshot.around.torch != torch.__version__:
@@ -114,7 +114,7 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
             tape = placed(snapshot.tape, spec.device or spec.base)
             values = Replay(tape).run(Drawn())
             return Outcome([values[watched.name].cpu() for watched in tape.watched], "", tuple(notes), otherwise)
-        if snapshot.dynamic and spec.base == "compile":
+        if snapshot.dynamic and spec.capabilities.compiles:
             notes.append(STATIC)
         return Outcome(_as_graph(snapshot, spec), "", tuple(notes), otherwise)
     except NotReplayable as error:
@@ -138,16 +138,12 @@ def _as_hlo(snapshot: Snapshot, hlo: Hlo) -> list[torch.Tensor]:
     return execute_hlo(hlo.proto, values)
 
 
-def _is_inductor(spec: ModeSpec) -> bool:
-    return spec.base == "compile" and spec.backend in (None, "inductor")
-
-
 def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
     """Return the outputs of the graph as the mode's backend compiles it.
 
     Inductor receives the same graph again: nothing traces or decomposes it anew.
     """
-    own = _is_inductor(spec)
+    own = spec.is_inductor
     if spec.accelerator is not None:
         snapshot = replace(snapshot, tape=placed(snapshot.tape, spec.accelerator))
     was_compiled = any(call.compiled is not None for call in snapshot.tape.calls)

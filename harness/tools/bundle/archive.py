@@ -1,4 +1,4 @@
-"""A bundle on disk: a ZIP archive whose last member, `bundle.json`, says what every other one is.
+"""A bundle on disk: a ZIP archive whose last member, `bundle.json`, describes every other member.
 
 {"schema": 1, "numdrift": "0.1.0", "investigation": "train", "redacted": false, "made": "2026-11-22T05:00:00+00:00",
  "environment": {...}, "files": [{"path": "investigation.json", "kind": "report", "bytes": 812, "sha256": "..."}],
@@ -31,10 +31,10 @@ from .bundle_contents import DATA, SUFFIX, Item, Kind, digests_of, items_of
 SCHEMA = 1
 MANIFEST = "bundle.json"
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
-"""What reading a member of a damaged archive may raise."""
+"""The exceptions that reading a member of a damaged archive may raise."""
 
 WITHOUT_DATA = (".py", ".json", ".jsonl")
-"""Files of data's kinds that hold none: scripts that read it, lists of snapshots, noise by tensor."""
+"""Files of the kinds in DATA that hold no data: scripts that read it, lists of snapshots, noise by tensor."""
 
 PIECE = 2**20
 """Bytes that are read at a time."""
@@ -61,7 +61,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What `bundle.json` says. `environment` is that of the investigation's first run."""
+    """The content of `bundle.json`. `environment` is that of the investigation's first run."""
 
     investigation: str
     redacted: bool
@@ -90,9 +90,9 @@ def write_bundle(
 ) -> Bundle:
     """Write an investigation's files of these kinds into one archive, all of it or nothing.
 
-    With `redact` tensor files are there as their digests, and what the script printed not at all, nor a report that
-    shows what reached a culprit; such a one is not there without the culprits' inputs either. `packed` is told how many
-    of how many bytes are done. Raises UsageError where there is nothing to pack or `target` cannot be written."""
+    With `redact` tensor files are replaced by their digests. The script's output is left out, and so is a report that
+    shows values that reached a culprit; without kind `repro` such a report is left out, too. `packed` receives the
+    bytes done and all bytes. Raises UsageError where there is nothing to pack or `target` cannot be written."""
     items = items_of(investigation)
     wanted = [item for item in items if item.kind in kinds]
     if redact:
@@ -103,18 +103,18 @@ def write_bundle(
         wanted = [item for item in wanted if not item.shows_inputs]
     if not wanted:
         raise UsageError(f"{investigation} has no file for a bundle; give the folder of an investigation")
-    left_out = [LeftOut(one.name, one.kind, one.path.stat().st_size) for one in items if one not in wanted]
+    left_out = [LeftOut(item.name, item.kind, item.path.stat().st_size) for item in items if item not in wanted]
     environments = (run.manifest.environment for run in runs_in(investigation))
     part = target.with_name(f"{target.name}.part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-            # What the archive holds is written last, when the size and digest of every file are known.
+            # The manifest is written last, when the size and digest of every file are known.
             bundle = Bundle(
                 investigation=investigation.resolve().name,
                 redacted=redact,
                 made=datetime.now(UTC).isoformat(timespec="seconds"),
                 numdrift=own_version(),
-                environment=next((one for one in environments if one), {}),
+                environment=next((environment for environment in environments if environment), {}),
                 files=_pack(archive, wanted, redact, packed),
                 left_out=left_out,
             )
@@ -141,8 +141,8 @@ def _pack(
                 digests = digests_of(item.path)
             except JournalError as error:
                 # A file that a kill has cut off is no reason to have no bundle; the bundle says that it was there.
-                said = {"schema": 1, "redacted": item.path.name, "unreadable": str(error)}
-                digests = (json.dumps(said) + "\n").encode()
+                replacement = {"schema": 1, "redacted": item.path.name, "unreadable": str(error)}
+                digests = (json.dumps(replacement) + "\n").encode()
         changed = datetime.fromtimestamp(item.path.stat().st_mtime, UTC)
         moment = (max(changed.year, 1980), changed.month, changed.day, changed.hour, changed.minute, changed.second)
         hashed, size = hashlib.sha256(), 0
@@ -160,15 +160,15 @@ def _pack(
 
 
 def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
-    """What the bundle says of itself. Raises JournalError for an archive that is none, or damaged."""
+    """Read the manifest of a bundle. Raises JournalError for an archive that is no bundle, or damaged."""
     try:
         described = json.loads(archive.read(MANIFEST))
         if described.get("schema") != SCHEMA:
             raise JournalError(named, f"is a bundle of a schema that this version does not know (it knows {SCHEMA})")
-        described["files"] = [Packed(**one) for one in described["files"]]
-        described["left_out"] = [LeftOut(**one) for one in described["left_out"]]
+        described["files"] = [Packed(**entry) for entry in described["files"]]
+        described["left_out"] = [LeftOut(**entry) for entry in described["left_out"]]
         bundle = Bundle(**described)
-        # It may come from a stranger: what no bundle of ours says is refused before anything is done by it.
+        # The bundle may come from a stranger: a manifest that numdrift does not write is refused before it is used.
         names = [file.path for file in bundle.files]
         if len(set(names)) != len(names):
             raise ValueError("two files of one name")
@@ -185,15 +185,14 @@ def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
 
 
 def open_archive(file: BinaryIO, named: Path) -> zipfile.ZipFile:
-    """Raises JournalError for a file that is no ZIP archive."""
+    """Open a ZIP archive. Raises JournalError for a file that is none."""
     try:
         return zipfile.ZipFile(file)
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise JournalError(named, f"is no bundle, or one that was cut off: {error}") from error
 
 
-# Where bundles go to and come from: a local path, or any URL that fsspec knows (`s3://`, `gs://`,
-# `https://`).
+# The places of bundles: a local path, or any URL that fsspec knows (`s3://`, `gs://`, `https://`).
 
 URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 

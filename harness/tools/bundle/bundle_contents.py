@@ -1,4 +1,4 @@
-"""Which files of an investigation go into a bundle, and what is in them."""
+"""The files of an investigation that go into a bundle, and their kinds."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ SENSITIVE: dict[Kind, str] = {
     "source": "the text of the training script and of kernels",
     "values": "all parameters, gradients and batches",
 }
-"""What a stranger may learn from files of a kind."""
+"""The data that a stranger may learn from files of a kind."""
 
 DATA = frozenset({"snapshots", "repro", "values", "output"})
-"""The kinds of which a redacted bundle has digests or nothing."""
+"""The kinds that a redacted bundle replaces by digests or leaves out."""
 
 PATTERNS: Sequence[tuple[str, Kind]] = (
     (r"journal/(values-.*|tensors)\.bin", "values"),
@@ -59,8 +59,8 @@ PATTERNS: Sequence[tuple[str, Kind]] = (
     (r"localization[^/]*\.json|sites[^/]*\.json", "report"),
     (r"culprit-.*", "repro"),
 )
-"""Where a file lies in its run's folder, or in that of one of its ranks, and of what kind it is then; of
-several the first counts."""
+"""Patterns of paths in the folder of a run, or of one of its ranks, and the kinds of such files; the first match
+counts."""
 
 IN_INVESTIGATION: Sequence[tuple[str, Kind]] = (
     (r"verify_.*\.pkl", "values"),
@@ -69,16 +69,16 @@ IN_INVESTIGATION: Sequence[tuple[str, Kind]] = (
 )
 
 SKIPPED = re.compile(rf"(^|/)(\.[^/]*|[^/]*\.part|__pycache__/.*)$|^({EVIDENCE}/)?[^/]+/({KEPT}|{WRITTEN})/")
-"""What is no record, and what the training script has written itself: nobody knows what that is."""
+"""Files that are no records, and files of unknown content that the training script has written itself."""
 
 
 DRAWN = b'"errors":[{'
-"""What a report has that draws errors over the inputs of culprits."""
+"""The bytes by which a report is known that draws errors over the inputs of culprits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One file: `name` is its path in the bundle, with slashes, and `path` where it lies now."""
+    """One file: `name` is its path in the bundle, with slashes, and `path` its present place."""
 
     name: str
     path: Path
@@ -90,27 +90,27 @@ class Item:
 
     @property
     def shows_inputs(self) -> bool:
-        """Whether values that reached a culprit stand in it as text: in the file beside its script, and in a report."""
+        """Check whether it has values that reached a culprit as text: the file beside a script, and a report."""
         if self.kind == "report" and self.path.suffix == ".html":
             return DRAWN in self.path.read_bytes()
         return self.kind == "repro" and self.path.suffix == ".json"
 
 
 def items_of(investigation: Path) -> list[Item]:
-    """Every file of an investigation that is known to numdrift, its training scripts under `source/`."""
-    found = []
+    """List every file of an investigation that is known to numdrift, its training scripts under `source/`."""
+    items = []
     for path in investigation.rglob("*"):
         name = path.relative_to(investigation).as_posix()
         if path.is_symlink() or not path.is_file() or SKIPPED.search(name):
             continue
-        # Where it lies in its run's folder says more than where in the investigation.
+        # Its path in its run's folder says more than its path in the investigation.
         within = re.sub(rf"^({EVIDENCE}/)?[^/]+/(rank\d+/)?", "", name) if "/" in name else ""
         kinds = [kind for pattern, kind in PATTERNS if within and re.fullmatch(pattern, within)]
         kinds += [kind for pattern, kind in IN_INVESTIGATION if re.fullmatch(pattern, name)]
         if kinds:
-            found.append(Item(name, path, kinds[0]))
+            items.append(Item(name, path, kinds[0]))
     # The training scripts and the user's own kernels lie where they were run from; one that is gone is left out.
-    known: set[Path] = set()
+    seen: set[Path] = set()
     names: Counter[str] = Counter()
     for run in runs_in(investigation):
         try:
@@ -118,29 +118,29 @@ def items_of(investigation: Path) -> list[Item]:
         except (OSError, ValueError, KeyError, TypeError):
             own = []
         for path in (Path(run.manifest.reproducer), *own):
-            if path.is_file() and path.resolve() not in known:
-                known.add(path.resolve())
+            if path.is_file() and path.resolve() not in seen:
+                seen.add(path.resolve())
                 names[path.name] += 1
                 again = f"{names[path.name]}/" if names[path.name] > 1 else ""
-                found.append(Item(f"source/{again}{path.name}", path, "source"))
-    return sorted(found, key=lambda item: item.name)
+                items.append(Item(f"source/{again}{path.name}", path, "source"))
+    return sorted(items, key=lambda item: item.name)
 
 
 def chosen_kinds(left_out: Sequence[str], *, values: bool) -> frozenset[Kind]:
-    """The kinds that go in. Raises UsageError for a kind that there is not."""
-    for one in left_out:
-        if one not in KINDS:
-            raise UsageError(f"--leave-out {one!r} is no kind of file; {nearest(one, KINDS)}")
+    """Return the kinds that go in. Raises UsageError for an unknown kind."""
+    for name in left_out:
+        if name not in KINDS:
+            raise UsageError(f"--leave-out {name!r} is no kind of file; {nearest(name, KINDS)}")
     return frozenset(kind for kind in KINDS if kind not in left_out and (values or kind != "values"))
 
 
-# What a redacted bundle has in place of tensors: their digests.
+# The digests that replace tensors in a redacted bundle.
 
 SUFFIX = ".digests.json"
 
 
 def digests_of(path: Path) -> bytes:
-    """The digests of a tensor file as JSON: of each tensor dtype, shape, SHA-256 of its bytes, and its statistics.
+    """Return the digests of a tensor file as JSON: each tensor's dtype, shape, SHA-256 of its bytes, and statistics.
 
     The file's facts stay, among them the calls of a snapshot. Raises JournalError for a file that cannot be read."""
     file = read_tensor_file(path)
@@ -152,7 +152,7 @@ def digests_of(path: Path) -> bytes:
 
 
 def _digest(array: Array) -> dict[str, object]:
-    """min, max, mean and L2 norm are of the finite elements, in float64; None where there are none."""
+    """Return an array's digest. min, max, mean and L2 norm are of its finite elements, in float64; None without any."""
     facts: dict[str, Any] = {"sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
     # A complex number counts as its two parts: one NaN of them is one NaN.
     parts = array.view(np.float64 if array.dtype == np.complex128 else np.float32) if array.dtype.kind == "c" else array

@@ -1,5 +1,5 @@
-"""Opening a bundle that may come from a stranger: nothing leaves the folder, and nothing is there that was
-not promised."""
+"""Opening a bundle that may come from a stranger: no file is written outside of the folder, and none that the
+manifest does not list."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESERVE = 64 * 2**20
 
 
 def describe(archive: Path) -> Bundle:
-    """What a bundle says of itself. Raises JournalError and UsageError."""
+    """Read the manifest of a bundle. Raises JournalError and UsageError."""
     try:
         with archive.open("rb") as file, open_archive(file, archive) as opened:
             return read_manifest(opened, archive)
@@ -40,8 +40,8 @@ def extract(
 ) -> Bundle:
     """Check every file against its SHA-256 and put them all into `folder`, or none of them.
 
-    `unpacked` is told how many of how many bytes are done. Raises JournalError for a bundle that is damaged or was
-    changed, CollisionError where the folder is there already (without `force`), and UsageError for lack of space."""
+    `unpacked` receives the bytes that are done and all bytes. Raises JournalError for a bundle that is damaged or was
+    changed, CollisionError where the folder exists already (without `force`), and UsageError for lack of space."""
     part = folder.with_name(f"{folder.name}.part")
     try:
         with archive.open("rb") as file, open_archive(file, archive) as opened:
@@ -49,7 +49,7 @@ def extract(
             if folder.exists() and not force:
                 raise CollisionError(folder, "choose another place with --to, or replace it with --force")
             folder.parent.mkdir(parents=True, exist_ok=True)
-            # A small archive may unpack to more than there is room for; no member is read beyond what it promised.
+            # A small archive may unpack to more than the disk has room for; no member is read beyond its promised size.
             free = shutil.disk_usage(folder.parent).free
             if bundle.bytes + RESERVE > free:
                 raise UsageError(
@@ -62,7 +62,7 @@ def extract(
                 _unpack(opened, packed, part / _inside(archive, packed.path), archive)
                 done += packed.bytes
                 unpacked(done, bundle.bytes)
-        # Only now, when everything is there and right, does what was there before go.
+        # The old folder is removed only now, when all files are unpacked and checked.
         if folder.exists():
             shutil.rmtree(folder)
         part.replace(folder)
@@ -75,7 +75,7 @@ def extract(
 
 
 def _inside(archive: Path, name: str) -> PurePosixPath:
-    """The path of a member, which stays within the folder. Raises JournalError for any other."""
+    """Return the path of a member, which stays within the folder. Raises JournalError for any other."""
     path = PurePosixPath(name)
     plain = name and "\\" not in name and "\0" not in name and ":" not in name
     if not plain or path.is_absolute() or ".." in path.parts or str(path) != name:
@@ -89,7 +89,7 @@ def _unpack(archive: zipfile.ZipFile, packed: Packed, path: Path, named: Path) -
     hashed, left = hashlib.sha256(), packed.bytes
     try:
         with archive.open(packed.path) as member, path.open("xb") as file:
-            # One byte more than promised is asked for: a member that has it is told from one that ends.
+            # One byte more than promised is read: it distinguishes a longer member from one that ends.
             while piece := member.read(min(PIECE, left + 1)):
                 left -= len(piece)
                 if left < 0:
@@ -104,7 +104,7 @@ def _unpack(archive: zipfile.ZipFile, packed: Packed, path: Path, named: Path) -
         raise JournalError(named, f"is damaged or was changed: {packed.path} is not what was packed")
 
 
-# Replaying what an opened bundle holds: snapshots, and the culprits' scripts where that was asked for.
+# Replaying the contents of an opened bundle: snapshots, and on request the culprits' scripts.
 
 SNAPSHOT = "numdrift.harness.tools.snapshots.replay_answer:answer_of"
 """Imports torch, which only a replay needs."""
@@ -112,8 +112,8 @@ SNAPSHOT = "numdrift.harness.tools.snapshots.replay_answer:answer_of"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of replaying one file of a bundle: `holds` when it shows here what it showed where it was made. Not
-    `comparable` where the mode draws other random numbers; what depends on them is not asked then."""
+    """The result of replaying one file of a bundle: `holds` when it shows here what it showed where it was made. Not
+    `comparable` where the mode draws other random numbers; values that depend on them are not judged then."""
 
     path: str
     holds: bool
@@ -122,33 +122,33 @@ class Replayed:
 
 
 def replay_snapshots(folder: Path, mode: str | None = None) -> list[Replayed]:
-    """Execute every snapshot, in a mode or in the one that it was taken in, and hold its outputs against the
-    recorded ones.
+    """Execute every snapshot, in a mode or in the one that it was taken in, and compare its outputs with the recorded
+    ones.
 
-    No code of the bundle's is executed, only ops that torch has registered. `mode` is one in full.
+    No code of the bundle's is executed, only ops that torch has registered. `mode` is a mode in full.
     """
-    found = []
+    replays = []
     for path in sorted(folder.rglob("snapshots/*.safetensors")):
         name = path.relative_to(folder).as_posix()
         try:
             answer = load_target(SNAPSHOT)(path, mode)
         except NumdriftError as error:
-            found.append(Replayed(name, False, str(error).removeprefix(f"{path}: ")))
+            replays.append(Replayed(name, False, str(error).removeprefix(f"{path}: ")))
             continue
         text = f"in mode {answer.spec} {answer.text}"
-        found.append(Replayed(name, answer.holds, text, answer.comparable))
-    return found
+        replays.append(Replayed(name, answer.holds, text, answer.comparable))
+    return replays
 
 
 def replay_scripts(folder: Path) -> list[Replayed]:
     """Execute every culprit's script, each in a process of its own, with the rights of this process."""
-    scripts = [one for one in sorted(folder.rglob("culprit-*.py")) if one.with_suffix(".safetensors").exists()]
+    scripts = [path for path in sorted(folder.rglob("culprit-*.py")) if path.with_suffix(".safetensors").exists()]
     if not scripts:
         return []
-    found = []
+    replays = []
     with ScriptInterpreter() as started, Scripts(started.address) as interpreter:
         for script in scripts:
             answer = execute_script(script, interpreter)
             name = script.relative_to(folder).as_posix()
-            found.append(Replayed(name, answer.reproduces is True, answer.output or ""))
-    return found
+            replays.append(Replayed(name, answer.reproduces is True, answer.output or ""))
+    return replays

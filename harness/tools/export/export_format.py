@@ -1,4 +1,4 @@
-"""The formats that runs are exported to, and how an export is put in place: whole, or not at all."""
+"""The formats of exports. An export is put in place whole, or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tensorboard_events import write_events
 from .wandb_files import write_offline
 
 MARK = "numdrift-export.json"
-"""In the folder of an export: what it is. Only a folder that has it is ever replaced."""
+"""The file in the folder of an export that describes it. Only a folder that has it is ever replaced."""
 
 SCHEMA = 1
 
@@ -66,7 +66,7 @@ def export_runs(investigation: str, runs: Sequence[ExportedRun], to: str, output
         written.replace(output)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror or error}") from None
-    finally:  # what was not put in place
+    finally:  # files that were not put in place
         shutil.rmtree(written, ignore_errors=True)
         with suppress(OSError):
             written.unlink()

@@ -1,4 +1,4 @@
-"""What an export holds of a run: of each step the losses, what the script logged, and the seconds of training."""
+"""The content of an export of a run: the losses of each step, the values that the script logged, and the seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...runs.run_layout import MANIFEST
 @dataclass(frozen=True, slots=True)
 class ExportedRun:
     """One process of a run. `name` is that of its folder, which no other run of the investigation has; from rank 1 on
-    the rank stands behind it. `facts` are what was asked for and how it ended, by name. `began` and `ended` are seconds
+    the rank stands behind it. `facts` are the request and the ending, by name. `began` and `ended` are seconds
     since 1970.
 
     `takes_turns` says that several optimizers end steps that have losses, as in a GAN: their losses are no one curve.
@@ -43,8 +43,8 @@ class ExportedRun:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What a format is told to write: runs of an investigation, into `path`, a new file or an empty folder. Only when
-    all is written is it moved to `place`, where it is from then on."""
+    """The order to a format: write runs of an investigation into `path`, a new file or an empty folder. It is moved to
+    `place`, where it then stays, when all is written."""
 
     investigation: str
     runs: Sequence[ExportedRun]
@@ -53,7 +53,7 @@ class Export:
 
 
 def exported(run: RecordedRun) -> ExportedRun:
-    """What an export holds of a run. Raises JournalError."""
+    """Return the content of an export of a run. Raises JournalError."""
     manifest, journal = run.manifest, run.journal
     try:
         began = datetime.fromisoformat(manifest.started).timestamp()
@@ -84,15 +84,15 @@ def exported(run: RecordedRun) -> ExportedRun:
 
 
 def loss_name(place: int) -> str:
-    """What a step's loss is called: its first backward's `loss`, those of further ones `loss_1`, `loss_2`."""
+    """Return the name of a step's loss: `loss` for the first backward, `loss_1`, `loss_2` for further ones."""
     return f"loss_{place}" if place else "loss"
 
 
 def logged_name(name: str) -> str:
-    """What a value that the script logged is called; none has the name of something else of a step."""
+    """Return the name of a logged value, which nothing else in a step has."""
     return f"logged/{name}"
 
 
 def turn_of(step: StepRecord) -> int:
-    """The number of the optimizer that ended the step, from 1 on."""
-    return (step.optimizer or 0) + 1  # the first one's steps say nothing until there is another
+    """Return the number of the optimizer that ended the step, from 1 on."""
+    return (step.optimizer or 0) + 1  # steps of the first optimizer name none until there is another

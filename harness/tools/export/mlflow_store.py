@@ -10,13 +10,13 @@ from .exported_run import Export, ExportedRun
 from .optional_library import library_settings, optional_library
 
 SETTINGS = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
-"""MLflow 3 opens a store of files where it is told to alone, and tells its makers of its use unless told not to."""
+"""MLflow 3 opens a store of files only on request, and reports its use to its makers unless that is off."""
 
 BATCH = 1000
 """Metrics of one call, of which MLflow takes no more."""
 
 ARTIFACTS = "artifacts"
-"""Where in the store the artifacts of its experiment would be, of which an export has none."""
+"""The folder in the store for the artifacts of its experiment, of which an export has none."""
 
 ENDINGS = {"running": "RUNNING", "complete": "FINISHED", "killed": "KILLED"}
 """MLflow's word for how a run ended; every other ending is FAILED."""

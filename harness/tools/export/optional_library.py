@@ -21,8 +21,8 @@ def optional_library(module: str, extra: str) -> Any:
 
 @contextmanager
 def library_settings(prefix: str, settings: Mapping[str, str]) -> Iterator[None]:
-    """While the context lasts, a library that is told things by variables of that prefix is told these alone: what a
-    user has set for trainings, such as the run to go on with, is not meant for an export."""
+    """Replace all environment variables of that prefix by `settings` while the context lasts. A user's settings for
+    trainings, such as the run to continue, are not meant for an export."""
     before = {name: value for name, value in os.environ.items() if name.startswith(prefix)}
     for name in before:
         del os.environ[name]

@@ -33,7 +33,7 @@ class RunTable:
         return [*TEXTS, *NUMBERS, "seconds", *losses, *logged]
 
     def rows(self) -> Iterator[dict[str, Cell]]:
-        """Each step's cells by column; a column that it has nothing for is left out."""
+        """Yield each step's cells by column; columns without a value are left out."""
         for run in self.runs:
             for step in run.steps:
                 row: dict[str, Cell] = {"run": run.name, "mode": run.mode, "suffix": run.suffix, "rank": run.rank}

@@ -58,7 +58,7 @@ def _write_run(library: Any, export: Export, run: ExportedRun) -> None:
 
 
 def _remove_logs(folder: Path) -> None:
-    """Remove what the library wrote of itself, links to which would point nowhere."""
+    """Remove the library's logs about itself; links to them would point nowhere."""
     for link in folder.glob("debug*.log"):
         link.unlink()
     for run in folder.glob("offline-run-*"):

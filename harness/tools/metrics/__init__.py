@@ -1,1 +1,1 @@
-"""What a backend's work comes to."""
+"""Summaries of a backend's work."""

@@ -7,8 +7,8 @@
     Counter: aten::lerp.Scalar
       Value: 4
 
-Form and formulas are those of torch/csrc/lazy/core/metrics.cpp, except that whole seconds and milliseconds are cut off
-there and here where torch 2.13 rounds them (1.7 s is `01s700ms000.000us`, not `02s700ms000.000us`)."""
+Form and formulas are those of torch/csrc/lazy/core/metrics.cpp, except that whole seconds and milliseconds are cut
+off; torch 2.13 rounds them (1.7 s is `01s700ms000.000us`, not `02s700ms000.000us`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .metrics_summary import PERCENTILES, Distribution
 from .run_metrics import RunMetrics
 
 PARTS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3))
-"""Units and their seconds; what is left is microseconds."""
+"""Units and their seconds; the rest is microseconds."""
 
 
 class Metric(NamedTuple):
@@ -32,7 +32,7 @@ class Metric(NamedTuple):
 
 
 def metrics_report(metrics: RunMetrics) -> str:
-    """The report of a run; of what was never measured there is no entry."""
+    """Return the report of a run; metrics that were never measured have no entry."""
     lines: list[str] = []
     for metric in _metrics(metrics):
         if not metric.samples:
@@ -58,7 +58,7 @@ def metrics_report(metrics: RunMetrics) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`09s969ms486.408us`: from the largest unit that there is, each with its leading zeros."""
+    """Write a duration, as `09s969ms486.408us`: from its largest unit on, each with its leading zeros."""
     text = ""
     # In whole nanoseconds: rounded first, 0.9999999999 s is a second and not 999 ms and 1000.000 us.
     nanoseconds = round(seconds * 1e9)
@@ -72,23 +72,25 @@ def duration(seconds: float) -> str:
 
 def _metrics(metrics: RunMetrics) -> Iterator[Metric]:
     work = metrics.work
-    yield Metric("CompileTime", _times(one for one in work if _is(one, "compile") and not one.work.cached), duration)
-    yield Metric("ExecuteTime", _times(one for one in work if _is(one, "execute")), duration)
-    executed = [one for one in work if _is(one, "execute") and one.work.size is not None]
-    yield Metric("TensorsGraphSize", [(one.at, float(one.work.size or 0)) for one in executed], _plain)
+    yield Metric(
+        "CompileTime", _times(timed for timed in work if _is(timed, "compile") and not timed.work.cached), duration
+    )
+    yield Metric("ExecuteTime", _times(timed for timed in work if _is(timed, "execute")), duration)
+    executed = [timed for timed in work if _is(timed, "execute") and timed.work.size is not None]
+    yield Metric("TensorsGraphSize", [(timed.at, float(timed.work.size or 0)) for timed in executed], _plain)
     for name, direction in (("FromServer", FROM_DEVICE), ("ToServer", TO_DEVICE)):
-        found = [one for one in work if _is(one, "transfer") and one.work.name == direction]
-        yield Metric(f"Transfer{name}Time", _times(found), duration)
-        yield Metric(f"Transfer{name}Bytes", [(one.at, float(one.work.size or 0)) for one in found], _plain)
-    yield Metric("StepTime", [(one.at, one.seconds) for one in metrics.steps], duration)
+        transfers = [timed for timed in work if _is(timed, "transfer") and timed.work.name == direction]
+        yield Metric(f"Transfer{name}Time", _times(transfers), duration)
+        yield Metric(f"Transfer{name}Bytes", [(timed.at, float(timed.work.size or 0)) for timed in transfers], _plain)
+    yield Metric("StepTime", [(step.at, step.seconds) for step in metrics.steps], duration)
 
 
-def _is(one: TimedWork, kind: str) -> bool:
-    return one.work.kind == kind
+def _is(timed: TimedWork, kind: str) -> bool:
+    return timed.work.kind == kind
 
 
 def _times(works: Iterator[TimedWork] | Sequence[TimedWork]) -> list[tuple[float, float]]:
-    return [(one.at, one.work.seconds) for one in works if one.work.seconds is not None]
+    return [(timed.at, timed.work.seconds) for timed in works if timed.work.seconds is not None]
 
 
 def _plain(value: float) -> str:

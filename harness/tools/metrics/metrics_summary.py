@@ -1,4 +1,4 @@
-"""What a run's metrics come to: counts, times with percentiles, and what fragments its graphs."""
+"""A summary of a run's metrics: counts, times with percentiles, and the causes that fragment its graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Distribution:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Distribution:
-        """Of those that were measured."""
+        """Make a distribution of the values that were measured."""
         return cls([value for value in values if value is not None])
 
     @property
@@ -61,12 +61,12 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """What ended graphs before their time, at one line: `what` is an op (`aten::lerp.Scalar`), a graph break
-    with its reason, or a read (`read`, `item`).
+    """The cause that ended graphs early, at one line: `what` is an op (`aten::lerp.Scalar`), a graph break with its
+    reason, or a read (`read`, `item`).
 
-    It happened `count` times in `steps` steps (before the first and after the last is none) and took
+    It happened `count` times in `steps` steps (the time before the first and after the last is none) and took
     `seconds` in all, the graphs that it cut included (None where that is not known); it cut `graphs` of them.
-    `text` says it in a sentence."""
+    `text` is a sentence on it."""
 
     what: str
     call: str
@@ -83,8 +83,8 @@ class Fragmentation:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSummary:
-    """One run's metrics. Of `compiled` and `found` the first are graphs that were compiled, the other those
-    that a cache had; a compilation that asked no cache is among the first."""
+    """One run's metrics. `compiled` are graphs that were compiled, `found` those that a cache had; a compilation
+    without a cache is among the first."""
 
     metrics: RunMetrics
     steps: Distribution
@@ -106,30 +106,30 @@ class MetricsSummary:
 
     @property
     def compile_seconds(self) -> Distribution:
-        return Distribution.of(one.seconds for one in self.compiled)
+        return Distribution.of(work.seconds for work in self.compiled)
 
     @property
     def execute_seconds(self) -> Distribution:
-        return Distribution.of(one.seconds for one in self.executed)
+        return Distribution.of(work.seconds for work in self.executed)
 
     @property
     def sizes(self) -> Distribution:
-        """The nodes of the graphs that were executed, once for each execution."""
-        return Distribution.of(one.size for one in self.executed)
+        """The numbers of nodes of the executed graphs, one for each execution."""
+        return Distribution.of(work.size for work in self.executed)
 
     @property
     def peak(self) -> int | None:
-        """Bytes that the process had at most, after its last step."""
+        """The most bytes that the process had, as read after its last step."""
         return self._highest("peak")
 
     @property
     def device_peak(self) -> int | None:
-        """Bytes that tensors had on the device at most, since the script began."""
+        """The most bytes that tensors had on the device, since the script began."""
         return self._highest("device_peak")
 
     @property
     def reserved_peak(self) -> int | None:
-        """Bytes that torch had reserved on the device at most."""
+        """The most bytes that torch had reserved on the device."""
         return self._highest("device_reserved_peak")
 
     def _highest(self, name: str) -> int | None:
@@ -146,14 +146,14 @@ class MetricsSummary:
             "unavailable": metrics.unavailable,
             "step_seconds": self.steps.to_json(),
             "compiled": {"count": len(self.compiled), "seconds": self.compile_seconds.to_json()},
-            "cache": {"hits": len(self.found), "misses": sum(one.cached is False for one in self.compiled)},
+            "cache": {"hits": len(self.found), "misses": sum(work.cached is False for work in self.compiled)},
             "executed": {"count": len(self.executed), "seconds": self.execute_seconds.to_json()},
             "graph_sizes": self.sizes.to_json(),
             "to_device": self.to_device.to_json(),
             "from_device": self.from_device.to_json(),
-            "fragmentation": [asdict(one) for one in self.fragmentation],
-            "copies": [asdict(one) for one in self.copies],
-            "recompilations": [asdict(one) for one in self.recompilations],
+            "fragmentation": [asdict(place) for place in self.fragmentation],
+            "copies": [asdict(place) for place in self.copies],
+            "recompilations": [asdict(recompilation) for recompilation in self.recompilations],
             "peak_bytes": self.peak,
             "device_peak_bytes": self.device_peak,
             "device_reserved_peak_bytes": self.reserved_peak,
@@ -163,46 +163,50 @@ class MetricsSummary:
 
 
 def summarize(metrics: RunMetrics) -> MetricsSummary:
-    work = [one.work for one in metrics.work]
-    compiles = [one for one in work if one.kind == "compile"]
-    # What fragments the graphs: values that were read, ops that fell back, graph breaks; by name and line.
-    found: dict[tuple[str, str], _Place] = {}
+    work = [timed.work for timed in metrics.work]
+    compiles = [entry for entry in work if entry.kind == "compile"]
+    # The causes that fragment the graphs: values that were read, ops that fell back, graph breaks; by name and line.
+    places: dict[tuple[str, str], _Place] = {}
     for part in metrics.parts:
-        for one in (timed.work for timed in part.work):
-            is_read = one.name in READS and one.kind in ("compile", "execute")
-            falls_back = one.name.startswith(FALLBACK) and one.kind == "execute"
-            if not (is_read or falls_back or one.kind == "fallback"):
+        for item in (timed.work for timed in part.work):
+            is_read = item.name in READS and item.kind in ("compile", "execute")
+            falls_back = item.name.startswith(FALLBACK) and item.kind == "execute"
+            if not (is_read or falls_back or item.kind == "fallback"):
                 continue
-            place = found.setdefault((one.name.removeprefix(FALLBACK), one.call), _Place())
-            place.graphs += one.kind == "execute"
-            # A fallback is told twice, as the op itself and as the graph that was executed for it: counted once, and
-            # its time is that of the op.
-            place.count += one.kind == ("execute" if is_read else "fallback")
+            place = places.setdefault((item.name.removeprefix(FALLBACK), item.call), _Place())
+            place.graphs += item.kind == "execute"
+            # A fallback is recorded twice, as the op itself and as the graph that was executed for it: it is counted
+            # once, with the time of the op.
+            place.count += item.kind == ("execute" if is_read else "fallback")
             place.steps.add(part.step)
-            if one.seconds is not None and not falls_back:
-                place.seconds.append(one.seconds)
-    by_inductor = parse_mode(metrics.run.manifest.spec).base == "compile"
-    fragmentation = [place.made(what, call, by_inductor) for (what, call), place in found.items()]
+            if item.seconds is not None and not falls_back:
+                place.seconds.append(item.seconds)
+    by_inductor = parse_mode(metrics.run.manifest.spec).capabilities.compiles
+    fragmentation = [place.made(what, call, by_inductor) for (what, call), place in places.items()]
     return MetricsSummary(
         metrics,
         Distribution([step.seconds for step in metrics.steps]),
-        [one for one in compiles if not one.cached],
-        [one for one in compiles if one.cached],
-        [one for one in work if one.kind == "execute"],
+        [entry for entry in compiles if not entry.cached],
+        [entry for entry in compiles if entry.cached],
+        [entry for entry in work if entry.kind == "execute"],
         _transfers(work, TO_DEVICE),
         _transfers(work, FROM_DEVICE),
-        sorted(fragmentation, key=lambda one: (-(one.seconds or 0.0), one.what, one.call)),
+        sorted(fragmentation, key=lambda cause: (-(cause.seconds or 0.0), cause.what, cause.call)),
     )
 
 
 def _transfers(work: Sequence[Work], name: str) -> Transfers:
-    found = [one for one in work if one.kind == "transfer" and one.name == name]
-    return Transfers(len(found), sum(one.size or 0 for one in found), Distribution.of(one.seconds for one in found))
+    transfers = [entry for entry in work if entry.kind == "transfer" and entry.name == name]
+    return Transfers(
+        len(transfers),
+        sum(entry.size or 0 for entry in transfers),
+        Distribution.of(entry.seconds for entry in transfers),
+    )
 
 
 @dataclass(slots=True)
 class _Place:
-    """What is known so far of one entry."""
+    """The sums of one entry so far."""
 
     count: int = 0
     graphs: int = 0
@@ -240,13 +244,13 @@ def _step(part: StepMetrics) -> dict[str, object]:
         "transfer": part.seconds_of("transfer"),
         "recording": part.recording,
         "other": part.other,
-        "compiled": sum(not one.cached for one in part.of("compile")),
-        "found": sum(bool(one.cached) for one in part.of("compile")),
-        "recompiled": sum(bool(one.cause) for one in part.of("compile")),
+        "compiled": sum(not work.cached for work in part.of("compile")),
+        "found": sum(bool(work.cached) for work in part.of("compile")),
+        "recompiled": sum(bool(work.cause) for work in part.of("compile")),
         "executed": sum(1 for _ in part.of("execute")),
-        "graph_sizes": [one.size for one in part.of("execute")],
-        "to_device_bytes": sum(one.size or 0 for one in part.of("transfer") if one.name == TO_DEVICE),
-        "from_device_bytes": sum(one.size or 0 for one in part.of("transfer") if one.name == FROM_DEVICE),
+        "graph_sizes": [work.size for work in part.of("execute")],
+        "to_device_bytes": sum(work.size or 0 for work in part.of("transfer") if work.name == TO_DEVICE),
+        "from_device_bytes": sum(work.size or 0 for work in part.of("transfer") if work.name == FROM_DEVICE),
         "phases": dict(part.phases),
         "counters": dict(part.counters),
         "memory": dict(part.memory),

@@ -29,7 +29,7 @@ COUNTERS = {
 
 
 def metrics_trace(runs: Sequence[RunMetrics]) -> dict[str, object]:
-    """The content of the file."""
+    """Return the content of the file."""
     events = [event for number, run in enumerate(runs, 1) for event in _run(run, number)]
     return {"displayTimeUnit": "ms", "traceEvents": events}
 
@@ -39,12 +39,12 @@ def _run(metrics: RunMetrics, process: int) -> Iterator[Event]:
     works: dict[str, list[Event]] = {row: [] for row in ROWS}
     for part in metrics.parts:
         works[STEPS].append(_slice(part.name or f"step {part.step}", part.at, part.seconds, {"step": part.step}))
-        for one in part.work:
-            works[one.work.kind].append(_work(one, part))
+        for timed in part.work:
+            works[timed.work.kind].append(_work(timed, part))
         yield from _counters(part, process)
-    for place, (row, found) in enumerate(works.items()):
+    for place, (row, events) in enumerate(works.items()):
         rows: dict[int, list[float]] = {}
-        for event in sorted(found, key=lambda one: (one["ts"], -one.get("dur", 0.0))):
+        for event in sorted(events, key=lambda entry: (entry["ts"], -entry.get("dur", 0.0))):
             number = place * MOST_ROWS + _row(event, rows)
             yield {**event, "pid": process, "tid": number, "cat": row}
         for number in sorted(rows):
@@ -55,7 +55,7 @@ def _run(metrics: RunMetrics, process: int) -> Iterator[Event]:
 
 
 def _row(event: Event, rows: dict[int, list[float]]) -> int:
-    """The first row on which an event crosses no other; `rows` have the ends of what is open, the innermost last."""
+    """Return the first row on which an event crosses no other; `rows` have the open ends, the innermost last."""
     start, end = event["ts"], event["ts"] + event.get("dur", 0.0)
     for number in range(MOST_ROWS):
         open_ = rows.setdefault(number, [])
@@ -67,17 +67,17 @@ def _row(event: Event, rows: dict[int, list[float]]) -> int:
     return MOST_ROWS - 1
 
 
-def _work(one: TimedWork, part: StepMetrics) -> Event:
-    work = one.work
-    told = {"step": part.step, "size": work.size, "cached": work.cached, "line": work.call, "cause": work.cause}
-    arguments = {name: value for name, value in told.items() if value not in (None, "")}
+def _work(timed: TimedWork, part: StepMetrics) -> Event:
+    work = timed.work
+    facts = {"step": part.step, "size": work.size, "cached": work.cached, "line": work.call, "cause": work.cause}
+    arguments = {name: value for name, value in facts.items() if value not in (None, "")}
     if work.seconds is None:
-        return {"ph": "i", "s": "t", "name": work.name, "ts": round(one.at * MICROSECONDS, 3), "args": arguments}
-    return _slice(work.name, one.at, work.seconds, arguments)
+        return {"ph": "i", "s": "t", "name": work.name, "ts": round(timed.at * MICROSECONDS, 3), "args": arguments}
+    return _slice(work.name, timed.at, work.seconds, arguments)
 
 
 def _slice(name: str, at: float, seconds: float, arguments: Event) -> Event:
-    # To the nanosecond: what follows without a gap must not overlap.
+    # To the nanosecond: slices that follow without a gap must not overlap.
     start, end = round(at * MICROSECONDS, 3), round((at + seconds) * MICROSECONDS, 3)
     return {"ph": "X", "name": name, "ts": start, "dur": round(end - start, 3), "args": arguments}
 

@@ -13,7 +13,7 @@ from ...records.backend_work import FILE, REST, SCHEMA, SETUP, StepMetrics, Time
 from ...runs.recorded_run import RecordedRun
 
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What reading a line raises when it is not what the instrument writes."""
+"""The exceptions that reading a line raises when the instrument did not write it."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class RunMetrics:
 
     @property
     def work(self) -> list[TimedWork]:
-        return [one for part in self.parts for one in part.work]
+        return [timed for part in self.parts for timed in part.work]
 
 
 def metrics_of(run: RecordedRun) -> RunMetrics:
-    """Raises MetricsNotFound for a run without metrics, JournalError for a file that numdrift has not written."""
+    """Read a run's metrics. Raises MetricsNotFound without any, JournalError for a file that is not numdrift's own."""
     path = run.path / FILE
     if not path.is_file():
         raise MetricsNotFound(f"{run.path} has no metrics: `numdrift run` takes them with --metrics")
@@ -65,7 +65,7 @@ def metrics_of(run: RecordedRun) -> RunMetrics:
                         at=float(event["at"]),
                         seconds=float(event["seconds"]),
                         phases=dict(event["phases"]),
-                        work=[TimedWork(Work(*one[:6], *one[7:]), float(one[6])) for one in event["work"]],
+                        work=[TimedWork(Work(*entry[:6], *entry[7:]), float(entry[6])) for entry in event["work"]],
                         counters=dict(event["counters"]),
                         memory=dict(event["memory"]),
                     )

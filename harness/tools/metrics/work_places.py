@@ -31,7 +31,7 @@ class CopyPlace:
 
     @property
     def waits(self) -> bool:
-        """Whether the host waits there until the device has done all that it was given."""
+        """Check whether the host waits there until the device has done all its work."""
         return self.direction == FROM_DEVICE and self.cause != NON_BLOCKING
 
     @property
@@ -45,7 +45,7 @@ class CopyPlace:
 
 @dataclass(frozen=True, slots=True)
 class Recompilation:
-    """What one line had compiled again for one reason: the guard that did not hold (`tensor 'x' size mismatch at index
+    """Repeated compilations by one line for one reason: the guard that did not hold (`tensor 'x' size mismatch at index
     0. expected 3, actual 4`)."""
 
     call: str
@@ -55,11 +55,11 @@ class Recompilation:
 
 
 def copy_places(parts: Sequence[StepMetrics]) -> list[CopyPlace]:
-    """Of an adapter that tells of a device's copies, the longest first."""
-    found: dict[tuple[str, str, str], list[tuple[int | None, Work]]] = {}
+    """Return the copies that an adapter reports, by line, the longest first."""
+    works_by_key: dict[tuple[str, str, str], list[tuple[int | None, Work]]] = {}
     for step, work in _work(parts):
         if work.kind == "transfer":
-            found.setdefault((work.name, work.call, work.cause), []).append((step, work))
+            works_by_key.setdefault((work.name, work.call, work.cause), []).append((step, work))
     places = [
         CopyPlace(
             *key,
@@ -68,22 +68,22 @@ def copy_places(parts: Sequence[StepMetrics]) -> list[CopyPlace]:
             sum(work.size or 0 for _, work in works),
             _seconds([work for _, work in works]),
         )
-        for key, works in found.items()
+        for key, works in works_by_key.items()
     ]
-    return sorted(places, key=lambda one: (-one.seconds, -one.bytes, one.direction, one.call, one.cause))
+    return sorted(places, key=lambda place: (-place.seconds, -place.bytes, place.direction, place.call, place.cause))
 
 
 def recompilations(parts: Sequence[StepMetrics]) -> list[Recompilation]:
-    """The longest first."""
-    found: dict[tuple[str, str], list[Work]] = {}
+    """Return the recompilations, the longest first."""
+    works_by_key: dict[tuple[str, str], list[Work]] = {}
     for _, work in _work(parts):
         if work.kind == "compile" and work.cause:
-            found.setdefault((work.call, work.cause), []).append(work)
+            works_by_key.setdefault((work.call, work.cause), []).append(work)
     places = [
         Recompilation(*key, len(works), math.fsum(work.seconds or 0.0 for work in works))
-        for key, works in found.items()
+        for key, works in works_by_key.items()
     ]
-    return sorted(places, key=lambda one: (-one.seconds, one.call, one.reason))
+    return sorted(places, key=lambda place: (-place.seconds, place.call, place.reason))
 
 
 def _work(parts: Sequence[StepMetrics]) -> Iterator[tuple[int | None, Work]]:

@@ -1,1 +1,1 @@
-"""Where the time of traced steps went."""
+"""The time of traced steps, by phase, op and place."""

@@ -1,4 +1,4 @@
-"""What launched each piece of a device's work in a traced step, and where the host waited for the device.
+"""The launch of each piece of a device's work in a traced step, and the waits of the host for the device.
 
 A piece is linked to the call of the runtime that launched it (`cudaLaunchKernel`) by one `correlation`; a graph of
 kernels is many pieces with the correlation of one call. The call lies on a thread of the host, within the op that made
@@ -27,10 +27,10 @@ WAITS = re.compile(
 """Calls of runtimes in which the host waits, of CUDA, ROCm and Level Zero; `cudaFree` waits for the whole device."""
 
 WAITS_ON_DEVICE = re.compile(r"streamwait", re.IGNORECASE)
-"""Calls that have one stream wait for another, and the host for none."""
+"""Calls that make one stream wait for another, and not the host."""
 
 DIRECTION = re.compile(r"\b([A-Z])(?:to|2)([A-Z])\b|(Host|Device)To(Host|Device)")
-"""The way of a copy in its name: `Memcpy HtoD (Pageable -> Device)`, `Memcpy M2D`, `CopyDeviceToHost`."""
+"""The direction of a copy in its name: `Memcpy HtoD (Pageable -> Device)`, `Memcpy M2D`, `CopyDeviceToHost`."""
 
 IN_HOST = "HM"
 """Memory of the host by the letters of names; D (device), S (shared), A (array) and P (peer) are the device's."""
@@ -40,8 +40,8 @@ PINNED = "Pinned"
 
 @dataclass(frozen=True, slots=True)
 class DevicePiece:
-    """One piece of the step's work: `call` is what launched it, None where the trace has no such call, and `launched`
-    is when (in microseconds). `op` is "" outside of ops."""
+    """One piece of the step's work: `call` launched it, None where the trace has no such call, and `launched` is the
+    time of the launch (in microseconds). `op` is "" outside of ops."""
 
     slice: Slice
     sort: WorkSort
@@ -62,7 +62,7 @@ class DevicePiece:
 
 @dataclass(frozen=True, slots=True)
 class HostWait:
-    """One wait of the host: `op` is the outermost op that asked for it."""
+    """One wait of the host: `op` is the outermost op that caused it."""
 
     call: Slice
     op: str
@@ -70,12 +70,12 @@ class HostWait:
 
 
 class DeviceLaunches:
-    """The device's work of one trace: `pieces` are the step's own, `all` are the slices of every piece, also of those
-    that the step before had launched and that numdrift's own reading did."""
+    """The device's work of one trace: `pieces` are the step's own, `all` are the slices of every piece, with those that
+    the step before launched and those of numdrift's own reading."""
 
     def __init__(self, events: Sequence[Mapping[str, Any]], host: TraceReading) -> None:
         self._host = host
-        calls = {str(one.get("cat")) for one in events if is_runtime_call(str(one.get("cat")))}
+        calls = {str(event.get("cat")) for event in events if is_runtime_call(str(event.get("cat")))}
         self.calls = slices_of(events, calls)
         self._called: dict[Any, Slice] = {}
         for call in self.calls:  # of a call of the runtime and one of the driver within it the first is the outer one
@@ -83,13 +83,15 @@ class DeviceLaunches:
         for nothing in (None, 0):
             self._called.pop(nothing, None)
         self._numbered = {
-            one.arguments[EXTERNAL]: one for one in host.places if one.arguments.get(EXTERNAL) is not None
+            host_slice.arguments[EXTERNAL]: host_slice
+            for host_slice in host.places
+            if host_slice.arguments.get(EXTERNAL) is not None
         }
         self.all = slices_of(events, ON_DEVICE)
-        self.pieces = [piece for one in self.all if (piece := self._piece(one)) is not None]
+        self.pieces = [piece for work in self.all if (piece := self._piece(work)) is not None]
 
     def waits(self) -> Iterator[HostWait]:
-        """The waits of the host within the step, but for those of numdrift's own."""
+        """Yield the waits of the host within the step, without numdrift's own."""
         copies = {
             id(piece.call) for piece in self.pieces if piece.direction == FROM_DEVICE and PINNED not in piece.slice.name
         }
@@ -103,7 +105,7 @@ class DeviceLaunches:
                 yield HostWait(call, self._outermost_op(around), place)
 
     def _piece(self, work: Slice) -> DevicePiece | None:
-        """The piece, None for one that is not the step's own."""
+        """Return the piece, None for one that is not the step's own."""
         call = self._called.get(work.arguments.get(CORRELATION))
         around = self._around(call) if call is not None else self._numbered.get(work.arguments.get(EXTERNAL))
         launched = call.start if call is not None else around.start if around is not None else work.start
@@ -113,17 +115,17 @@ class DeviceLaunches:
         if place.phase == OWN:
             return None
         if call is around is None:
-            # What is linked to nothing began in the step, and it is open in which phase it was launched.
+            # A piece without a link began in the step; the phase of its launch is not known.
             place = SlicePlace()
         return DevicePiece(
             work, ON_DEVICE[work.category], device_of(work), call, launched, self._innermost_op(around), place
         )
 
     def _around(self, call: Slice) -> Slice | None:
-        """The innermost slice of the host that a call of the runtime lies in."""
-        found = self._host.innermost(call.thread, call.start)
+        """Return the innermost slice of the host around a call of the runtime."""
+        innermost = self._host.innermost(call.thread, call.start)
         # A thread that the profiler did not know by its number when it was traced has the call on another row.
-        return found if found is not None else self._numbered.get(call.arguments.get(EXTERNAL))
+        return innermost if innermost is not None else self._numbered.get(call.arguments.get(EXTERNAL))
 
     def _place(self, around: Slice | None, instant: float) -> SlicePlace:
         return self._host.places[around] if around is not None else SlicePlace(self._host.phase_at(instant))
@@ -133,22 +135,22 @@ class DeviceLaunches:
         return step is not None and step.start <= instant < step.end
 
     def _innermost_op(self, around: Slice | None) -> str:
-        for one in [] if around is None else [around, *around.ancestors()]:
-            op = self._host.op_of(one)
+        for ancestor in [] if around is None else [around, *around.ancestors()]:
+            op = self._host.op_of(ancestor)
             if op is not None:
                 return op
         return ""
 
     def _outermost_op(self, around: Slice | None) -> str:
-        found = ""
-        for one in [] if around is None else [around, *around.ancestors()]:
-            if "::" in one.name and not one.name.startswith("autograd::"):
-                found = self._host.op_of(one) or found
-        return found
+        outermost = ""
+        for ancestor in [] if around is None else [around, *around.ancestors()]:
+            if "::" in ancestor.name and not ancestor.name.startswith("autograd::"):
+                outermost = self._host.op_of(ancestor) or outermost
+        return outermost
 
 
 def direction_of(name: str) -> str:
-    """The direction of a copy by its name, "" where it is between two places of the device or is not said."""
+    """Return the direction of a copy by its name, "" between two places of the device or where the name has none."""
     match = DIRECTION.search(name)
     if match is None:
         return ""
@@ -158,6 +160,6 @@ def direction_of(name: str) -> str:
 
 
 def device_of(work: Slice) -> int:
-    """The number of the device; a trace has the work of each device in a process of that number."""
+    """Return the number of the device; a trace has the work of each device in a process of that number."""
     number = work.arguments.get("device", work.thread[0])
     return number if isinstance(number, int) else 0

@@ -14,8 +14,8 @@ from .kernel_names import short_kernel
 
 @dataclass(frozen=True, slots=True)
 class DeviceCell:
-    """Means of a step: milliseconds (the device's; of a wait the host's), their share, calls, and the bytes of copies.
-    The share is of all that the device did, that of a wait is of the step."""
+    """Means of a step: milliseconds (of the device, or of the host for a wait), their share, calls, and the bytes of
+    copies. The share is that of all the device's work; the share of a wait is that of the step."""
 
     milliseconds: float
     share: float
@@ -37,7 +37,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMeans:
-    """What a mode's devices did in a step, in means over the traced steps; times are in milliseconds.
+    """The work of a mode's devices in a step, in means over the traced steps; times are in milliseconds.
 
     `busy` and `idle` are by the number of the device. `launches` is None where the trace does not have them, and so are
     the memory's peaks, which are the highest of any step.
@@ -55,7 +55,7 @@ class DeviceMeans:
 
 
 def device_means(profile: RunProfile) -> DeviceMeans | None:
-    """The means of a mode that has times of its device, None for any other."""
+    """Return the means of a mode that has times of its device, None for any other."""
     device = profile.device
     if device is None or device.problem:
         return None
@@ -65,19 +65,19 @@ def device_means(profile: RunProfile) -> DeviceMeans | None:
     counted = [part.launches for part in parts]
     return DeviceMeans(
         device.milliseconds / steps,
-        {number: sum(one.busy_milliseconds for one in parts if one.device == number) / steps for number in numbers},
-        {number: sum(one.idle_milliseconds for one in parts if one.device == number) / steps for number in numbers},
+        {number: sum(part.busy_milliseconds for part in parts if part.device == number) / steps for number in numbers},
+        {number: sum(part.idle_milliseconds for part in parts if part.device == number) / steps for number in numbers},
         sum(part.kernels for part in parts) / steps,
-        None if None in counted else sum(one for one in counted if one is not None) / steps,
+        None if None in counted else sum(launches for launches in counted if launches is not None) / steps,
         {way: _cell(profile, [row for row in device.work if row.direction == way]) for way in (TO_DEVICE, FROM_DEVICE)},
         _cell(profile, device.waits),
-        max((one.allocated_peak for one in device.memory if one.allocated_peak is not None), default=None),
-        max((one.reserved_peak for one in device.memory if one.reserved_peak is not None), default=None),
+        max((memory.allocated_peak for memory in device.memory if memory.allocated_peak is not None), default=None),
+        max((memory.reserved_peak for memory in device.memory if memory.reserved_peak is not None), default=None),
     )
 
 
 def by_kernel(profiles: Sequence[RunProfile], *, whole: bool = False) -> list[DeviceRow]:
-    """By kernel, copy and fill: by the `whole` names, or by short ones of kernels."""
+    """Return rows by kernel, copy and fill: by the `whole` names, or by short ones of kernels."""
 
     def name(row: DeviceWorkRow) -> str:
         return short_kernel(row.name) if row.sort == "kernel" and not whole else row.name
@@ -86,7 +86,7 @@ def by_kernel(profiles: Sequence[RunProfile], *, whole: bool = False) -> list[De
 
 
 def by_copy(profiles: Sequence[RunProfile]) -> list[DeviceRow]:
-    """Copies between host and device, by what asks for them."""
+    """Return rows of copies between host and device, by direction, op and place."""
 
     def name(row: DeviceWorkRow) -> str:
         return f"{row.direction}: {row.op or row.name}{_where(row)}"
@@ -95,7 +95,7 @@ def by_copy(profiles: Sequence[RunProfile]) -> list[DeviceRow]:
 
 
 def by_wait(profiles: Sequence[RunProfile]) -> list[DeviceRow]:
-    """Waits of the host for the device, by what asks for them."""
+    """Return rows of the host's waits for the device, by op, place and call."""
 
     def name(row: WaitRow) -> str:
         return f"{row.op}{_where(row)}: {row.call}" if row.op else f"{row.call}{_where(row)}"
@@ -104,7 +104,7 @@ def by_wait(profiles: Sequence[RunProfile]) -> list[DeviceRow]:
 
 
 def _where(row: DeviceWorkRow | WaitRow) -> str:
-    """The line that asks, else the module, else the phase."""
+    """Return the line of the script, else the module, else the phase."""
     return f" in {row.line or row.module or row.phase}"
 
 

@@ -1,4 +1,4 @@
-"""What devices did in the traced steps: sums of their work, of the host's waits, and each step's busy and idle time."""
+"""The times of devices in the traced steps: their work, the host's waits, and each step's busy and idle time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .step_times import Spent, TraceReading
 from .trace_slices import Slice
 
 Interval = tuple[float, float]
-"""From when to when, in microseconds."""
+"""Begin and end, in microseconds."""
 
 
 class WorkKey(NamedTuple):
-    """What pieces of work are told apart by."""
+    """The properties that distinguish pieces of work."""
 
     name: str
     sort: WorkSort
@@ -31,7 +31,7 @@ class WorkKey(NamedTuple):
 
 
 class WaitKey(NamedTuple):
-    """What waits of the host are told apart by."""
+    """The properties that distinguish waits of the host."""
 
     call: str
     op: str
@@ -42,8 +42,8 @@ class WaitKey(NamedTuple):
 
 @dataclass(slots=True)
 class DeviceTimes:
-    """Of one or more steps, in microseconds. `blocks` has what was launched within each block of the script's, `moved`
-    the bytes of copies."""
+    """Device times of one or more steps, in microseconds. `blocks` has the times of the work that was launched within
+    each block of the script, `moved` the bytes of copies."""
 
     work: dict[WorkKey, Spent] = field(default_factory=dict)
     moved: Counter[WorkKey] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class DeviceTimes:
         self.peaks += peaks_of_step(step, events, host)
 
     def profile(self, kind: str, problem: str, readings: Readings) -> DeviceProfile:
-        """The rows in milliseconds, what takes longest first. `readings` are of the memory at the end of each step."""
+        """Return the rows in milliseconds, the longest first. `readings` are of the memory at the end of each step."""
         work = [
             DeviceWorkRow(
                 key.name, key.sort, key.op, key.phase, key.module, key.line, spent.calls, spent.time / 1000,
@@ -94,52 +94,52 @@ class DeviceTimes:
 
 
 def _blocks_around(piece: DevicePiece, host: TraceReading) -> set[str]:
-    """The blocks that the script was in when the piece was launched, also from another thread: a backward is."""
+    """Return the blocks that the script was in at the launch of the piece, also on another thread, as in a backward."""
     assert host.step is not None
-    here = host.innermost(host.step.thread, piece.launched)
-    around = [] if here is None else [here, *here.ancestors()]
-    return {one.name for one in around if host.is_block(one)}
+    innermost = host.innermost(host.step.thread, piece.launched)
+    around = [] if innermost is None else [innermost, *innermost.ancestors()]
+    return {ancestor.name for ancestor in around if host.is_block(ancestor)}
 
 
 def _steps(step: int, launches: DeviceLaunches, whole: Slice, own: Sequence[Interval]) -> list[DeviceStep]:
-    """The step on each device that has work of it."""
+    """Return the step on each device that has work of it."""
     by_device: dict[int, list[DevicePiece]] = defaultdict(list)
     for piece in launches.pieces:
         by_device[piece.device].append(piece)
-    found = []
+    device_steps = []
     for device, pieces in sorted(by_device.items()):
-        busy = united((one.slice.start, one.slice.end) for one in pieces)
+        busy = united((work.slice.start, work.slice.end) for work in pieces)
         last = max(whole.end, busy[-1][1])
-        # A device that works for numdrift is not idle, whatever phase the script is in.
-        everything = ((one.start, one.end) for one in launches.all if device_of(one) == device)
-        taken = united([*everything, *own])
-        kernels = [one for one in pieces if one.sort == "kernel"]
-        found.append(
+        # A device that works for numdrift is not idle, in any phase of the script.
+        everything = ((work.start, work.end) for work in launches.all if device_of(work) == device)
+        occupied = united([*everything, *own])
+        kernels = [work for work in pieces if work.sort == "kernel"]
+        device_steps.append(
             DeviceStep(
                 step,
                 device,
-                math.fsum(one.slice.time for one in pieces) / 1000,
+                math.fsum(work.slice.time for work in pieces) / 1000,
                 _length(busy) / 1000,
-                (last - whole.start - _length(taken, (whole.start, last))) / 1000,
+                (last - whole.start - _length(occupied, (whole.start, last))) / 1000,
                 len(kernels),
-                len({id(one.call) for one in kernels if one.call is not None}) if launches.calls else None,
+                len({id(work.call) for work in kernels if work.call is not None}) if launches.calls else None,
             )
         )
-    return found
+    return device_steps
 
 
 def united(intervals: Iterable[Interval]) -> list[Interval]:
-    """The intervals in order, those that overlap or touch made one."""
-    found: list[Interval] = []
+    """Return the intervals in order, with those that overlap or touch made one."""
+    joined: list[Interval] = []
     for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            joined.append((start, end))
+    return joined
 
 
 def _length(intervals: Iterable[Interval], within: Interval = (-math.inf, math.inf)) -> float:
-    """How long intervals are that do not overlap, as far as they lie within another."""
+    """Return the total length of intervals that do not overlap, as far as they lie within another."""
     cut = ((max(start, within[0]), min(end, within[1])) for start, end in intervals)
     return math.fsum(max(0.0, end - start) for start, end in cut)

@@ -16,18 +16,18 @@ Event = Mapping[str, Any]
 Track = tuple[Any, Any]
 
 RANGES, LANE = 1_000_000, 10_000_000
-"""What is added to the number of a stream for the row of its ranges, and for each further row of its work."""
+"""The numbers added to a stream's number for the row of its ranges, and for each further row of its work."""
 
 NANOSECONDS = 1000  # of a microsecond, which is the unit of a trace
 
 
 def device_tracks(events: Sequence[Event], devices: Mapping[int, str]) -> list[Event]:
-    """The events with the rows of devices laid out; `devices` are names of devices by their numbers."""
+    """Return the events with the rows of devices laid out; `devices` are names of devices by their numbers."""
     placed: dict[int, Event] = {}
     moved: dict[tuple[Any, Any, Any], Any] = {}
     rows: dict[Track, str] = {}
-    for track, found in _by_track(events).items():
-        for number, event, row, name in (*_work(track, found), *_ranges(track, found)):
+    for track, work in _by_track(events).items():
+        for number, event, row, name in (*_work(track, work), *_ranges(track, work)):
             placed[number] = event
             if row != track[1]:
                 rows[track[0], row] = name
@@ -41,18 +41,18 @@ def device_tracks(events: Sequence[Event], devices: Mapping[int, str]) -> list[E
             made.append({**event, "tid": row})
         else:
             made.append(placed.get(number, event))
-    first = min((one["ts"] for one in placed.values()), default=0)
-    return [*(_named(one, devices) for one in made), *_rows_named(rows, events, first)]
+    first = min((drawn["ts"] for drawn in placed.values()), default=0)
+    return [*(_named(drawn, devices) for drawn in made), *_rows_named(rows, events, first)]
 
 
 def _by_track(events: Sequence[Event]) -> dict[Track, list[tuple[int, Event]]]:
-    """What runs on a device, with its number among the events, by stream; in the order in which viewers draw it."""
+    """Group the device's events, with their numbers, by stream, in the order in which viewers draw them."""
     tracks: dict[Track, list[tuple[int, Event]]] = {}
     for number, event in enumerate(events):
         if event.get("ph") == "X" and (event.get("cat") in ON_DEVICE or event.get("cat") == DEVICE_RANGE):
             tracks.setdefault((event.get("pid"), event.get("tid")), []).append((number, event))
-    for found in tracks.values():
-        found.sort(key=lambda one: (_start(one[1]), -_end(one[1])))
+    for numbered_events in tracks.values():
+        numbered_events.sort(key=lambda numbered: (_start(numbered[1]), -_end(numbered[1])))
     return tracks
 
 
@@ -64,10 +64,10 @@ def _end(event: Event) -> int:
     return _start(event) + round(float(event["dur"]) * NANOSECONDS)
 
 
-def _work(track: Track, found: Sequence[tuple[int, Event]]) -> Iterator[tuple[int, Event, Any, str]]:
-    """Each piece of work with its row: the first one on which nothing runs at that time."""
+def _work(track: Track, work: Sequence[tuple[int, Event]]) -> Iterator[tuple[int, Event, Any, str]]:
+    """Yield each piece of work with its row: the first one on which nothing runs at that time."""
     ends: list[int] = []
-    for number, event in found:
+    for number, event in work:
         if event["cat"] == DEVICE_RANGE:
             continue
         lane = next((place for place, end in enumerate(ends) if end <= _start(event)), len(ends))
@@ -76,11 +76,11 @@ def _work(track: Track, found: Sequence[tuple[int, Event]]) -> Iterator[tuple[in
         yield number, {**event, "tid": row}, row, f"stream {track[1]} ({lane + 1})"
 
 
-def _ranges(track: Track, found: Sequence[tuple[int, Event]]) -> Iterator[tuple[int, Event, Any, str]]:
-    """Each range on the row of ranges, cut where the next one begins."""
+def _ranges(track: Track, work: Sequence[tuple[int, Event]]) -> Iterator[tuple[int, Event, Any, str]]:
+    """Yield each range on the row of ranges, cut where the next one begins."""
     row, ranges = track[1] + RANGES if isinstance(track[1], int) else track[1], dict[int, dict[str, Any]]()
     open_: list[tuple[int, int]] = []  # number and end, the innermost last
-    for number, event in found:
+    for number, event in work:
         if event["cat"] != DEVICE_RANGE:
             continue
         start, end = _start(event), _end(event)
@@ -96,7 +96,7 @@ def _ranges(track: Track, found: Sequence[tuple[int, Event]]) -> Iterator[tuple[
 
 
 def _counters(event: Event) -> Iterator[Event]:
-    """The memory of a device at an instant; that of the host is not shown."""
+    """Yield the memory of a device at an instant as counters; that of the host is not shown."""
     facts = event.get("args") or {}
     if facts.get("Device Type"):
         for name in ("Allocated", "Reserved"):
@@ -111,17 +111,17 @@ def _counters(event: Event) -> Iterator[Event]:
 
 
 def _named(event: Event, devices: Mapping[int, str]) -> Event:
-    """The event; that which names the process of a device says which device it is."""
+    """Return the event; the name of a device's process becomes that of the device."""
     names = event.get("ph") == "M" and event.get("name") == "process_name" and event.get("pid") in devices
     return {**event, "args": {"name": devices[event["pid"]]}} if names else event
 
 
 def _rows_named(rows: Mapping[Track, str], events: Iterable[Event], first: float) -> Iterator[Event]:
-    """The names of rows that were made, each beside its stream."""
+    """Yield the names of the new rows, each beside its stream."""
     orders = {
-        (one.get("pid"), one.get("tid")): one["args"]["sort_index"]
-        for one in events
-        if one.get("ph") == "M" and one.get("name") == "thread_sort_index"
+        (event.get("pid"), event.get("tid")): event["args"]["sort_index"]
+        for event in events
+        if event.get("ph") == "M" and event.get("name") == "thread_sort_index"
     }
     for (process, row), name in rows.items():
         facts: list[tuple[str, dict[str, Any]]] = [("thread_name", {"name": name})]
@@ -132,15 +132,15 @@ def _rows_named(rows: Mapping[Track, str], events: Iterable[Event], first: float
 
 
 def device_names(trace: Mapping[str, Any]) -> dict[int, str]:
-    """The devices that a trace has work of, by number: `GPU 0: NVIDIA H200`."""
+    """Return the devices that a trace has work of, by number: `GPU 0: NVIDIA H200`."""
     events = trace["traceEvents"]
-    working = {one.get("pid") for one in events if one.get("cat") in ON_DEVICE}
-    found = {
-        one["pid"]: str(one["args"]["labels"])
-        for one in events
-        if one.get("name") == "process_labels" and one.get("pid") in working
+    working = {event.get("pid") for event in events if event.get("cat") in ON_DEVICE}
+    names = {
+        event["pid"]: str(event["args"]["labels"])
+        for event in events
+        if event.get("name") == "process_labels" and event.get("pid") in working
     }
-    for one in trace.get("deviceProperties") or []:
-        if one.get("id") in found and one.get("name"):
-            found[one["id"]] += f": {one['name']}"
-    return found
+    for device in trace.get("deviceProperties") or []:
+        if device.get("id") in names and device.get("name"):
+            names[device["id"]] += f": {device['name']}"
+    return names

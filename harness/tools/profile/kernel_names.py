@@ -2,8 +2,8 @@
 
     void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ...>(int, ...)
 
-becomes `vectorized_elementwise_kernel<CUDAFunctor_add>`: arguments and templates are cut, but for what tells two
-kernels of one template apart. Generated names (`triton_poi_fused_add_0`, `ampere_sgemm_32x32_tn`) stay as they are.
+becomes `vectorized_elementwise_kernel<CUDAFunctor_add>`: arguments and templates are cut, except for the part that
+distinguishes two kernels of one template. Generated names (`triton_poi_fused_add_0`, `ampere_sgemm_32x32_tn`) stay.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _GENERIC = re.compile(r"^(?:gpu_kernel_impl\w*|ReduceOp|Ops?|kernel)$")
 
 
 def short_kernel(name: str) -> str:
-    """The name without return type, namespaces, templates and arguments, with what tells it apart in angle brackets."""
+    """Return the name without return type, namespaces, templates and arguments; its telling part follows in <>."""
     text = _NOISE.sub("", name.strip())
     while _NOISE.match(text):
         text = _NOISE.sub("", text, count=1)
     plain, arguments = _parts(text)
-    words = [one for one in plain.strip().split()[-1:] for one in one.split("::") if one]
-    # A name that says nothing has that of the namespace before it.
+    words = [part for part in plain.strip().split()[-1:] for part in part.split("::") if part]
+    # A generic name gets the namespace before it.
     called = "::".join(words[-2:] if _GENERIC.match(words[-1]) else words[-1:]) if words else text
     if arguments:
-        telling = next((one for one in _TELLING.findall(arguments) if not _GENERIC.match(one)), "")
+        telling = next((candidate for candidate in _TELLING.findall(arguments) if not _GENERIC.match(candidate)), "")
         called += f"<{telling}>" if telling and telling != called else ""
     return called if len(called) <= LONGEST else f"{called[: LONGEST - 3]}..."
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """The name before its template and arguments, and what stands in the template."""
+    """Split a name into the part before its template and arguments, and the content of the template."""
     plain, template, depth = "", "", 0
     for place, letter in enumerate(text):
         if letter == "<":

@@ -1,4 +1,4 @@
-"""From what a run's process left behind to its trace and its tables."""
+"""The trace and the tables of a run, made from the files that its process has left."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ from .device_times import DeviceTimes
 from .step_times import StepTimes, TraceReading
 from .trace_file import TraceWriter, read_trace, with_lines
 
-LAZY_BASES = ("lazy", "xla")
-
 
 @dataclass(slots=True)
 class _Told:
@@ -50,7 +48,7 @@ class _Told:
 
 
 def profile_of(run: RecordedRun, *, keep_working: bool = True) -> RunProfile:
-    """The profile of a run: that on disk, else the one that is made now of what its process has left.
+    """Return the profile of a run: the one on disk, else one that is made now from the files of its process.
 
     With `keep_working` off the files of the single steps are removed once their one trace is there.
     Raises UsageError for a run that was not profiled.
@@ -72,13 +70,13 @@ def profile_of(run: RecordedRun, *, keep_working: bool = True) -> RunProfile:
 
 
 def _make(run: RecordedRun, folder: Path) -> RunProfile:
-    told = _told(folder / EVENTS)
+    events = _told(folder / EVENTS)
     notices = [text for text in run.manifest.notices if "profile" in text]
-    lazy = parse_mode(run.manifest.spec).base in LAZY_BASES
+    lazy = not parse_mode(run.manifest.spec).capabilities.has_values
     times, of_device, steps, size = StepTimes(), DeviceTimes(), [], 0
     # The trace of one step at a time is in memory; a large model's has hundreds of megabytes.
     with TraceWriter(folder / TRACE) as writer:
-        for event in told.traced:
+        for event in events.traced:
             path = folder / WORKING / event["file"]
             try:
                 trace = read_trace(path)
@@ -86,8 +84,8 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
                 notices.append(f"the trace of step {event['step']} is lost: {error}")
                 continue
             if lines_of(path).exists():
-                known = json.loads(lines_of(path).read_text(encoding="utf-8"))
-                short = {one: _short(line) for one, line in known.items()}
+                lines_by_id = json.loads(lines_of(path).read_text(encoding="utf-8"))
+                short = {number: _short(line) for number, line in lines_by_id.items()}
                 trace = {**trace, "traceEvents": with_lines(trace["traceEvents"], short)}
             reading = TraceReading(trace["traceEvents"], lazy=lazy, blocks=event.get("blocks", {}))
             times.add(reading.times)
@@ -96,17 +94,17 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
             steps.append(event)
     if steps:
         size = (folder / TRACE).stat().st_size
-    return _profile(run.manifest, told, times, of_device, steps, size, notices)
+    return _profile(run.manifest, events, times, of_device, steps, size, notices)
 
 
 def _short(line: str) -> str:
-    """`train.py:12` of a line with its whole path."""
+    """Return `train.py:12` for a line with its whole path."""
     return line.rpartition("/")[2]
 
 
 def _profile(
     manifest: RunManifest,
-    told: _Told,
+    events: _Told,
     times: StepTimes,
     of_device: DeviceTimes,
     steps: Sequence[Mapping[str, Any]],
@@ -114,52 +112,53 @@ def _profile(
     notices: list[str],
 ) -> RunProfile:
     whole = sum(times.walls) or 1.0
-    kernels, device = [], _device(told, of_device) if told.device and steps else None
-    for one in told.kernels:
-        if "problem" in one:
-            notices.append(f"of what a kernel was made could not be read: {one['problem']}")
+    kernels, device = [], _device(events, of_device) if events.device and steps else None
+    for kernel in events.kernels:
+        if "problem" in kernel:
+            notices.append(f"of what a kernel was made could not be read: {kernel['problem']}")
         else:
-            lines = [_short(line) for line in one["lines"]]
-            kernels.append(KernelRow(one["name"], one["ops"], one["modules"], lines))
+            lines = [_short(line) for line in kernel["lines"]]
+            kernels.append(KernelRow(kernel["name"], kernel["ops"], kernel["modules"], lines))
     # Traces are in microseconds, tables in milliseconds.
     return RunProfile(
         mode=manifest.mode,
-        type=str(told.plan.get("kind", "")),
-        asked=str(told.plan.get("steps", "")),
-        steps=[int(one["step"]) for one in steps],
+        type=str(events.plan.get("kind", "")),
+        asked=str(events.plan.get("steps", "")),
+        steps=[int(step["step"]) for step in steps],
         partial=bool(steps) and not steps[-1]["whole"],
-        untraced=[UntracedStep(one["step"], one["seconds"], one.get("compiled")) for one in told.untraced],
-        over=str(told.over.get("why", "killed")),
+        untraced=[UntracedStep(step["step"], step["seconds"], step.get("compiled")) for step in events.untraced],
+        over=str(events.over.get("why", "killed")),
         bytes=size,
         step_milliseconds=[wall / 1000 for wall in times.walls],
         own_milliseconds=times.own / 1000,
-        phases=[PhaseRow(name, one.time / 1000, one.time / whole) for name, one in times.phases.items()],
+        phases=[PhaseRow(name, spent.time / 1000, spent.time / whole) for name, spent in times.phases.items()],
         blocks=_blocks(times, None if device is None or device.problem else of_device),
         ops=[
-            OpRow(key.op, key.kind, key.phase, key.module, key.line, one.calls, one.time / 1000)
-            for key, one in sorted(times.ops.items(), key=lambda pair: -pair[1].time)
+            OpRow(key.op, key.kind, key.phase, key.module, key.line, spent.calls, spent.time / 1000)
+            for key, spent in sorted(times.ops.items(), key=lambda pair: -pair[1].time)
         ],
         executions=[
-            ExecutionRow(cause, line, one.calls, one.time / 1000) for (cause, line), one in times.executions.items()
+            ExecutionRow(cause, line, spent.calls, spent.time / 1000)
+            for (cause, line), spent in times.executions.items()
         ],
         kernels=kernels,
         notices=notices,
-        problem="" if steps else _why_none(manifest, told),
-        compiled=[one.get("compiled") for one in steps],
+        problem="" if steps else _why_none(manifest, events),
+        compiled=[step.get("compiled") for step in steps],
         device=device,
     )
 
 
-def _device(told: _Told, times: DeviceTimes) -> DeviceProfile:
-    """The device's side; torch may say that it knows a device and then tell nothing of it."""
-    kind, problem = str(told.device["kind"]), str(told.device["problem"])
+def _device(events: _Told, times: DeviceTimes) -> DeviceProfile:
+    """Return the device's side; torch may report that it knows a device and then report nothing of it."""
+    kind, problem = str(events.device["kind"]), str(events.device["problem"])
     if not problem and not times.steps:
         problem = (
             f"torch's profiler was asked for the work of {kind} and told of none: another profiler may have the "
             "device, this machine may not allow one, a plug-in may tell it nothing, or the script computes elsewhere"
         )
-    steps = [*told.traced, *told.untraced]
-    return times.profile(kind, problem, {one["step"]: one["memory"] for one in steps if "memory" in one})
+    steps = [*events.traced, *events.untraced]
+    return times.profile(kind, problem, {step["step"]: step["memory"] for step in steps if "memory" in step})
 
 
 def _blocks(times: StepTimes, of_device: DeviceTimes | None) -> list[BlockRow]:
@@ -168,27 +167,27 @@ def _blocks(times: StepTimes, of_device: DeviceTimes | None) -> list[BlockRow]:
     return [
         BlockRow(
             name,
-            one.calls,
-            one.time / 1000,
-            one.time / whole,
+            spent.calls,
+            spent.time / 1000,
+            spent.time / whole,
             None if launched is None else launched.get(name, 0.0) / 1000,
         )
-        for name, one in times.blocks.items()
+        for name, spent in times.blocks.items()
     ]
 
 
-def _why_none(manifest: RunManifest, told: _Told) -> str:
-    """Why no step is in the trace, and what to do."""
-    # What explains most comes first: a failure of the tracing, then of the script, then what was asked for.
-    asked, steps = told.plan.get("steps", ""), manifest.steps
+def _why_none(manifest: RunManifest, events: _Told) -> str:
+    """Return the reason why no step is in the trace, and the remedy."""
+    # The best explanation comes first: a failure of the tracing, then of the script, then the requested steps.
+    plan, steps = events.plan.get("steps", ""), manifest.steps
     failed = next((text for text in manifest.notices if text.startswith("profile failed")), "")
     if failed:
         return failed
-    if told.over.get("why") == "profiler":
+    if events.over.get("why") == "profiler":
         return "the script runs a torch profiler of its own, and two at a time cannot be"
     if manifest.failed:
         return (
-            f"it ended ({manifest.status}: {manifest.message}) before the end of the first step to be traced ({asked})"
+            f"it ended ({manifest.status}: {manifest.message}) before the end of the first step to be traced ({plan})"
         )
     if not steps:
         return (
@@ -196,11 +195,11 @@ def _why_none(manifest: RunManifest, told: _Told) -> str:
             "call numdrift.step() where a step ends"
         )
     last = f"0-{steps - 1}" if steps > 1 else "0"
-    return f"the script has {steps} steps, and of steps {asked} there is none; ask for some of them with --steps {last}"
+    return f"the script has {steps} steps, and of steps {plan} there is none; ask for some of them with --steps {last}"
 
 
 def _told(path: Path) -> _Told:
-    told = _Told()
+    events = _Told()
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             event = json.loads(line)
@@ -208,9 +207,9 @@ def _told(path: Path) -> _Told:
             continue  # the line that the process was writing when it was killed
         kind = event.pop("event")
         if kind in ("plan", "device", "over"):
-            setattr(told, kind, event)
+            setattr(events, kind, event)
         elif kind == "kernel":
-            told.kernels.append(event)
+            events.kernels.append(event)
         elif kind in ("traced", "untraced"):
-            getattr(told, kind).append(event)
-    return told
+            getattr(events, kind).append(event)
+    return events

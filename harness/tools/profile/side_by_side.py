@@ -22,7 +22,7 @@ NO_OP = "(outside of ops)"
 @dataclass(frozen=True, slots=True)
 class Cell:
     """Means over the traced steps: the host's own milliseconds, their share of the step, and calls (None where they are
-    not counted); the device's milliseconds for what was launched here, and their share of all that the device did (None
+    not counted); the device's milliseconds for work launched here, and their share of all the device's work (None
     where the device has no times)."""
 
     milliseconds: float
@@ -46,22 +46,22 @@ class TimeRow:
 
 
 def by_phase(profiles: Sequence[RunProfile]) -> list[TimeRow]:
-    """In the order in which they come in a step."""
+    """Return rows by phase, in the order of a step."""
     rows = _rows(
         profiles,
-        lambda one: {row.phase: (row.milliseconds, None) for row in one.phases},
-        lambda one: _launched(one, lambda row, _: row.phase),
+        lambda profile: {row.phase: (row.milliseconds, None) for row in profile.phases},
+        lambda profile: _launched(profile, lambda row, _: row.phase),
     )
     order = {name: place for place, name in enumerate(PHASE_ORDER)}
     return sorted(rows, key=lambda row: order.get(row.name, len(order)))
 
 
 def by_block(profiles: Sequence[RunProfile]) -> list[TimeRow]:
-    """The blocks that the script names, each with all that is within it."""
+    """Return rows by block of the script, each with everything that is within it."""
     return _rows(
         profiles,
-        lambda one: {row.block: (row.milliseconds, row.calls) for row in one.blocks},
-        lambda one: {row.block: row.device_milliseconds or 0.0 for row in one.blocks},
+        lambda profile: {row.block: (row.milliseconds, row.calls) for row in profile.blocks},
+        lambda profile: {row.block: row.device_milliseconds or 0.0 for row in profile.blocks},
     )
 
 
@@ -69,9 +69,9 @@ def by_module(profiles: Sequence[RunProfile]) -> list[TimeRow]:
     return _largest_first(
         _rows(
             profiles,
-            lambda one: _summed(one, lambda row, kernels: module_of(row.op, row.kind, row.module, kernels)),
-            lambda one: _launched(
-                one, lambda row, kernels: module_of(_made(row, kernels), _kind(row), row.module, kernels)
+            lambda profile: _summed(profile, lambda row, kernels: module_of(row.op, row.kind, row.module, kernels)),
+            lambda profile: _launched(
+                profile, lambda row, kernels: module_of(_made(row, kernels), _kind(row), row.module, kernels)
             ),
         )
     )
@@ -79,35 +79,41 @@ def by_module(profiles: Sequence[RunProfile]) -> list[TimeRow]:
 
 def by_op(profiles: Sequence[RunProfile]) -> list[TimeRow]:
     return _largest_first(
-        _rows(profiles, lambda one: _summed(one, _op), lambda one: _launched(one, lambda row, _: row.op or NO_OP))
+        _rows(
+            profiles,
+            lambda profile: _summed(profile, _op),
+            lambda profile: _launched(profile, lambda row, _: row.op or NO_OP),
+        )
     )
 
 
 def by_line(profiles: Sequence[RunProfile]) -> list[TimeRow]:
-    """By line of the script, where the type of the traces has them."""
+    """Return rows by line of the script, where the traces have lines."""
     rows = _rows(
         profiles,
-        lambda one: _summed(one, lambda row, kernels: line_of(row.op, row.kind, row.line, kernels)),
-        lambda one: _launched(one, lambda row, kernels: line_of(_made(row, kernels), _kind(row), row.line, kernels)),
+        lambda profile: _summed(profile, lambda row, kernels: line_of(row.op, row.kind, row.line, kernels)),
+        lambda profile: _launched(
+            profile, lambda row, kernels: line_of(_made(row, kernels), _kind(row), row.line, kernels)
+        ),
     )
     return [] if all(row.name in (NO_LINE, IN_GRAPHS, IN_COMPILER) for row in rows) else _largest_first(rows)
 
 
 Kernels = Mapping[str, KernelRow]
-"""Of what kernels were generated, by their names."""
+"""The origins of the generated kernels, by their names."""
 
 
 def module_of(op: str, kind: str, module: str, kernels: Kernels) -> str:
-    """What a table of modules calls the place of an op: a fused kernel belongs to all modules that it was made of."""
+    """Return the name of an op's place in a table of modules: a fused kernel belongs to all modules of its ops."""
     kernel = kernels.get(op)
     if kernel is not None and kernel.modules:
-        return ", ".join(one or "(root)" for one in kernel.modules)
+        return ", ".join(name or "(root)" for name in kernel.modules)
     return {"execution": IN_GRAPHS, "compile": IN_COMPILER}.get(kind) or module or NO_MODULE
 
 
 def line_of(op: str, kind: str, line: str, kernels: Kernels) -> str:
     kernel = kernels.get(op)
-    # Code that a compiler has generated has no line of the script; the ops that it was made of have.
+    # Generated code has no line of the script; the ops that it was made of have.
     if kernel is not None and kernel.lines:
         return ", ".join(kernel.lines)
     return {"execution": IN_GRAPHS, "compile": IN_COMPILER}.get(kind) or line or NO_LINE
@@ -118,12 +124,12 @@ def _op(row: OpRow, _: Kernels) -> str:
 
 
 def _made(row: DeviceWorkRow, kernels: Kernels) -> str:
-    """The name under which it is known of what a kernel was generated: its own, or that of what launched it."""
+    """Return the name under which the kernel's origin is known: its own, or that of the op that launched it."""
     return row.name if row.name in kernels else row.op
 
 
 def _kind(row: DeviceWorkRow) -> str:
-    """The kind of the op that launched it, as far as that decides on its place: compilers try kernels out."""
+    """Return the kind of the op that launched it, as far as that decides on its place: compilers try kernels out."""
     return "compile" if row.phase == COMPILE else ""
 
 
@@ -131,24 +137,24 @@ Sums = Mapping[str, tuple[float, "int | None"]]
 
 
 def _summed(profile: RunProfile, name_of: Callable[[OpRow, Kernels], str]) -> Sums:
-    """Own milliseconds and calls of a run's ops by that name."""
-    kernels = {one.name: one for one in profile.kernels}
-    found: dict[str, tuple[float, int]] = {}
+    """Return own milliseconds and calls of a run's ops by that name."""
+    kernels = {kernel.name: kernel for kernel in profile.kernels}
+    sums: dict[str, tuple[float, int]] = {}
     for row in profile.ops:
         name = name_of(row, kernels)
-        time, calls = found.get(name, (0.0, 0))
-        found[name] = (time + row.milliseconds, calls + row.calls)
-    return found
+        time, calls = sums.get(name, (0.0, 0))
+        sums[name] = (time + row.milliseconds, calls + row.calls)
+    return sums
 
 
 def _launched(profile: RunProfile, name_of: Callable[[DeviceWorkRow, Kernels], str]) -> Mapping[str, float]:
-    """Milliseconds of a device's work by that name."""
-    kernels = {one.name: one for one in profile.kernels}
-    found: dict[str, float] = {}
+    """Return milliseconds of a device's work by that name."""
+    kernels = {kernel.name: kernel for kernel in profile.kernels}
+    milliseconds: dict[str, float] = {}
     for row in profile.device.work if profile.device is not None else ():
         name = name_of(row, kernels)
-        found[name] = found.get(name, 0.0) + row.milliseconds
-    return found
+        milliseconds[name] = milliseconds.get(name, 0.0) + row.milliseconds
+    return milliseconds
 
 
 def _rows(
@@ -156,7 +162,7 @@ def _rows(
     sums_of: Callable[[RunProfile], Sums],
     launched_by: Callable[[RunProfile], Mapping[str, float]],
 ) -> list[TimeRow]:
-    columns = [(sums_of(one), launched_by(one)) for one in profiles]
+    columns = [(sums_of(run_profile), launched_by(run_profile)) for run_profile in profiles]
     rows = []
     for name in dict.fromkeys(name for column in columns for part in column for name in part):
         cells: list[Cell | None] = []
@@ -165,7 +171,7 @@ def _rows(
                 cells.append(None)
                 continue
             time, calls = sums.get(name, (0.0, None))
-            # Modes may have traced different numbers of steps: a mean a step can be held against another's.
+            # Modes may have traced different numbers of steps: means per step can be compared.
             steps = len(profile.steps) or 1
             cell = Cell(
                 time / steps,

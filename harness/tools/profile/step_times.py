@@ -1,4 +1,4 @@
-"""Where the time of one traced step went: by phase, by block, and op by op with its phase, module and line."""
+"""The times of one traced step: by phase, by block, and op by op with its phase, module and line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...records.profile_record import CUT, FORWARD, MODULE, OWN, PHASE, STEP, UN
 from .trace_slices import EXECUTED, Slice, Thread, nest, slices_of, walk
 
 STANDARD_PHASES = ("forward", "backward", "optimizer", "data")
-"""Blocks of these names are phases: the script says better than the hooks where they begin and end."""
+"""Blocks of these names are phases: the script knows better than the hooks where they begin and end."""
 
 COMPILE = "compile"
 EXECUTION = "graph execution"
 OTHER = "other"
 COMPILING = " (dynamo_timed)"
-"""The end of the names under which dynamo and Inductor show the profiler what they do."""
+"""The end of the names under which dynamo and Inductor report their work to the profiler."""
 
 LINE = "Call line"
 COMPILED_GRAPH = "CompiledFxGraph"
@@ -30,7 +30,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class SlicePlace:
-    """Where an instant of the trace belongs."""
+    """The place of an instant of the trace: its phase, kind, module and line."""
 
     phase: str = OTHER
     kind: str = ""
@@ -40,11 +40,11 @@ class SlicePlace:
 
 @dataclass(frozen=True, slots=True)
 class OpKey:
-    """What ops are told apart by.
+    """The properties that distinguish ops.
 
-    `kind` is `op` for one that was executed where it was called, `dispatch` for one that a lazy core noted,
+    `kind` is `op` for one that was executed where it was called, `dispatch` for one that a lazy core recorded,
     `execution` for one within the execution of a lazy graph, `kernel` for a generated one (on a device: its
-    launch), and `compile` for a piece of a compiler's work. All are the host's: what a device did is in
+    launch), and `compile` for a piece of a compiler's work. All are the host's: the device's work is in
     `device_times`."""
 
     op: str
@@ -56,7 +56,7 @@ class OpKey:
 
 @dataclass(slots=True)
 class Spent:
-    """Calls, and microseconds."""
+    """A number of calls, and microseconds."""
 
     calls: int = 0
     time: float = 0.0
@@ -68,8 +68,9 @@ class Spent:
 
 @dataclass(slots=True)
 class StepTimes:
-    """Of one or more steps: `phases` share the time of the script's thread among them, `blocks` have the whole time of
-    each block, `ops` own times on every thread, `executions` what made lazy graphs be executed, as (cause, line)."""
+    """Times of one or more steps: `phases` share the time of the script's thread among them, `blocks` have the whole
+    time of each block, `ops` own times on every thread, `executions` the causes of lazy graphs' executions, as (cause,
+    line)."""
 
     phases: dict[str, Spent] = field(default_factory=dict)
     blocks: dict[str, Spent] = field(default_factory=dict)
@@ -88,21 +89,21 @@ class StepTimes:
 
 
 def _grow(spent: dict[Key, Spent], by: Mapping[Key, Spent]) -> None:
-    for key, one in by.items():
-        spent.setdefault(key, Spent()).add(one.time, one.calls)
+    for key, added in by.items():
+        spent.setdefault(key, Spent()).add(added.time, added.calls)
 
 
 def step_times(events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> StepTimes:
-    """The times of a trace of one step. `lazy` says that ops are noted when they are called, `blocks` are
-    those that the script has begun, and how often."""
+    """Return the times of a trace of one step. `lazy` says that ops are recorded when they are called, `blocks` are
+    those that the script has begun, with their counts."""
     return TraceReading(events, lazy=lazy, blocks=blocks).times
 
 
 class TraceReading:
-    """A trace of one step, read: its `times`, and where everything on the host belongs.
+    """A trace of one step, read: its `times`, and the place of everything on the host.
 
     `step` is the slice of the step, None in a trace without one; nothing else is read then. `outermost` has the slices
-    of each thread that lie in no other, `places` where each slice belongs, `own` from when to when numdrift recorded.
+    of each thread that lie in no other, `places` the place of each slice, `own` the intervals of numdrift's recording.
     """
 
     def __init__(self, events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> None:
@@ -115,69 +116,69 @@ class TraceReading:
         self.own: list[tuple[float, float]] = []
         self.outermost: Mapping[Thread, Sequence[Slice]] = nest(slices_of(events, EXECUTED))
         everything = walk(chain.from_iterable(self.outermost.values()))
-        self.step = next((one for one in everything if one.name.startswith(STEP)), None)
+        self.step = next((candidate for candidate in everything if candidate.name.startswith(STEP)), None)
         if self.step is None:
             return
         self._read_step(self.step)
-        others = [found for thread, found in self.outermost.items() if thread != self.step.thread]
-        for one in walk(chain.from_iterable(others)):
-            # What runs on another thread (a backward does) is of the phase that the script's thread is in meanwhile.
-            around = self.places[one.within] if one.within is not None else SlicePlace(self.phase_at(one.start))
-            self.places[one] = self._place(one, around)
-            self._count(one, self.places[one])
+        others = [slices for thread, slices in self.outermost.items() if thread != self.step.thread]
+        for event in walk(chain.from_iterable(others)):
+            # An event on another thread (a backward's) belongs to the phase that the script's thread is in meanwhile.
+            around = self.places[event.within] if event.within is not None else SlicePlace(self.phase_at(event.start))
+            self.places[event] = self._place(event, around)
+            self._count(event, self.places[event])
 
     def innermost(self, thread: Thread, instant: float) -> Slice | None:
-        """The innermost slice that a thread is in, None where it is in none."""
-        found, slices = None, self.outermost.get(thread, ())
+        """Return the innermost slice that a thread is in, None where it is in none."""
+        innermost, slices = None, self.outermost.get(thread, ())
         while slices:
-            place = bisect_right(slices, instant, key=lambda one: one.start) - 1
+            place = bisect_right(slices, instant, key=lambda event: event.start) - 1
             if place < 0 or slices[place].end <= instant:
                 break
-            found = slices[place]
-            slices = found.children
-        return found
+            innermost = slices[place]
+            slices = innermost.children
+        return innermost
 
     def phase_at(self, instant: float) -> str:
-        """The phase that the script's thread is in."""
-        here = None if self.step is None else self.innermost(self.step.thread, instant)
-        return OTHER if here is None else self.places[here].phase
+        """Return the phase that the script's thread is in."""
+        innermost = None if self.step is None else self.innermost(self.step.thread, instant)
+        return OTHER if innermost is None else self.places[innermost].phase
 
     def is_of_script(self, instant: float) -> bool:
-        """Whether it lies in the step and numdrift records nothing then."""
+        """Check whether an instant lies in the step while numdrift records nothing."""
         step = self.step
         within = step is not None and step.start <= instant < step.end
         return within and not any(began <= instant < ended for began, ended in self.own)
 
-    def op_of(self, one: Slice) -> str | None:
-        """The name under which a slice is counted as an op; None for a range: of a phase, a module or a block."""
-        name = one.name
-        if name.startswith((PHASE, MODULE, STEP)) or name == CUT or self.is_block(one):
+    def op_of(self, event: Slice) -> str | None:
+        """Return the name under which a slice is counted as an op; None for the range of a phase, module or block."""
+        name = event.name
+        if name.startswith((PHASE, MODULE, STEP)) or name == CUT or self.is_block(event):
             return None
-        if one.category == "cpu_op" or self.places[one].kind == "compile" or name.startswith(GENERATED):
+        if event.category == "cpu_op" or self.places[event].kind == "compile" or name.startswith(GENERATED):
             # Inductor's call of a graph has the graph's hash in its name, as long as a line and another in each run.
             return COMPILED_GRAPH if COMPILED_GRAPH in name else name
         return None
 
-    def is_block(self, one: Slice) -> bool:
-        return one.name in self._blocks and one.category == "user_annotation"
+    def is_block(self, event: Slice) -> bool:
+        return event.name in self._blocks and event.category == "user_annotation"
 
     def _read_step(self, step: Slice) -> None:
-        # A call without gradients, and what follows it, changes no phase where a forward with gradients comes, and is
-        # the forward itself of a step that has no other.
-        names = [one.name.removeprefix(PHASE) for one in walk([step]) if one.name.startswith(PHASE)]
+        # Where a forward with gradients comes, a call without gradients, and what follows it, keeps the phase before
+        # it. In a step that has no such forward, the call is the forward itself.
+        names = [candidate.name.removeprefix(PHASE) for candidate in walk([step]) if candidate.name.startswith(PHASE)]
         if UNTRAINED in names and FORWARD in names:
             before = [name for name in names[: names.index(UNTRAINED)] if name != OWN]
             self._untrained = before[-1] if before else OTHER
-        for one in walk([step]):
-            around = SlicePlace() if one is step or one.within is None else self.places[one.within]
-            self.places[one] = self._place(one, around)
-            self._count(one, self.places[one])
-        for one in walk([step]):
-            if self.is_block(one) and self.places[one].kind != "compile":
-                # What the recording does within a block is no time of the block.
-                own = sum(inner.self_time for inner in walk([one]) if self.places[inner].phase == OWN)
-                self.times.blocks.setdefault(one.name, Spent(self._blocks[one.name])).add(one.time - own, 0)
-        # What lies before the first phase (a loop's own Python) is counted to that phase.
+        for event in walk([step]):
+            around = SlicePlace() if event is step or event.within is None else self.places[event.within]
+            self.places[event] = self._place(event, around)
+            self._count(event, self.places[event])
+        for event in walk([step]):
+            if self.is_block(event) and self.places[event].kind != "compile":
+                # The time of the recording within a block does not count as the block's.
+                own = sum(inner.self_time for inner in walk([event]) if self.places[inner].phase == OWN)
+                self.times.blocks.setdefault(event.name, Spent(self._blocks[event.name])).add(event.time - own, 0)
+        # The time before the first phase (a loop's own Python) is counted to that phase.
         stretches = list(self._stretches(step))
         first = next((phase for phase, _, _ in stretches if phase != OTHER), OTHER)
         for phase, began, ended in stretches:
@@ -188,44 +189,44 @@ class TraceReading:
         self.times.walls.append(step.time - self.times.own)
 
     def _stretches(self, step: Slice) -> Iterator[tuple[str, float, float]]:
-        """The phases of the step in their order, each with its beginning and its end.
+        """Yield the phases of the step in their order, each with its beginning and its end.
 
-        In a moment in no phase the tracing closes one and opens another: it is of the one before.
+        A moment between two phases, while the tracing closes one and opens another, belongs to the one before.
         """
         now, last, open_ = step.start, "", [step]
-        for one in [*walk(step.children), None]:
-            until = step.end if one is None else one.start
+        for event in [*walk(step.children), None]:
+            until = step.end if event is None else event.start
             while open_:
                 end = min(until, open_[-1].end)
                 phase = self.places[open_[-1]].phase
                 last = phase if phase != OTHER else last
                 yield last or OTHER, now, end
                 now = end
-                if open_[-1].end > until or (one is not None and one.within is open_[-1]):
+                if open_[-1].end > until or (event is not None and event.within is open_[-1]):
                     break
                 open_.pop()
-            if one is not None:
-                open_.append(one)
+            if event is not None:
+                open_.append(event)
 
-    def _place(self, one: Slice, around: SlicePlace) -> SlicePlace:
-        name = one.name
+    def _place(self, event: Slice, around: SlicePlace) -> SlicePlace:
+        name = event.name
         if name == PHASE + UNTRAINED:
             return replace(around, phase=self._untrained)
         if name.startswith(PHASE):
             return replace(around, phase=name.removeprefix(PHASE))
         if name.startswith(MODULE):
             return replace(around, module=name.removeprefix(MODULE))
-        if self.is_block(one):
+        if self.is_block(event):
             return replace(around, phase=name) if name in STANDARD_PHASES else around
         if name == CUT:
             return replace(around, phase=CUT)
         if name.endswith(COMPILING):
             return replace(around, phase=COMPILE, kind="compile")
-        if not name and one.category == "cpu_op":
+        if not name and event.category == "cpu_op":
             return replace(around, phase=EXECUTION, kind="execution")  # the lazy core's executor has no name
-        place = replace(around, line=str(one.arguments.get(LINE) or "") or around.line)
-        number = one.arguments.get("Sequence number")
-        if number is not None and one.arguments.get("Fwd thread id"):
+        place = replace(around, line=str(event.arguments.get(LINE) or "") or around.line)
+        number = event.arguments.get("Sequence number")
+        if number is not None and event.arguments.get("Fwd thread id"):
             # A backward, of the module whose forward has this number.
             forward = self._forward.get(number)
             return replace(place, module=forward.module, line=forward.line) if forward else place
@@ -233,23 +234,23 @@ class TraceReading:
             self._forward[number] = place
         return place
 
-    def _count(self, one: Slice, place: SlicePlace) -> None:
-        name = one.name
+    def _count(self, event: Slice, place: SlicePlace) -> None:
+        name = event.name
         if place.phase == OWN:
             return
         if place.kind == "execution" and not name:
             # One lazy graph is executed: by a mark_step, else by the outermost op that needed a value.
             cause, line = CUT, ""
-            for around in one.ancestors():
+            for around in event.ancestors():
                 if around.name == CUT:
                     cause, line = CUT, ""
                     break
                 if "::" in around.name and not around.name.startswith("autograd::"):
                     cause, line = around.name, self.places[around].line
-            self.times.executions.setdefault((cause, line), Spent()).add(one.time)
+            self.times.executions.setdefault((cause, line), Spent()).add(event.time)
             return
-        op = self.op_of(one)
+        op = self.op_of(event)
         if op is not None:
             kind = place.kind or ("kernel" if name.startswith(GENERATED) else self._plain)
             key = OpKey(op, kind, place.phase, place.module, place.line)
-            self.times.ops.setdefault(key, Spent()).add(one.self_time)
+            self.times.ops.setdefault(key, Spent()).add(event.self_time)

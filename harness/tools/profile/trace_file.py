@@ -1,4 +1,4 @@
-"""One Chrome trace of the traces of several steps."""
+"""One Chrome trace that is made of the traces of several steps."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .trace_slices import EXECUTED, PYTHON, Slice, Thread, slices_of
 Event = Mapping[str, Any]
 
 OURS = ("torch/autograd/profiler.py", "torch/profiler/", "numdrift/harness/", "_record_function")
-"""What the tracing itself does in Python; it is left out."""
+"""Parts of the names of the tracing's own Python calls, which are left out."""
 
 LINKS = ("External id", "Ev Idx", "Python id", "Python parent id", "correlation")
 """Arguments by which events of one trace belong together; each trace counts them from 0 on."""
 
 
 def read_trace(path: Path) -> dict[str, Any]:
-    """The trace in a file. Raises JournalError for one that cannot be read."""
+    """Return the trace in a file. Raises JournalError for one that cannot be read."""
     try:
         trace = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError, RecursionError) as error:
@@ -41,14 +41,14 @@ def read_trace(path: Path) -> dict[str, Any]:
 
 
 def with_lines(events: Iterable[Event], lines: Mapping[str, str]) -> list[Event]:
-    """The events, ops with the line of the script that called them; `lines` are by External id."""
-    found = []
+    """Return the events, ops with the line of the script that called them; `lines` are by External id."""
+    located = []
     for event in events:
         arguments = event.get("args") or {}
         line = lines.get(str(arguments.get("External id", "")))
         added = line is not None and event.get("cat") == "cpu_op"
-        found.append({**event, "args": {**arguments, LINE: line}} if added else event)
-    return found
+        located.append({**event, "args": {**arguments, LINE: line}} if added else event)
+    return located
 
 
 class TraceWriter:
@@ -96,7 +96,7 @@ class TraceWriter:
         self._steps += 1
 
     def _is_new(self, event: Event) -> bool:
-        """Whether the name of a process or thread is not in the file yet; most are the same in each step's trace."""
+        """Check whether the name of a process or thread is new in the file; most are the same in each step's trace."""
         name = (event["name"], event.get("pid"), event.get("tid"))
         is_new = name not in self._named
         self._named.add(name)
@@ -104,7 +104,7 @@ class TraceWriter:
 
 
 def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event]:
-    """The events on the clock of the first step, what links them told apart from what links those of other steps."""
+    """Yield the events on the clock of the first step, with links that differ from those of other steps."""
     for event in events:
         moved = dict(event)
         if "ts" in event:
@@ -113,7 +113,7 @@ def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event
             moved["id"] = f"{number}.{event['id']}"
         arguments = event.get("args") or {}
         linked = {name: arguments[name] for name in LINKS if isinstance(arguments.get(name), int)}
-        # In the upper half stands the step: the numbers of two steps stay apart, those of the first as they are.
+        # The upper half holds the step: the numbers of two steps stay apart, those of the first as they are.
         if number and linked:
             apart = {name: (number << 32) + value for name, value in linked.items()}
             moved["args"] = {**arguments, **apart}
@@ -121,35 +121,34 @@ def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event
 
 
 def shown(events: Iterable[Event]) -> list[Event]:
-    """The events as a viewer should have them: lazy graphs' executions named, and no Python call that begins
-    within something and ends after it, or the other way round, as those do that begin and end ranges: viewers
-    cannot draw them."""
+    """Return the events as viewers can draw them: executions of lazy graphs get a name, and Python calls are left out
+    that overlap another event in part, as the calls that begin and end ranges do."""
     kept: list[Event] = []
     for event in events:
         python = event.get("cat") == PYTHON
         if not (python and any(part in event["name"] for part in OURS)):
             nameless = event.get("cat") == "cpu_op" and not event.get("name")
             kept.append({**event, "name": EXECUTION} if nameless else event)
-    # `open_` are the slices that a thread is in, the innermost last. A Python call in it that ends before what has
-    # begun within it goes; so does one that would end after what it has begun in.
+    # `open_` are the slices that a thread is in, the innermost last. A Python call in it that ends before a slice that
+    # has begun within it is left out; so is one that would end after the slice in which it has begun.
     misnested: set[tuple[Any, Thread]] = set()
     open_: dict[Thread, list[Slice]] = {}
-    for one in slices_of(kept, (*EXECUTED, PYTHON)):
-        around = open_.setdefault(one.thread, [])
-        while around and around[-1].end <= one.start:
+    for entry in slices_of(kept, (*EXECUTED, PYTHON)):
+        around = open_.setdefault(entry.thread, [])
+        while around and around[-1].end <= entry.start:
             around.pop()
-        while around and around[-1].end < one.end and PYTHON == around[-1].category != one.category:
-            misnested.add((around.pop().arguments.get("Python id"), one.thread))
-        if around and around[-1].end < one.end and one.category == PYTHON:
-            misnested.add((one.arguments.get("Python id"), one.thread))
+        while around and around[-1].end < entry.end and PYTHON == around[-1].category != entry.category:
+            misnested.add((around.pop().arguments.get("Python id"), entry.thread))
+        if around and around[-1].end < entry.end and entry.category == PYTHON:
+            misnested.add((entry.arguments.get("Python id"), entry.thread))
         else:
-            around.append(one)
+            around.append(entry)
 
     def is_misnested(event: Event) -> bool:
         number = (event.get("args") or {}).get("Python id")
         return event.get("cat") == PYTHON and (number, (event.get("pid"), event.get("tid"))) in misnested
 
-    return [one for one in kept if not is_misnested(one)]
+    return [kept_event for kept_event in kept if not is_misnested(kept_event)]
 
 
 # A log directory that TensorBoard's profile plug-in reads: a run for each mode.
@@ -167,10 +166,10 @@ def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]
             continue
         target = folder / f"{run.path.parent.name}_{run.path.name}"
         try:
-            # The plug-in tells workers apart by host and process; the process is that of the training, not ours.
+            # The plug-in distinguishes workers by host and process; the process is that of the training, not this one.
             with source.open(encoding="utf-8") as file:
-                found = re.search(r'"pid": (\d+)', file.read(1 << 16))
-            worker = f"{socket.gethostname()}_{found[1] if found else os.getpid()}"
+                process = re.search(r'"pid": (\d+)', file.read(1 << 16))
+            worker = f"{socket.gethostname()}_{process[1] if process else os.getpid()}"
             target.mkdir(parents=True, exist_ok=True)
             for old in target.glob("*.pt.trace.json"):
                 old.unlink()

@@ -20,19 +20,19 @@ ON_DEVICE: Mapping[str, WorkSort] = {
     "gpu_memset": "fill",
     "mtia_ccp_events": "kernel",
 }
-"""The categories of what runs on a device. They are the same for CUDA, ROCm, XPU and plug-ins."""
+"""The categories of a device's work. They are the same for CUDA, ROCm, XPU and plug-ins."""
 
 DEVICE_RANGE = "gpu_user_annotation"
 """The category of a range as a device sees it: from the first to the last piece of work that was launched in it."""
 
 MEMORY = "[memory]"
-"""The name of the instants at which memory was allocated or freed, where the profiler was asked for them."""
+"""The name of the instants at which memory was allocated or freed, where the profiler recorded them."""
 
 _RUNTIME = ("_runtime", "_driver")
 
 
 def is_runtime_call(category: str) -> bool:
-    """Whether it is a call of a device's runtime on the host: `cuda_runtime`, `xpu_driver`, `privateuse1_runtime`."""
+    """Check for a category of runtime calls on the host: `cuda_runtime`, `xpu_driver`, `privateuse1_runtime`."""
     return category.endswith(_RUNTIME)
 
 
@@ -59,16 +59,16 @@ class Slice:
         return self.end - self.start
 
     def ancestors(self) -> Iterator[Slice]:
-        """What contains it, the innermost first."""
-        one = self.within
-        while one is not None:
-            yield one
-            one = one.within
+        """Yield the slices that contain it, the innermost first."""
+        ancestor = self.within
+        while ancestor is not None:
+            yield ancestor
+            ancestor = ancestor.within
 
 
 def slices_of(events: Iterable[Mapping[str, Any]], categories: Collection[str]) -> list[Slice]:
-    """The complete events of these categories, by their beginning and the longer first."""
-    found = [
+    """Return the complete events of these categories, by their beginning and the longer first."""
+    slices = [
         Slice(
             str(event["name"]),
             event["cat"],
@@ -80,38 +80,38 @@ def slices_of(events: Iterable[Mapping[str, Any]], categories: Collection[str]) 
         for event in events
         if event.get("ph") == "X" and event.get("cat") in categories
     ]
-    return sorted(found, key=lambda one: (one.start, -one.end))
+    return sorted(slices, key=lambda entry: (entry.start, -entry.end))
 
 
 def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
-    """Set what contains each slice and its own time; gives the outermost slices of each thread.
+    """Set the parent and the own time of each slice; return the outermost slices of each thread.
 
-    `slices` are in the order of `slices_of`. One that begins in another and ends after it is cut at that
-    one's end: the profiler's clock is read a moment after a range has ended."""
+    `slices` are in the order of `slices_of`. A slice that begins in another and ends after it is cut at the end of
+    that one: the profiler's clock is read a moment after a range has ended."""
     outermost: dict[Thread, list[Slice]] = {}
     open_: dict[Thread, list[Slice]] = {}
-    for one in slices:
-        stack = open_.setdefault(one.thread, [])
-        while stack and stack[-1].end <= one.start:
+    for event in slices:
+        stack = open_.setdefault(event.thread, [])
+        while stack and stack[-1].end <= event.start:
             stack.pop()
-        one.self_time = one.time
-        # A slice is its parent's own time no more; nested deeper, it is taken from its parent alone.
+        event.self_time = event.time
+        # The time of a slice is taken from the own time of its parent, and of no other.
         if stack:
-            one.end = min(one.end, stack[-1].end)
-            one.self_time = one.time
-            one.within = stack[-1]
-            stack[-1].children.append(one)
-            stack[-1].self_time -= one.time
+            event.end = min(event.end, stack[-1].end)
+            event.self_time = event.time
+            event.within = stack[-1]
+            stack[-1].children.append(event)
+            stack[-1].self_time -= event.time
         else:
-            outermost.setdefault(one.thread, []).append(one)
-        stack.append(one)
+            outermost.setdefault(event.thread, []).append(event)
+        stack.append(event)
     return outermost
 
 
 def walk(outermost: Iterable[Slice]) -> Iterator[Slice]:
-    """Every slice, each before those within it."""
+    """Yield every slice, each before those within it."""
     waiting = list(outermost)[::-1]  # a stack in place of recursion: Python calls nest deeper than a thousand
     while waiting:
-        one = waiting.pop()
-        yield one
-        waiting.extend(reversed(one.children))
+        event = waiting.pop()
+        yield event
+        waiting.extend(reversed(event.children))

@@ -1,1 +1,1 @@
-"""Whether a replayed snapshot gives again what it gave."""
+"""The comparison of a replayed snapshot with its recorded outputs."""

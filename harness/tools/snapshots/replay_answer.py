@@ -1,4 +1,4 @@
-"""Whether a snapshot gives again what it gave: the replay and the comparison in one, and their answer in words."""
+"""The answer of a snapshot's replay: the replay, its comparison with the recorded outputs, and a sentence on it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 from ...drift.norms import difference
 from ...drift.ulp import max_ulp
 from ...launch.xla_environment import in_their_interpreters
-from ...observers.snapshots.snapshot_file import read_snapshot
-from ...observers.snapshots.snapshot_record import Snapshot
 from ...observers.snapshots.snapshot_replay import mode_of, replayed
+from ...snapshots.snapshot_file import read_snapshot
+from ...snapshots.snapshot_record import Snapshot
 from ...tape.ensemble import ReplayNoise, measure_noise
 from ...tape.replay import AsRecorded, Replay, is_same
 from .replay_elsewhere import replayed_elsewhere
@@ -23,12 +23,12 @@ from .replay_elsewhere import replayed_elsewhere
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a replay in the mode `spec`. `holds` when all outputs are identical or within rounding, or
-    when an error was recorded and there is one again, which another backend words otherwise. `error` is what
-    the replay raised, "" where it raised nothing.
+    """The result of a replay in the mode `spec`. `holds` when all outputs are identical or within rounding, or when an
+    error was recorded and the replay raises one, which another backend words otherwise. `error` is the replay's error,
+    "" where it raised none.
 
-    Of what depends on random numbers of which the replay drew others nothing is asked: then it is not
-    `comparable` as a whole, and holds when the rest does."""
+    Outputs that depend on random numbers of which the replay drew others are not judged: then it is not `comparable`
+    as a whole, and holds when the rest does."""
 
     spec: str
     holds: bool
@@ -45,32 +45,32 @@ class Answer:
 def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = None) -> Answer:
     """Replay the snapshot in a file in a mode, by default its own.
 
-    Raises SnapshotError where it cannot be read or executed, ModeError for a mode that there is not, UsageError for an
+    Raises SnapshotError where it cannot be read or executed, ModeError for an unknown mode, UsageError for an
     interpreter that will not do, and NotAvailable."""
     snapshot = read_snapshot(path) if snapshot is None else snapshot
     spec = mode_of(snapshot, path, mode)
-    # Its own mode's interpreter is one of the machine that it was taken on: here another may be meant.
+    # Its own mode's interpreter is one of the machine that it was taken on: this machine may need another.
     spec = spec if mode is not None else replace(spec, python=None)
-    found = in_their_interpreters([spec])
-    (there,) = found.modes
+    resolved = in_their_interpreters([spec])
+    (target,) = resolved.modes
     # Only a process of the mode touches the mode's device.
-    here = there.python is None and there.accelerator is None
-    outcome = replayed(snapshot, path, there) if here else replayed_elsewhere(path, there)
-    outcome = replace(outcome, notes=(*outcome.notes, *found.said))
-    recorded, given = snapshot.error, outcome.error
-    if not recorded and not given:
+    is_local = target.python is None and target.accelerator is None
+    outcome = replayed(snapshot, path, target) if is_local else replayed_elsewhere(path, target)
+    outcome = replace(outcome, notes=(*outcome.notes, *resolved.said))
+    recorded, raised = snapshot.error, outcome.error
+    if not recorded and not raised:
         comparison = compared(snapshot, outcome.values, outcome.drawn_otherwise)
         return Answer(str(spec), not comparison.beyond, _text(comparison), "", comparison, outcome.notes)
-    if given and (recorded == given or recorded.startswith(f"{given} (")):  # and the line of the script
-        text = f"it gives the error again: {given}"
-    elif recorded and given:
+    if raised and (recorded == raised or recorded.startswith(f"{raised} (")):  # and the line of the script
+        text = f"it gives the error again: {raised}"
+    elif recorded and raised:
         # Another backend words the same refusal in its own way.
-        text = f"it gives an error, too: {given} (recorded was {recorded})"
-    elif given:
-        text = f"it gives the error {given}; recorded were values"
+        text = f"it gives an error, too: {raised} (recorded was {recorded})"
+    elif raised:
+        text = f"it gives the error {raised}; recorded were values"
     else:
         text = f"it gives no error here; recorded was {recorded}"
-    return Answer(str(spec), bool(recorded and given), text, given, ReplayComparison(()), outcome.notes)
+    return Answer(str(spec), bool(recorded and raised), text, raised, ReplayComparison(()), outcome.notes)
 
 
 def _text(comparison: ReplayComparison) -> str:
@@ -81,7 +81,7 @@ def _text(comparison: ReplayComparison) -> str:
         f"{len(others)} of {_outputs(comparison)} cannot be compared: they depend on random numbers that "
         "Inductor's own generator drew, and others are drawn here"
     )
-    rest = replace(comparison, outputs=tuple(one for one in comparison.outputs if one not in others))
+    rest = replace(comparison, outputs=tuple(output for output in comparison.outputs if output not in others))
     return f"{lead}; of the rest {_text_of_compared(rest)}" if rest.outputs else lead
 
 
@@ -92,37 +92,36 @@ def _outputs(comparison: ReplayComparison) -> str:
 
 def _text_of_compared(comparison: ReplayComparison) -> str:
     count, outputs = len(comparison.outputs), _outputs(comparison)
-    if all(one.state == "not held" for one in comparison.outputs):
+    if all(output.state == "not held" for output in comparison.outputs):
         return f"it was executed; its {outputs} were not kept, so there is nothing to compare with"
     if comparison.identical:
         return f"all {outputs} are identical, bit for bit" if count > 1 else "its output is identical, bit for bit"
-    differing = sum(one.state in ("within rounding", "beyond rounding") for one in comparison.outputs)
+    differing = sum(output.state in ("within rounding", "beyond rounding") for output in comparison.outputs)
     if not differing:
         return f"all values of {outputs} are equal; NaN or zeros have other signs"
     if not comparison.beyond:
         return f"{differing} of {outputs} differ, within rounding"
     why = f" (rounding could not be measured: {comparison.unmeasured})" if comparison.unmeasured else ""
-    names = ", ".join(one.name for one in comparison.beyond[:3])
+    names = ", ".join(output.name for output in comparison.beyond[:3])
     more = f" and {len(comparison.beyond) - 3} more" if len(comparison.beyond) > 3 else ""
     return f"{differing} of {outputs} differ, beyond rounding {names}{more}{why}"
 
 
-# What a replay gave against what the execution gave: bit for bit, in ULP, and in units of what rounding
-# alone does.
+# The replay's outputs compared with the recorded ones: bit for bit, in ULP, and in units of the noise of rounding.
 #
 # An output is *within rounding* if it is no farther from the recorded one than
 #
 #     LIMIT * rms,    rms = sqrt(mean_i ||x_i - x||_2**2)
 #
-# where x is what the calls give op by op and the x_i what they give with random rounding after every op (Monte
+# where x is the result of the calls op by op and the x_i their results with random rounding after every op (Monte
 # Carlo arithmetic, see `harness/tape/rounding.py`), and if NaN and infinities are at the same places. One that
 # rounding does not move (integers, copies) has to be the same, or to have differed in a repetition, too.
 
 LIMIT = 16.0
-"""How many times the noise of rounding is still rounding: the threshold of the verdict, see docs/guide/verdict.md."""
+"""The largest multiple of rounding's noise that still is rounding: the threshold in docs/guide/verdict.md."""
 
 REPLAYS = 8
-"""Repetitions with random rounding, as the verdict has them."""
+"""Repetitions with random rounding, as many as the verdict's."""
 
 State = Literal["identical", "equal", "within rounding", "beyond rounding", "not held"]
 """Every bit is the same; every value is (a NaN equals a NaN, 0.0 equals -0.0); or as above."""
@@ -154,30 +153,30 @@ class ReplayComparison:
 
     @property
     def identical(self) -> bool:
-        return all(one.state in ("identical", "not held") for one in self.outputs)
+        return all(output.state in ("identical", "not held") for output in self.outputs)
 
     @property
     def beyond(self) -> tuple[Compared, ...]:
-        """What is beyond rounding for no reason that is known."""
-        return tuple(one for one in self.outputs if one.state == "beyond rounding" and not one.other_draws)
+        """The outputs that are beyond rounding for no known reason."""
+        return tuple(output for output in self.outputs if output.state == "beyond rounding" and not output.other_draws)
 
     @property
     def of_other_draws(self) -> tuple[Compared, ...]:
-        """What cannot be compared."""
-        return tuple(one for one in self.outputs if one.other_draws)
+        """The outputs that cannot be compared."""
+        return tuple(output for output in self.outputs if output.other_draws)
 
 
 def compared(
     snapshot: Snapshot, values: Sequence[torch.Tensor], drawn_otherwise: Collection[str] = ()
 ) -> ReplayComparison:
-    """Hold what a replay gave against the snapshot's outputs. `drawn_otherwise` are those watched values, by
-    name, that depend on random numbers of which the replay has drawn others."""
-    given = snapshot.given()
-    same = [one is None or is_same(one, value) for one, value in zip(given, values, strict=True)]
-    # The noise takes as many replays again, and is measured only where it decides something.
+    """Compare a replay's outputs with the snapshot's. `drawn_otherwise` are those watched values, by name, that depend
+    on random numbers of which the replay has drawn others."""
+    recorded_values = snapshot.given()
+    same = [kept is None or is_same(kept, value) for kept, value in zip(recorded_values, values, strict=True)]
+    # The noise takes further replays, and is measured only where it decides something.
     noise, unmeasured = ({}, "") if all(same) else _noise(snapshot)
     rows = []
-    for number, (port, recorded, value) in enumerate(zip(snapshot.outputs, given, values, strict=True)):
+    for number, (port, recorded, value) in enumerate(zip(snapshot.outputs, recorded_values, values, strict=True)):
         row = Compared(port.name, str(value.dtype).removeprefix("torch."), tuple(value.shape), "identical")
         own = noise.get(f"output {number}")
         if recorded is None:
@@ -191,33 +190,33 @@ def compared(
             state: State = "within rounding" if own is not None and own.flips > 0 else "beyond rounding"
             row = replace(row, state=state, differing=int((recorded != value).sum()))
         else:
-            found = difference(_numbers(recorded), _numbers(value))
-            distance, norm = found.distance.value, found.norm.value
+            measured = difference(_numbers(recorded), _numbers(value))
+            distance, norm = measured.distance.value, measured.norm.value
             of_rounding = distance / own.rms if own is not None and own.rms else None
-            within = found.same_places and of_rounding is not None and of_rounding <= LIMIT
+            within = measured.same_places and of_rounding is not None and of_rounding <= LIMIT
             state = "within rounding" if within else "beyond rounding"
             row = replace(
                 row,
-                state=state if found.differing else "equal",  # NaN or zeros of another sign
-                differing=found.differing,
+                state=state if measured.differing else "equal",  # NaN or zeros of another sign
+                differing=measured.differing,
                 max_ulp=_ulp(recorded, value),
                 relative_l2=distance / norm if norm else None,
                 of_rounding=of_rounding,
             )
-        other = row.state == "beyond rounding" and snapshot.tape.watched[number].name in drawn_otherwise
-        rows.append(replace(row, other_draws=other))
+        drew_others = row.state == "beyond rounding" and snapshot.tape.watched[number].name in drawn_otherwise
+        rows.append(replace(row, other_draws=drew_others))
     return ReplayComparison(tuple(rows), unmeasured)
 
 
 def _noise(snapshot: Snapshot) -> tuple[Mapping[str, ReplayNoise], str]:
-    """How far rounding moves each output, or why that is not known."""
+    """Measure how far rounding moves each output; return the noise, or the reason why it is not known."""
     try:
         values = Replay(snapshot.tape).run(AsRecorded())
-        watched = tuple(replace(one, value=values[one.name]) for one in snapshot.tape.watched)
-        found = measure_noise(replace(snapshot.tape, watched=watched), REPLAYS)
-    except Exception as error:  # noqa: BLE001, an op may refuse what rounding has made of its input
+        watched = tuple(replace(entry, value=values[entry.name]) for entry in snapshot.tape.watched)
+        noise = measure_noise(replace(snapshot.tape, watched=watched), REPLAYS)
+    except Exception as error:  # noqa: BLE001, an op may refuse an input that was rounded at random
         return {}, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-    return found.tensors, found.reason or ""
+    return noise.tensors, noise.reason or ""
 
 
 def _ulp(recorded: torch.Tensor, value: torch.Tensor) -> int | None:
@@ -239,5 +238,5 @@ def _numbers(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     # `conj()` only marks a tensor, and numpy knows no such mark.
     plain = tensor.resolve_conj().resolve_neg()
     exact = plain.dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)
-    found: np.ndarray[Any, Any] = (plain if exact else plain.float()).contiguous().numpy()
-    return found
+    array: np.ndarray[Any, Any] = (plain if exact else plain.float()).contiguous().numpy()
+    return array

@@ -1,4 +1,4 @@
-"""A snapshot executed in a process of a mode, and what that process has written."""
+"""A snapshot executed in a process of a mode, and the results of that process."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ PROCESS = "numdrift.harness.observers.snapshots.replay_process"
 def replayed_elsewhere(path: Path, spec: ModeSpec) -> Outcome:
     """Execute a snapshot in a process of its mode: in the Python that it names, on its device.
 
-    Raises what numdrift refuses there, and SnapshotError where the process ends otherwise than by itself."""
+    Raises that process's refusals, and SnapshotError where it ends in another way."""
     with tempfile.TemporaryDirectory(prefix="numdrift-replay-") as folder:
         config, answer = Path(folder, "config.json"), Path(folder, "answer.safetensors")
-        asked = {
+        request = {
             "snapshot": str(path.absolute()),
             "mode": replace(spec, python=None).to_json(),
             "answer": str(answer),
         }
-        config.write_text(json.dumps(asked), encoding="utf-8")
+        config.write_text(json.dumps(request), encoding="utf-8")
         done = subprocess.run(
             guest_command(config, python=interpreter(spec), module=PROCESS),
             stdin=subprocess.DEVNULL,
@@ -41,10 +41,10 @@ def replayed_elsewhere(path: Path, spec: ModeSpec) -> Outcome:
             check=False,
         )
         if not answer.exists():
-            said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            last_line = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
             place = f" in {spec.python}" if spec.python else ""
             ended = f"the process{place} ended with exit code {done.returncode}"
-            raise SnapshotError(path, f"cannot be executed in mode {spec.name!r}: {ended}: {said}")
+            raise SnapshotError(path, f"cannot be executed in mode {spec.name!r}: {ended}: {last_line}")
         values, facts = read_tensors(answer)
     refused = facts.get("refused")
     if "lacking" in facts:

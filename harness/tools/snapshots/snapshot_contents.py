@@ -1,4 +1,4 @@
-"""What a snapshot holds, as plain rows: its ops by how often they are called, its inputs and its outputs."""
+"""The contents of a snapshot, as plain rows: its ops by how often they are called, its inputs and its outputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...observers.snapshots.snapshot_record import Hlo, Port, Snapshot
+from ...snapshots.snapshot_record import Hlo, Port, Snapshot
 from ...tape.tape import View
 
 
@@ -37,7 +37,7 @@ class Contents:
 def contents_of(snapshot: Snapshot) -> Contents:
     """Read a snapshot's values."""
     called = Counter(call.op.removesuffix(".default") for call in snapshot.tape.calls)
-    ordered = sorted(called.items(), key=lambda one: (-one[1], one[0]))
+    ordered = sorted(called.items(), key=lambda item: (-item[1], item[0]))
     return Contents(
         dict(ordered),
         tuple(_facts(port, snapshot.value_of(port)) for port in snapshot.inputs),
@@ -46,7 +46,7 @@ def contents_of(snapshot: Snapshot) -> Contents:
 
 
 def hlo_instructions(hlo: Hlo) -> int:
-    """How many instructions a module has, those of the computations that it calls included."""
+    """Count the instructions of a module, with those of the computations that it calls."""
     return sum(" = " in line for line in hlo.text.splitlines())
 
 

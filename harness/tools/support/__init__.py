@@ -1,1 +1,1 @@
-"""Which operators a backend supports, as a report."""
+"""Reports of the operators that a backend supports."""

@@ -1,4 +1,4 @@
-"""The support analysis of a script as a run: what is asked before, and what comes of it."""
+"""The support analysis of a script as a run: its plan, its execution, and its report."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ DRY_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class SupportAnalysis:
-    """Which operators of a script a mode's backend supports, asked of the backend itself.
+    """The operators of a script that a mode's backend supports, according to the backend itself.
 
-    `mode` is the one that was asked, in full, `run` the run in which it was. `unsupported` has a row for each
-    configuration and line, with its reason. `exit_code` is that of the command line: 0 when the analysis is done,
-    whatever it found, also an operator that ended the script; 3 when the script failed for a reason of its own."""
+    `mode` is the analysed mode in full, `run` the run of the analysis. `unsupported` has a row for each configuration
+    and line, with its reason. `exit_code` is that of the command line: 0 when the analysis is done, whatever its
+    result, also an operator that ended the script; 3 when the script failed for a reason of its own."""
 
     mode: str
     script: Path
@@ -63,7 +63,7 @@ class SupportAnalysis:
 
     @property
     def ended_early(self) -> str:
-        """What ended the script before its own end, "" where nothing did."""
+        """The cause that ended the script before its own end, "" where none did."""
         manifest = self.run.manifest
         if not manifest.failed:
             return ""
@@ -78,20 +78,20 @@ class SupportAnalysis:
         return AdoptionError.exit_code if failed else 0
 
     def operators(self) -> pd.DataFrame:
-        """A row for each operator that is supported, and for each configuration and line that is not."""
+        """Return a row for each operator that is supported, and for each configuration and line that is not."""
         pandas = importlib.import_module("pandas")
         columns = ("operator", "calls", "supported", "configuration", "failure_at", "call", "reason")
         without = [
             (
-                one.call.kind,
-                one.count,
+                counted.call.kind,
+                counted.count,
                 False,
-                one.call.configuration,
-                one.call.failure_at,
-                one.call.call,
-                one.call.reason,
+                counted.call.configuration,
+                counted.call.failure_at,
+                counted.call.call,
+                counted.call.reason,
             )
-            for one in self.unsupported
+            for counted in self.unsupported
         ]  # fmt: skip
         rows = [
             (row.kind, row.count, True, "; ".join(row.configurations), "", ", ".join(row.calls), "")
@@ -101,25 +101,25 @@ class SupportAnalysis:
         return frame
 
     def to_json(self) -> dict[str, object]:
-        """What `numdrift analyze` writes, with the backend's instructions where `verbosity` is 1."""
+        """Return the report of `numdrift analyze`, with the backend's instructions where `verbosity` is 1."""
         return report_json(self.report, self.mode, self._facts(), _version(), self.verbosity)
 
     def write(self, path: Path) -> list[Path]:
-        """Write the report, and a page (.html) beside it; gives those that were there before. Raises UsageError."""
+        """Write the report, and a page (.html) beside it; return the paths that existed before. Raises UsageError."""
         page = write_page(self.report, self.mode, self._facts(), _version())
         texts = {path: json_text(self.to_json()), path.with_suffix(".html"): page}
-        replaced = [one for one in texts if one.exists()]
-        for one, text in texts.items():
+        replaced = [file for file in texts if file.exists()]
+        for target, text in texts.items():
             try:
-                one.parent.mkdir(parents=True, exist_ok=True)
-                one.write_text(text, encoding="utf-8")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8")
             except OSError as error:
-                raise UsageError(f"{one} cannot be written: {error.strerror}") from None
+                raise UsageError(f"{target} cannot be written: {error.strerror}") from None
         return replaced
 
     def _is_finding(self) -> bool:
-        """Whether what ended the script is an operator that the backend cannot do."""
-        reasons = [one.call.reason for one in self.unsupported]
+        """Check whether an operator that the backend cannot do ended the script."""
+        reasons = [counted.call.reason for counted in self.unsupported]
         message = self.run.manifest.message
         # An operator that stays on the CPU ends a script in another place: where its result meets a device tensor.
         return any(reason in message or "stay on the CPU" in reason for reason in reasons)
@@ -147,15 +147,15 @@ def analysis_plan(
     runs: Path,
     timeout: float | None,
 ) -> BatchPlan:
-    """The run of an analysis, ended by `limits`, fields of a run. Raises UsageError, and NotAvailable for what the mode
-    does not have."""
-    found = in_their_interpreters([spec])
-    (spec,) = found.modes
+    """Plan the run of an analysis, ended by `limits`, fields of a run. Raises UsageError, and NotAvailable for what the
+    mode does not have."""
+    resolved = in_their_interpreters([spec])
+    (spec,) = resolved.modes
     plan = BatchPlan(
         script=reproducer.path,
         module=reproducer.module,
         modes=[spec],
-        interpreters=found.said,
+        interpreters=resolved.said,
         investigation=choose_investigation(runs, Path(f"{reproducer.named_after.stem}-analysis"), None, ""),
         arguments=tuple(arguments),
         record="losses",
@@ -163,7 +163,7 @@ def analysis_plan(
         instruments={"support": {"dry": dry}},
         **{**({"max_steps": DRY_STEPS} if dry else {}), **limits},
     )
-    # Whether the mode is there and its backend can be asked is found out here: a run takes minutes to fail.
+    # The mode and its backend are checked here: a run takes minutes to fail.
     require_mode(spec, str(plan.script), dry=dry)
     return plan
 
@@ -171,7 +171,7 @@ def analysis_plan(
 def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> SupportAnalysis:
     """Run a script and ask its mode's backend.
 
-    Raises AdoptionError where the backend was given nothing, UsageError for a mode that was refused,
+    Raises AdoptionError where the backend received nothing, UsageError for a mode that was refused,
     KeyboardInterrupt when Ctrl-C ended the run."""
     result = execute(plan, reporter)
     if result.interrupted:
@@ -180,17 +180,17 @@ def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> Support
     run = RecordedRun(finished.folder.path, finished.manifest)
     record = read_support(run.path)
     if record is not None and record.calls:
-        # A script that failed later has still said what it got that far with.
+        # A script that failed later has still shown the operators up to there.
         return SupportAnalysis(str(plan.modes[0]), plan.script, run, report_of(record), verbosity)
     manifest = run.manifest
-    said = "; ".join([manifest.message or f"it is {manifest.status}", *manifest.notices])
+    why = "; ".join([manifest.message or f"it is {manifest.status}", *manifest.notices])
     if result.exit_code == UsageError.exit_code:
-        raise UsageError(said)
+        raise UsageError(why)
     what = f"what it printed is in {finished.folder.stderr}"
     if manifest.failed:
-        raise AdoptionError(f"nothing was analysed, the script {manifest.status} before: {said}; {what}")
+        raise AdoptionError(f"nothing was analysed, the script {manifest.status} before: {why}; {what}")
     raise AdoptionError(
-        f"nothing was analysed, the script gave mode {manifest.mode} no operator ({said}); give the one that calls the "
+        f"nothing was analysed, the script gave mode {manifest.mode} no operator ({why}); give the one that calls the "
         f"model; {what}"
     )
 

@@ -44,7 +44,7 @@ class OperatorRow:
 
 @dataclass(frozen=True, slots=True)
 class SupportReport:
-    """What a record amounts to. `unsupported` has a row for each configuration and line, `supported` one for each
+    """The summary of a record. `unsupported` has a row for each configuration and line, `supported` one for each
     operator; `share` is that of the supported among the different instructions, None where there was none."""
 
     record: SupportRecord
@@ -74,30 +74,30 @@ def report_of(record: SupportRecord) -> SupportReport:
     # The different instructions; one that is unsupported anywhere is unsupported.
     counts: Counter[tuple[str, str]] = Counter()
     failures: dict[tuple[str, str], str] = {}
-    for one in record.calls:
-        if one.call.supported:
-            by_kind.setdefault(one.call.kind, []).append(one)
+    for counted_call in record.calls:
+        if counted_call.call.supported:
+            by_kind.setdefault(counted_call.call.kind, []).append(counted_call)
         else:
-            unsupported.append(one)
-        for text in one.call.instructions:
-            key = (text, one.call.kind)
-            counts[key] += one.count
-            # Of a call that fails in one instruction the others are fine; where it is not known which, none is.
-            fails = not one.call.failing or text in one.call.failing
-            failures[key] = failures.get(key) or (one.call.failure_at if fails else "")
+            unsupported.append(counted_call)
+        for text in counted_call.call.instructions:
+            key = (text, counted_call.call.kind)
+            counts[key] += counted_call.count
+            # In a call that fails in one instruction the others are fine; where that one is not known, none is.
+            fails = not counted_call.call.failing or text in counted_call.call.failing
+            failures[key] = failures.get(key) or (counted_call.call.failure_at if fails else "")
     operators = [
         OperatorRow(
             kind,
-            sum(one.count for one in found),
-            list(dict.fromkeys(one.call.configuration for one in found)),
-            list(dict.fromkeys(one.call.call for one in found if one.call.call)),
+            sum(counted.count for counted in calls),
+            list(dict.fromkeys(counted.call.configuration for counted in calls)),
+            list(dict.fromkeys(counted.call.call for counted in calls if counted.call.call)),
         )
-        for kind, found in by_kind.items()
+        for kind, calls in by_kind.items()
     ]
     return SupportReport(
         record,
         sorted(operators, key=lambda row: (-row.count, row.kind)),
-        sorted(unsupported, key=lambda one: (one.call.kind, -one.count)),
+        sorted(unsupported, key=lambda counted: (counted.call.kind, -counted.count)),
         [InstructionRow(*key, count, failures[key]) for key, count in counts.items()],
     )
 
@@ -105,24 +105,24 @@ def report_of(record: SupportRecord) -> SupportReport:
 def report_json(
     report: SupportReport, mode: str, script: Mapping[str, Any], numdrift: str, verbosity: int
 ) -> dict[str, Any]:
-    """The report as JSON values. With verbosity 1 the backend's instructions are listed, too, under its own
+    """Return the report as JSON values. With verbosity 1 the backend's instructions are listed, too, under its own
     name for them; 2 leaves them out. `script` says what was run and how it ended."""
     record = report.record
-    # By namespace; `aten` is always there, so that whoever reads the file need not ask.
+    # By namespace; `aten` is always present, so that readers of the file need no check.
     supported: dict[str, Any] = {"aten": {}}
     for operator in report.supported:
         supported.setdefault(_namespace(operator.kind), {})[operator.kind] = operator.count
     unsupported: dict[str, Any] = {"aten": []}
-    for one in report.unsupported:
+    for counted in report.unsupported:
         call = {
-            "kind": one.call.kind,
-            "failureAt": one.call.failure_at,
-            "call": one.call.call,
-            "configuration": one.call.configuration,
-            "reason": one.call.reason,
-            "count": one.count,
+            "kind": counted.call.kind,
+            "failureAt": counted.call.failure_at,
+            "call": counted.call.call,
+            "configuration": counted.call.configuration,
+            "reason": counted.call.reason,
+            "count": counted.count,
         }
-        unsupported.setdefault(_namespace(one.call.kind), []).append(call)
+        unsupported.setdefault(_namespace(counted.call.kind), []).append(call)
     made: dict[str, Any] = {
         "schema": SCHEMA,
         "numdrift_version": numdrift,
@@ -161,7 +161,7 @@ HERE = Path(__file__).parent
 
 
 def write_page(report: SupportReport, mode: str, script: Mapping[str, Any], numdrift: str) -> str:
-    """The whole page as text; what comes from the run is escaped. `script` is as in `report_json`."""
+    """Return the whole page as text; texts from the run are escaped. `script` is as in `report_json`."""
     style = (HERE / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     environment = jinja2.Environment(

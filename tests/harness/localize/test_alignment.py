@@ -14,7 +14,7 @@ from numdrift.harness.localize.alignment import align
 from numdrift.harness.localize.argument_differences import FOLDED
 from numdrift.harness.localize.blocks import Block
 from numdrift.harness.localize.examination import examine
-from numdrift.harness.localize.hybrid import Mixture, execute, paired
+from numdrift.harness.localize.hybrid import Hybrid, execute, paired
 from numdrift.harness.localize.storage_flow import SIDES, StorageFlow, flow_of
 from numdrift.harness.localize.suspects import suspects
 from numdrift.harness.tape.tape import CompiledNode, Tape
@@ -287,7 +287,7 @@ def test_what_a_backward_computes_once_more_belongs_to_its_forward() -> None:
     assert (suspect.kind, suspect.reasons) == ("kernel", ("executed once more in the backward",))
     for base in SIDES:
         for blocks in ([], [0], [1], [2], [0, 1, 2]):
-            assert not differing(execute(pair, Mixture(base, frozenset(blocks))), one.expected())
+            assert not differing(execute(pair, Hybrid(base, frozenset(blocks))), one.expected())
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from numdrift.harness.localize.examination import examine
-from numdrift.harness.localize.hybrid import Mixture, TapePair, Values, execute
+from numdrift.harness.localize.hybrid import Hybrid, TapePair, Values, execute
 from numdrift.harness.localize.step_memory import Unbound
 from numdrift.harness.localize.storage_flow import SIDES, FlowValue, other
 from numdrift.harness.localize.suspects import suspects
@@ -40,8 +40,8 @@ def own_bits(pair: TapePair, a: Tape, b: Tape) -> None:
     everything = frozenset(range(len(pair.blocks)))
     inputs: frozenset[FlowValue] = frozenset(pair.links.of["a"])
     for side in SIDES:
-        assert not differing(execute(pair, Mixture(side)), expected[side])
-        assert not differing(execute(pair, Mixture(side, everything, inputs)), expected[other(side)])
+        assert not differing(execute(pair, Hybrid(side)), expected[side])
+        assert not differing(execute(pair, Hybrid(side, everything, inputs)), expected[other(side)])
 
 
 @pytest.mark.parametrize("name", TRAININGS)
@@ -114,8 +114,8 @@ def test_each_site_swapped_is_a_real_step_with_that_one_change() -> None:
     for name, (plant, module, phase) in FAULTS.items():
         site = next(one for one in found if module_of(pair, one.lead) == module and phase_of(pair, one.lead) == phase)
         # when
-        alone = execute(pair, Mixture("a", site.blocks))
-        without = execute(pair, Mixture("b", site.blocks))
+        alone = execute(pair, Hybrid("a", site.blocks))
+        without = execute(pair, Hybrid("b", site.blocks))
         # then, bit for bit
         assert not differing(alone, real(Small, plant)), name
         assert not differing(without, real(Small, all_of(one for one in FAULTS if one != name))), name
@@ -127,8 +127,8 @@ def test_a_structural_change_comes_and_goes_as_a_whole(plant: Plant) -> None:
     pair = two.pair()
     own_bits(pair, two.a, two.b)
     chosen = blocks(sites(pair))
-    assert not differing(execute(pair, Mixture("a", chosen)), real(Small, plant))
-    assert not differing(execute(pair, Mixture("b", chosen)), real(Small, nothing))
+    assert not differing(execute(pair, Hybrid("a", chosen)), real(Small, plant))
+    assert not differing(execute(pair, Hybrid("b", chosen)), real(Small, nothing))
 
 
 def swapped(a: Callable[[Tensor], Tensor], b: Callable[[Tensor], Tensor]) -> tuple[Values, ...]:
@@ -146,8 +146,8 @@ def swapped(a: Callable[[Tensor], Tensor], b: Callable[[Tensor], Tensor]) -> tup
     return (
         two.a.expected(),
         two.b.expected(),
-        execute(pair, Mixture("b", chosen)),
-        execute(pair, Mixture("a", chosen)),
+        execute(pair, Hybrid("b", chosen)),
+        execute(pair, Hybrid("a", chosen)),
     )
 
 
@@ -194,8 +194,8 @@ def test_a_tensor_that_only_one_side_writes_is_the_other_sides_untouched_one() -
         memory[side] = taped(work)
     pair = Sides(memory["a"], memory["b"]).pair()
     chosen = blocks(sites(pair))
-    assert not differing(execute(pair, Mixture("b", chosen)), memory["a"].expected())
-    assert not differing(execute(pair, Mixture("a", chosen)), memory["b"].expected())
+    assert not differing(execute(pair, Hybrid("b", chosen)), memory["a"].expected())
+    assert not differing(execute(pair, Hybrid("a", chosen)), memory["b"].expected())
 
 
 def test_the_wrong_one_of_two_inputs_is_wiring_and_no_other_data() -> None:
@@ -210,8 +210,8 @@ def test_the_wrong_one_of_two_inputs_is_wiring_and_no_other_data() -> None:
     pair = Sides(tapes["a"], tapes["b"]).pair()
     found = suspects(pair)
     assert [one.reasons for one in found.values()] == [("reads another tensor",)]
-    assert not differing(execute(pair, Mixture("b", {*found})), tapes["a"].expected())
-    assert not differing(execute(pair, Mixture("a", {*found})), tapes["b"].expected())
+    assert not differing(execute(pair, Hybrid("b", {*found})), tapes["a"].expected())
+    assert not differing(execute(pair, Hybrid("a", {*found})), tapes["b"].expected())
 
 
 @SLOW
@@ -235,7 +235,7 @@ def swap_sites(pair: TapePair, seed: int) -> None:
         chosen = blocks(site for site in found if chance.random() < 0.5)
         for side in SIDES:
             try:
-                execute(pair, Mixture(side, chosen))
+                execute(pair, Hybrid(side, chosen))
             except Unbound as error:
                 assert "other side" in str(error)
 
@@ -291,8 +291,8 @@ def test_all_sites_of_a_learning_program_are_the_whole_difference(
     two = Sides(learned(program(*a)), learned(program(*b)))
     pair = two.pair()
     chosen = blocks(sites(pair))
-    assert not differing(execute(pair, Mixture("b", chosen)), two.a.expected())
-    assert not differing(execute(pair, Mixture("a", chosen)), two.b.expected())
+    assert not differing(execute(pair, Hybrid("b", chosen)), two.a.expected())
+    assert not differing(execute(pair, Hybrid("a", chosen)), two.b.expected())
 
 
 RELAID = "a pair of other layouts is equal on one side's values by chance, and other in the last bit on the others'"
@@ -324,5 +324,5 @@ def test_a_kernel_that_adds_in_another_layout_is_part_of_the_difference(of_a: fl
     a, b = clamped_and_added_up(of_a, by_columns=False), clamped_and_added_up(of_b, by_columns=True)
     pair = Sides(a, b).pair()
     chosen = blocks(sites(pair))
-    assert not differing(execute(pair, Mixture("b", chosen)), a.expected())
-    assert not differing(execute(pair, Mixture("a", chosen)), b.expected())
+    assert not differing(execute(pair, Hybrid("b", chosen)), a.expected())
+    assert not differing(execute(pair, Hybrid("a", chosen)), b.expected())

@@ -298,7 +298,7 @@ def test_what_a_setting_has_executed_by_other_ops_is_a_kernel(rho: float, rule: 
     effect = NetEffect(5.7e-6, 95.8, errors, frozenset({0}))
     # when
     found = judged_alone(cause, examined, errors, {cause.sites[0]: [effect]} if several else {})
-    # then it is held against what rounding of its inputs causes, as kernels are
+    # then it is compared with what rounding of its inputs causes, as kernels are
     assert found == ("beyond-rounding" if rule else "rounding", rule)
 
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from numdrift.harness.drift.step_noise import Noise
 from numdrift.harness.investigate.whole_trainings import remedy
-from numdrift.harness.localize.held_run import Worker, WorkerCalls
 from numdrift.harness.localize.localize_step import Held, LocalizedStep, localize_step
 from numdrift.harness.localize.setting_difference import setting_differences, statements
+from numdrift.harness.localize.worker import Worker, WorkerCalls
 from numdrift.harness.records.culprit import Culprit, CulpritSetting
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig

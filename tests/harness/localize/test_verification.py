@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize.held_run import WorkerCalls
 from numdrift.harness.localize.storage_flow import FlowNode
 from numdrift.harness.localize.verification import SideKernels, verify
+from numdrift.harness.localize.worker import WorkerCalls
 from numdrift.harness.tape.call_log import digest_of
 from numdrift.harness.tape.replay import executed, is_same
 from numdrift.harness.tape.step_kernels import ReplayedKernels

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import JournalError
-from numdrift.harness.observers.snapshots.snapshot_choice import Choice
 from numdrift.harness.records.codec import (
     NOT_WRITTEN,
     UNCHECKED,
@@ -36,6 +35,7 @@ from numdrift.harness.records.profile_record import RunProfile, TraceRequest
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.records.step_selection import KeepParams, StepSelection
 from numdrift.harness.runs.manifest import RunManifest
+from numdrift.harness.snapshots.snapshot_choice import Choice
 
 TEXT = st.text(max_size=6)
 VALUE = st.recursive(

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from numdrift.harness.records.mode_registry import ModeRegistry, registry
+from numdrift.harness.records.mode_registry import ModeEntry, ModeRegistry, registry
 
 
 def registry_with(*names: str) -> ModeRegistry:
     made = ModeRegistry()
     for name in names:
-        made.register(name, f"package.{name}:Mode", f"the mode {name}")
+        made.register(ModeEntry(name, f"package.{name}:Mode", f"the mode {name}"))
     return made
 
 
@@ -19,7 +19,7 @@ def test_a_duplicate_shows_both_and_changes_nothing() -> None:
     modes = registry_with("cpu")
     # when
     with pytest.raises(ValueError, match="cpu") as raised:
-        modes.register("cpu", "other:Mode", "another")
+        modes.register(ModeEntry("cpu", "other:Mode", "another"))
     # then
     assert "package.cpu:Mode" in str(raised.value) and "other:Mode" in str(raised.value)
     assert modes.entry("cpu").summary == "the mode cpu"
@@ -52,7 +52,7 @@ def test_a_vendor_names_a_device_by_an_entry_point(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     # when
     modes = registry_with("cpu")
-    modes.register("xpu", "package:Eager", "eager", device="xpu")
+    modes.register(ModeEntry("xpu", "package:Eager", "eager", device="xpu"))
     # then
     assert set(modes.names()) == {"cpu", "xpu", "new", "own", "toy"}
     assert {name: modes.device(name) for name in ("new", "xpu", "own", "toy", "elsewhere")} == {

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import ModeError, UsageError
+from numdrift.harness.records.mode_registry import registry
 from numdrift.harness.records.mode_spec import (
-    BASES_OF_KEY,
     DOTTED_KEYS,
     PLAIN_KEYS,
     ModeSpec,
@@ -48,7 +48,7 @@ def texts(draw: st.DrawFn) -> str:
     """A valid specification, its keys in any order."""
     base = draw(bases)
     known = [*PLAIN_KEYS, *DOTTED_KEYS]
-    fitting = [key for key in known if base in BASES_OF_KEY.get(key, (base,))]
+    fitting = [key for key in known if base in (registry.bases_of_key(key) or (base,))]
     pairs = []
     keys = draw(st.lists(st.sampled_from(fitting), unique=True))
     plain = {key: draw(VALUES[key]) for key in keys if key in PLAIN_KEYS}

@@ -30,7 +30,7 @@ def test_a_sentence_says_what_and_what_to_do_without_a_number_of_the_score(pair:
     assert pair.b in answer.what or pair.verdict == "nonfinite"
     assert answer.todo and answer.sure
     if pair.score and pair.verdict in ("rounding", "beyond-rounding"):
-        assert f"{pair.score:.3g}" not in answer.sentence  # the numbers are in `sure`, with what they are held against
+        assert f"{pair.score:.3g}" not in answer.sentence  # the numbers are in `sure`, with what they are compared with
         assert pair.score == float("inf") or f"{pair.score:.3g}" in answer.sure
 
 

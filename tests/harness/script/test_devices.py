@@ -401,5 +401,5 @@ def test_nothing_is_partitioned_onto_what_stands_for_an_accelerator(monkeypatch:
     # given a machine that has one
     monkeypatch.setattr("numdrift.harness.backends.eager.adapter.require_device", lambda device: None)
     graph = torch.fx.symbolic_trace(torch.nn.Linear(2, 2))
-    with pytest.raises(NotAvailable, match=r"it stands for that .*FILE\.py:FACTORY"):
+    with pytest.raises(NotAvailable, match=r"it takes the place of that .*FILE\.py:FACTORY"):
         EagerAdapter(parse_mode("cuda")).compile_graph(graph, [])

@@ -1,4 +1,4 @@
-"""What a script says of itself: held against what it prints, with and without a recording."""
+"""What a script says of itself: compared with what it prints, with and without a recording."""
 
 from __future__ import annotations
 

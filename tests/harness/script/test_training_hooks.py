@@ -50,7 +50,7 @@ class Seen:
     def step_skipped(self, optimizer: Optimizer) -> None:
         self.skipped.append(optimizer)
 
-    def stands_for_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
+    def replaces_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
         return differentiates_parameters(outputs, inputs, arguments, plain=True)
 
     def function_called(self, arguments: Sequence[Any]) -> None:

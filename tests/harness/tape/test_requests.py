@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness.localize.held_run import Worker, WorkerCalls
 from numdrift.harness.localize.storage_flow import flow_of
+from numdrift.harness.localize.worker import Worker, WorkerCalls
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
 from numdrift.harness.tape.call_log import digest_of

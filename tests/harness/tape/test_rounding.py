@@ -237,7 +237,7 @@ def test_running_statistics_that_are_only_read_stay() -> None:
 
 
 def test_a_discrete_choice_that_rounding_turns_is_dropped_and_counted() -> None:
-    # given a selection whose size hangs on the last bit, and an op that takes that size only
+    # given a selection whose size depends on the last bit, and an op that takes that size only
     start = torch.full((40,), 3.0).sqrt()
     with recorded() as recorder:
         chosen = (start.square() - start.square().mean()).abs()

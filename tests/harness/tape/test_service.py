@@ -18,10 +18,10 @@ import torch
 from numdrift.harness.errors import WorkerError, WorkerGone
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.launch.execute_batch import BatchResult, execute_together
-from numdrift.harness.launch.held_processes import HeldProcesses
 from numdrift.harness.launch.journal_tail import JournalProgress
 from numdrift.harness.launch.running_process import ProcessEnd, Running
-from numdrift.harness.localize.held_run import Worker
+from numdrift.harness.launch.workers import Workers
+from numdrift.harness.localize.worker import Worker
 from numdrift.harness.records import frames
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
@@ -277,7 +277,7 @@ def test_several_ask_one_run_at_a_time(held: Held) -> None:
 
 def test_a_run_is_asked_for_stronger_rounding_of_a_step_without_torch(held: Held) -> None:
     # given the run among those that an investigation holds
-    processes = HeldProcesses()
+    processes = Workers()
     processes.keep(Path("run"), cast(Running, Alive()), held.socket("bad"))
     # when
     found = processes.ask(Path("run"), {"request": "noise", "step": STEP, "replays": 2, "edge": 3})
@@ -408,7 +408,7 @@ def test_what_a_run_has_written_stays_while_its_process_is_held(tmp_path: Path) 
     """The process still sees it: without it the folders in which it lies cannot be read, and imports fail."""
     written = tmp_path / "run" / "written" / "0" / "files" / "__pycache__"
     written.mkdir(parents=True)
-    processes = HeldProcesses()
+    processes = Workers()
     for _ in range(2):  # also where a process is held in place of another one
         processes.keep(tmp_path / "run", cast(Running, Alive()), tmp_path / "no.sock")
         assert written.exists()

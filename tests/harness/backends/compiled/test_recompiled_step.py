@@ -1,4 +1,4 @@
-"""A recorded step whose compiled code is compiled anew, held against trainings that take the step so by themselves."""
+"""A recorded step whose compiled code is compiled anew, compared with trainings that take the step so by themselves."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_ops_between_the_same_values_are_a_group_without_being_told_so() -> None
     found = paired(whole.graph("0-backward"), apart.graph("0-backward"))
     # then
     (group,) = [one for one in found if one.kind != "same"]
-    assert (group.kind, group.stands_for) == ("group", "tanh_backward")
+    assert (group.kind, group.represents) == ("group", "tanh_backward")
     assert [op.place.node for op in group.b] == ["mul_1", "sub_2", "mul_3"]
 
 
@@ -215,7 +215,7 @@ def test_a_foreach_node_is_paired_with_the_ops_of_its_tensors() -> None:
     # when
     (found,) = paired(lists.graph("0-optimizer"), single.graph("0-optimizer"))
     # then
-    assert found.kind == "group" and found.stands_for == "add"
+    assert found.kind == "group" and found.represents == "add"
     assert [op.place.node for op in found.b] == ["add__0", "add__1"]
     assert [len(op.takes) for op in found.a] == [2, 2]
     assert said(paired(lists.graph("0-optimizer"), lists.graph("0-optimizer"))) == Counter(
@@ -239,7 +239,7 @@ def test_a_weight_gradient_that_is_computed_transposed_is_the_same_product() -> 
     # when
     found = paired(one.graph("0-backward"), other.graph("0-backward"))
     # then
-    (product,) = [pair for pair in found if pair.stands_for == "mm"]
+    (product,) = [pair for pair in found if pair.represents == "mm"]
     assert product.kind == "same" and "data flow" in product.by
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from numdrift import on_snapshot
-from numdrift.harness.observers.snapshots.camera import Camera, SnapshotFolder
-from numdrift.harness.observers.snapshots.snapshot_choice import Choice, asked, load_callback
 from numdrift.harness.records.execution_facts import Execution
 from numdrift.harness.records.step_selection import StepSelection
 from numdrift.harness.script.script_api import registered
+from numdrift.harness.snapshots.camera import Camera, SnapshotFolder
+from numdrift.harness.snapshots.snapshot_choice import Choice, asked, load_callback
 
 FORWARD = Execution("0-forward", "forward", 3, 2, 1)
 

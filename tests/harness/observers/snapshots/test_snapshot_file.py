@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import NotAvailable, SnapshotError
-from numdrift.harness.observers.snapshots.snapshot_file import read_snapshot
-from numdrift.harness.observers.snapshots.snapshot_record import Port
+from numdrift.harness.snapshots.snapshot_file import read_snapshot
+from numdrift.harness.snapshots.snapshot_record import Port
 from numdrift.harness.tape.replay import is_same
 from numdrift.harness.tape.tape import Call
 from numdrift.harness.tape.tensor_file import read_tensors, write_tensors

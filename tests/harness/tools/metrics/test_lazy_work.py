@@ -1,4 +1,4 @@
-"""The lazy core's work as it is observed: held against the core's own counters, and against a run without an observer."""
+"""The lazy core's work as it is observed: compared with the core's own counters, and against a run without an observer."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from numdrift.harness.observers.snapshots.snapshot_record import Snapshot
+from numdrift.harness.snapshots.snapshot_record import Snapshot
 from numdrift.harness.tools.snapshots.replay_answer import answer_of, compared
 
 from ...observers.snapshots.samples import snapshot_of, written

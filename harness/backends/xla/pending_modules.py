@@ -9,16 +9,25 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ...backends.xla.pending_calls import PendingCalls, Stretch, laid_out
 from ...records.execution_facts import INPUTS
+from ...snapshots.camera import Wish
+from ...snapshots.segments import made_or_written
+from ...snapshots.snapshot_record import (
+    AFTERWARDS,
+    CHANGING,
+    Circumstances,
+    Hlo,
+    Port,
+    Reason,
+    Snapshot,
+    watched_output,
+)
 from ...tape.ensemble import in_words
 from ...tape.storages import bytes_of_storage
 from ...tape.tape import Call, Draw, Tape
 from ...torch_private.xla import read_xla, xla_hlo
 from ...torch_private.xla_tensors import SEED, XlaData, execute_hlo, xla_data, xla_hlo_proto
-from .camera import Wish
-from .segments import made_or_written
-from .snapshot_record import AFTERWARDS, CHANGING, Circumstances, Hlo, Port, Reason, Snapshot, watched_output
+from .pending_calls import PendingCalls, Stretch, laid_out
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,18 +11,19 @@ from typing import Any
 
 import torch
 
-from ...backends.xla.pending_calls import PendingCalls
 from ...hooks.mode_protocol import CuttingMode, Moment
-from ...hooks.observer import Observer, Progress
+from ...hooks.observer import Progress
+from ...snapshots.camera import Camera, is_finite
+from ...snapshots.cut_phases import CutPhases
+from ...snapshots.segments import Bound
+from ...snapshots.snapshot_observer import SnapshotObserver
+from ...snapshots.snapshot_record import Circumstances, Reason, bytes_of_tensors
 from ...tape.tape import Phase
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ...torch_private.xla import read_xla, xla_counter
 from ...torch_private.xla_tensors import count_pending, xla_data, xla_value_id
-from .camera import Camera, is_finite
-from .cut_phases import CutPhases
-from .segments import Bound
-from .snapshot_record import Circumstances, Reason, bytes_of_tensors
-from .xla_pending import PendingModule, XlaPending
+from .pending_calls import PendingCalls
+from .pending_modules import PendingModule, XlaPending
 
 SYNCS = ("CachedCompile", "UncachedCompile")
 """The counters of torch_xla that grow at each execution of a graph."""
@@ -45,7 +46,7 @@ UNSEEN = (
 )
 
 
-class XlaCuts(Observer):
+class XlaCuts(SnapshotObserver):
     """Follows the mode's cuts. A failure is reported to the camera, and the training goes on."""
 
     def __init__(
@@ -150,7 +151,7 @@ class XlaCuts(Observer):
         return XlaPending.of(wish, module, self._calls, roots, drawn, self._names, names)
 
     def _name(self) -> None:
-        """Take what the values are called that the script's tensors have now."""
+        """Note the script's names of the values that its tensors have now."""
         for name, tensor in self._bound().items():
             if tensor.device.type == "xla":
                 self._names.setdefault(xla_value_id(tensor), name)

@@ -10,20 +10,21 @@ from typing import Any
 
 import torch
 
-from ...backends.compiled.compiled_interpreter import NodeNames, flat_outputs
-from ...backends.compiled.compiled_region import AotBindings, GraphSignature, ScriptNames, signature_of
-from ...backends.compiled.unrolling import copied_tensors, written_inputs
-from ...hooks.observer import Observer, Progress
+from ...hooks.observer import Progress
 from ...records.execution_facts import INPUTS
+from ...snapshots.camera import Camera, is_finite
+from ...snapshots.snapshot_observer import SnapshotObserver
+from ...snapshots.snapshot_record import Circumstances, Reason, bytes_of_tensors
 from ...tape.compiled_graphs import CompiledGraph
 from ...tape.replay import generator_state
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ...torch_private.graph_stages import AotCompiler, Compile, DynamoGraph, called_like, is_compiled_by_inductor
 from ...torch_private.patches import Patches
 from ...torch_private.probing import InnerCompilation, copied_graph, watch_compiled_graphs
-from .camera import Camera, is_finite
-from .compiled_tape import CompiledExecution
-from .snapshot_record import Circumstances, Reason, bytes_of_tensors
+from .compiled_interpreter import NodeNames, flat_outputs
+from .compiled_region import AotBindings, GraphSignature, ScriptNames, signature_of
+from .execution_tape import CompiledExecution
+from .unrolling import copied_tensors, written_inputs
 
 NOTHING_SEEN = (
     "no compiled graph was executed where it can be seen: the backend makes no graph of aten ops, "
@@ -52,7 +53,7 @@ class Region:
     phase: str
 
 
-class CompiledExecutions(Observer):
+class CompiledExecutions(SnapshotObserver):
     """Watches from `install` to `close`. A failure here is reported to the camera, and the execution goes on."""
 
     def __init__(self, camera: Camera, around: Circumstances, names: ScriptNames) -> None:

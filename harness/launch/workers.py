@@ -24,7 +24,7 @@ PATIENCE = 30.0
 """The seconds that a script has for its exit handlers, before its process is killed."""
 
 
-class HeldProcesses:
+class Workers:
     """The processes by the folders of their runs. `close` lets all of them end."""
 
     def __init__(self) -> None:

@@ -8,8 +8,8 @@ from typing import Literal
 
 import torch
 
-from ...records.execution_facts import INPUTS, OUTPUTS, Execution
-from ...tape.tape import Call, Tape, View, Watched, leaves, views_in
+from ..records.execution_facts import INPUTS, OUTPUTS, Execution
+from ..tape.tape import Call, Tape, View, Watched, leaves, views_in
 
 Reason = Literal["chosen", "nonfinite", "error", "drift"]
 """The reason for a snapshot: a user chose it, or an event happened."""

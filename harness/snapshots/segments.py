@@ -12,22 +12,23 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ...hooks.mode_protocol import Moment
-from ...hooks.observer import Observer, Progress
-from ...records.execution_facts import INPUTS, OUTPUTS
-from ...tape.ensemble import in_words
-from ...tape.tape import NotReplayable, Tape, View, leaves
-from ...tape.tape_recorder import TapeRecorder
-from ...torch_private.compiling import compiled_frames
-from ...torch_private.dispatching import (
+from ..hooks.mode_protocol import Moment
+from ..hooks.observer import Progress
+from ..records.execution_facts import INPUTS, OUTPUTS
+from ..tape.ensemble import in_words
+from ..tape.tape import NotReplayable, Tape, View, leaves
+from ..tape.tape_recorder import TapeRecorder
+from ..torch_private.compiling import compiled_frames
+from ..torch_private.dispatching import (
     dispatches_itself,
     foreign_dispatch_mode,
     registered_operation,
     without_dispatch_modes,
     without_function_modes,
 )
-from ...torch_private.operators import written_values
+from ..torch_private.operators import written_values
 from .camera import Camera, Wish, is_finite
+from .snapshot_observer import SnapshotObserver
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
 
 Bound = Callable[[], Mapping[str, torch.Tensor]]
@@ -45,7 +46,7 @@ class Segment:
     names: Mapping[str, torch.Tensor]
 
 
-class EagerSegments(Observer):
+class EagerSegments(SnapshotObserver):
     """Follows the training by its progress; between two points of it there is at most one recording."""
 
     def __init__(self, camera: Camera, around: Circumstances, bound: Bound) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...hooks.observer import Progress
+from ..hooks.observer import Progress
 from .camera import Camera
 from .segments import BEGINS
 

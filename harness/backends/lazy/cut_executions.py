@@ -14,10 +14,23 @@ from typing import Any
 
 import torch
 
-from ...backends.lazy.torchscript_tape import executed_graph
 from ...hooks.mode_protocol import CuttingMode, Moment
-from ...hooks.observer import Observer, Progress
+from ...hooks.observer import Progress
 from ...records.execution_facts import INPUTS
+from ...snapshots.camera import Camera, Wish, is_finite
+from ...snapshots.cut_phases import CutPhases
+from ...snapshots.segments import Bound
+from ...snapshots.snapshot_observer import SnapshotObserver
+from ...snapshots.snapshot_record import (
+    AFTERWARDS,
+    CHANGING,
+    Circumstances,
+    Port,
+    Reason,
+    Snapshot,
+    bytes_of_tensors,
+    watched_output,
+)
 from ...tape.call_log import CallLog, CallValues
 from ...tape.ensemble import in_words
 from ...tape.replay import generator_state, is_same, set_generator_state
@@ -31,19 +44,7 @@ from ...torch_private.lazy import (
     pending_data,
     pending_torchscript,
 )
-from .camera import Camera, Wish, is_finite
-from .cut_phases import CutPhases
-from .segments import Bound
-from .snapshot_record import (
-    AFTERWARDS,
-    CHANGING,
-    Circumstances,
-    Port,
-    Reason,
-    Snapshot,
-    bytes_of_tensors,
-    watched_output,
-)
+from .torchscript_tape import executed_graph
 
 SYNCS = ("CachedCompile", "UncachedCompile")
 """The counters of the lazy core that grow at each execution of a graph."""
@@ -127,7 +128,7 @@ class Pending:
             set_generator_state("cpu", after)
 
 
-class LazyCuts(Observer):
+class LazyCuts(SnapshotObserver):
     """Follows the mode's cuts. A failure is reported to the camera, and the training goes on."""
 
     def __init__(self, camera: Camera, around: Circumstances, mode: CuttingMode, bound: Bound) -> None:

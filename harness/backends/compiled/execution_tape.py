@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ...backends.compiled.compiled_interpreter import Described, Interpreter, NodeNames
-from ...backends.compiled.unrolling import written_inputs
 from ...records.execution_facts import INPUTS, OUTPUTS
+from ...snapshots.camera import Wish
+from ...snapshots.snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, draws_own, watched_output
 from ...tape.call_log import CallLog, CallValues, NotedCall, raising
 from ...tape.compiled_graphs import CompiledGraph
 from ...tape.ensemble import in_words
@@ -19,8 +19,8 @@ from ...tape.random_calls import RandomCalls
 from ...tape.replay import generator_state, set_generator_state
 from ...tape.tape import Tape, Watched
 from ...torch_private.dispatching import bare_execution
-from .camera import Wish
-from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, draws_own, watched_output
+from .compiled_interpreter import Described, Interpreter, NodeNames
+from .unrolling import written_inputs
 
 OTHER_DRAWS = (
     "it draws random numbers by Inductor's own generator, which only Inductor has: ops executed one by one draw others"

@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ...records.codec import of_fields, read_fields
-from ...records.execution_facts import KEYWORDS, Execution
-from ...records.step_selection import StepSelection
+from ..records.codec import of_fields, read_fields
+from ..records.execution_facts import KEYWORDS, Execution
+from ..records.step_selection import StepSelection
 
 Callback = Callable[..., str]
 """`on_snapshot(name, device_index, execution_count, step)`; with three parameters without the step."""

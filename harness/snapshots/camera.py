@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
-from ...records.execution_facts import MIB, Execution, in_mib
-from ...records.frames import append_event
-from ...records.snapshot_index import FOLDER, INDEX
-from ...script.script_api import registered
-from ...torch_private.dispatching import bare_execution
+from ..records.execution_facts import MIB, Execution, in_mib
+from ..records.frames import append_event
+from ..records.snapshot_index import FOLDER, INDEX
+from ..script.script_api import registered
+from ..torch_private.dispatching import bare_execution
 from .snapshot_choice import Callback, Choice, asked, load_callback
 from .snapshot_file import write_snapshot
 from .snapshot_record import Snapshot
