@@ -28,9 +28,7 @@ def classes_by_name(root: Path) -> dict[str, list[str]]:
 
 
 def repeated(classes: dict[str, list[str]]) -> list[str]:
-    return [
-        f"{name}: {', '.join(paths)}" for name, paths in classes.items() if len(paths) > 1 and name not in CLASSES
-    ]
+    return [f"{name}: {', '.join(paths)}" for name, paths in classes.items() if len(paths) > 1 and name not in CLASSES]
 
 
 def test_a_name_is_one_thing() -> None:

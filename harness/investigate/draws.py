@@ -133,7 +133,12 @@ def _compared(evidence: PairEvidence, difference: GeneratorDifference) -> tuple[
 
 
 def _calls_of(run: RecordedRun, difference: GeneratorDifference) -> list[CallRecord]:
-    """The calls of the step in which the generator was drawn from, or those before the first step."""
+    """The calls of the step in which the generator was drawn from, or those before the first step.
+
+    None of a training that was cut short: the draws that it lacks may have been still to come.
+    """
+    if not run.manifest.got_through:
+        return []
     is_setup = difference.drawn is None
     return [
         call

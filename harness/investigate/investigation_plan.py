@@ -34,9 +34,13 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
     for spec in specs:
         if apart and spec.accelerator is not None and spec.draws is None:
             spec = replace(spec, draws="cpu")
-        own = spec.capabilities.draws_as and spec.fallback_random is None and spec.draws != "cpu"
-        modes.append(replace(spec, fallback_random="on") if own else spec)
+        modes.append(replace(spec, fallback_random="on") if draws_its_own(spec) else spec)
     return modes
+
+
+def draws_its_own(spec: ModeSpec) -> bool:
+    """Check whether a mode draws random numbers of its own, and states nothing about it."""
+    return bool(spec.capabilities.draws_as) and spec.fallback_random is None and spec.draws != "cpu"
 
 
 def on_two_devices(specs: Sequence[ModeSpec]) -> bool:
@@ -50,7 +54,7 @@ def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
         return f"each device draws numbers of its own: run {names}, or `numdrift investigate`, which does so by itself"
-    own = [f"give {spec.capabilities.draws_as} fallback_random=on" for spec in specs if spec.capabilities.draws_as]
+    own = [f"give {spec.capabilities.draws_as} fallback_random=on" for spec in specs if draws_its_own(spec)]
     ways = [*SAME_DRAWS, *own[:1]]
     return f"{', '.join(ways[:-1])} and {ways[-1]}"
 

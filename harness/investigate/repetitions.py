@@ -200,12 +200,18 @@ def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -
     """Compare the last of so many trainings with the first."""
     folder, steps = EvidenceFolder.of(run), len(recorded_steps(control.step or 0))
     first, last = (folder.find(_experiment(run, number, how)) for number in (0, trainings - 1))
+    unfinished = Repeated(steps, trainings, reason="a training that recorded its calls did not get through")
     if first is None or last is None or not (first.journal.steps and last.journal.steps):
-        return Repeated(steps, trainings, reason="a training that recorded its calls did not get through")
+        return unfinished
     try:
-        return Repeated(steps, trainings, first_difference(read_calls(first), read_calls(last)))
+        difference = first_difference(read_calls(first), read_calls(last))
     except NumdriftError as error:
         return Repeated(steps, trainings, reason=str(error))
+    # Where a training was cut short its calls end somewhere: that is no difference, and no agreement either.
+    at_an_end = difference is None or difference.one is None or difference.other is None
+    if at_an_end and not (first.manifest.got_through and last.manifest.got_through):
+        return unfinished
+    return Repeated(steps, trainings, difference)
 
 
 def _is_unclear(repeated: Repeated | None) -> bool:

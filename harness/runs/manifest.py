@@ -64,6 +64,11 @@ class RunManifest:
     schema: int = SCHEMA
 
     @property
+    def got_through(self) -> bool:
+        """True for a run whose script came to its end, whatever its losses are."""
+        return self.status in ("complete", "nonfinite")
+
+    @property
     def failed(self) -> bool:
         return self.status not in ("complete", "running")
 

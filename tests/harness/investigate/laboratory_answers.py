@@ -55,8 +55,8 @@ class Training:
 def training(
     folder: Path, mode: str, steps: Sequence[Step], *, experiment: Experiment | None = None, **facts: Any
 ) -> RecordedRun:
-    """Write a run of a mode, in a folder of this investigation; an experiment lies in its evidence. `facts` are those of
-    `record`: of its journal and of its manifest."""
+    """Write a run of a mode, in the folder of an investigation; an experiment lies in its evidence. `facts` are those
+    that `record` takes: of its journal and of its manifest."""
     spec = parse_mode(mode)
     path = folder / spec.name if experiment is None else folder / "evidence" / experiment.name
     more = {"spec": mode, "experiment": experiment, "label": spec.name, **facts}
@@ -92,7 +92,8 @@ class WrittenLaboratory(Laboratory):
             self.plans[name] = plan
             if name not in self.answers:
                 raise Interrupted
-            _leave(plan, self.answers[name])
+            if not plan.investigation.run(name, "").manifest.exists():  # else an earlier call has left it
+                _leave(plan, self.answers[name])
 
 
 def _leave(plan: BatchPlan, answer: Training) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -275,14 +276,14 @@ BERNOULLI = f"aten.bernoulli_ in the forward, {SCRIPT}:2"
             [call("rand", 3, drew=[("torch", "s", "s16")])],
             [call("rand", 3, drew=[("torch", "s", "s32")])],
             ("aten.rand", 3),
-            f"in step 0 aten.rand in the forward, {SCRIPT}:3 draws another count of numbers from {TORCH} in b than in cpu",
+            f"aten.rand in the forward, {SCRIPT}:3 draws another count of numbers from {TORCH} in b than in cpu",
             id="another amount",
         ),
         pytest.param(
             draws("bernoulli_:2"),
             draws("randint:6", module="drop"),
             ("aten.randint", 6),
-            f"in step 0 cpu draws from {TORCH} by {BERNOULLI}, and b by aten.randint in the forward of drop, {SCRIPT}:6",
+            f"cpu draws from {TORCH} by {BERNOULLI}, and b by aten.randint in the forward of drop, {SCRIPT}:6",
             id="by other ops",
         ),
         pytest.param(
@@ -344,20 +345,22 @@ def test_the_first_draw_that_differs_is_named_with_its_line(
     assert not Draws().asks(found, PLAN)
 
 
-def test_only_the_calls_of_the_step_in_question_count(tmp_path: Path) -> None:
-    # given modes that come apart in step 1, and records that also hold what came before the first step and step 0
-    found = pair(tmp_path, {"torch": MORE_IN_1}, "cuda")
-    before = draws("normal_:1", phase=SETUP_PHASE)
-    more_before = draws("normal_:1", "normal_:2", phase=SETUP_PHASE)
-    looked(
-        found,
-        {
-            "cpu-calls-step-1": Training([*before, *draws("randn:4"), *draws("rand:7", step=1)]),
-            "cuda-calls-step-1": Training([*more_before, *draws("rand:5"), *draws("rand:7", "rand:8", step=1)]),
-        },
-    )
+@pytest.mark.parametrize(("states", "step"), [(MORE_IN_0, 0), (MORE_IN_1, 1)])
+def test_only_the_calls_of_the_step_in_question_count(tmp_path: Path, states: Sequence[str], step: int) -> None:
+    # given modes that come apart in a step, and records that also hold the other step and what came before the first
+    found = pair(tmp_path, {"torch": states}, "cuda")
+    before = draws("normal_:1", phase=SETUP_PHASE), draws("normal_:1", "normal_:2", phase=SETUP_PHASE)
+    in_step = draws("rand:7", step=step), draws("rand:7", "rand:8", step=step)
+    beside = draws("randn:4", step=1 - step), draws("randn:5", step=1 - step)
+    answers = {
+        f"{run}-calls-step-{step}": Training(sorted([*first, *second, *third], key=lambda made: made.step))
+        for run, first, second, third in zip(("cpu", "cuda"), before, in_step, beside, strict=True)
+    }
+    # when
+    looked(found, answers)
+    # then
     [culprit], _ = answered(found)
-    assert (culprit.step, culprit.source) == (1, f"{SCRIPT}:8")
+    assert (culprit.step, culprit.source) == (step, f"{SCRIPT}:8")
 
 
 def test_before_the_first_step_the_set_up_is_compared_and_nothing_else(tmp_path: Path) -> None:
@@ -458,7 +461,6 @@ def test_a_training_that_fails_leaves_what_the_others_show(
 
 
 @pytest.mark.parametrize("status", ["timeout", "crashed"])
-@pytest.mark.xfail(strict=True, reason="the end of a training that was cut short is taken for one of the script's")
 def test_a_training_that_did_not_get_through_names_no_draw(tmp_path: Path, status: str) -> None:
     # given a mode that was ended in the step, before it came to the reference's second draw
     found = pair(tmp_path, {"torch": MORE_IN_0}, "cuda")
@@ -482,19 +484,27 @@ def test_an_interrupted_round_leaves_no_result_and_is_asked_for_again(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("part", "instead"),
     [
-        pytest.param('{"schema": 1, "draw": {"si', id="cut off"),
-        pytest.param('{"schema": 2, "draw": null, "stand_in": false}', id="another schema"),
-        pytest.param('{"schema": 1, "draw": {"side": "b"}, "stand_in": false}', id="a field is missing"),
-        pytest.param("[]", id="no record"),
+        pytest.param(r'"stand_in": false\s+}', "", id="cut off"),
+        pytest.param('"schema": 1', '"schema": 2', id="another schema"),
+        pytest.param('"side": "b"', '"other_side": "b"', id="a field is missing"),
+        pytest.param("(?s).+", "[]", id="no record"),
     ],
 )
-def test_a_result_that_cannot_be_read_names_no_draw(tmp_path: Path, text: str) -> None:
+def test_a_result_that_cannot_be_read_names_no_draw(tmp_path: Path, part: str, instead: str) -> None:
+    # given a draw that was found
     found = pair(tmp_path, {"torch": MORE_IN_0}, "cuda")
-    looked(found, {f"{run}-calls-step-0": Training(draws("rand:3")) for run in ("cpu", "cuda")})
+    answers = {"cpu": draws("rand:3"), "cuda": draws("rand:3", "rand:6")}
+    looked(found, {f"{run}-calls-step-0": Training(calls) for run, calls in answers.items()})
+    assert len(answered(found)[0]) == 1
+    # when a part of its file is lost or another version has written it
     [result] = (tmp_path / "evidence").glob("*.json")
-    result.write_text(text, encoding="utf-8")
+    text = result.read_text(encoding="utf-8")
+    damaged = re.sub(part, instead, text)
+    assert damaged != text
+    result.write_text(damaged, encoding="utf-8")
+    # then
     assert answered(found) == ([], [])
 
 
@@ -502,7 +512,6 @@ def test_a_result_that_cannot_be_read_names_no_draw(tmp_path: Path, text: str) -
 
 SEEDS = "give both the same seeds and let neither draw more than the other"
 FALLBACK = "give both the same seeds, let neither draw more than the other and give {} fallback_random=on"
-DONE_ALREADY = pytest.mark.xfail(strict=True, reason="fallback_random=on is advised to a mode that has it")
 DEVICE = "each device draws numbers of its own: run {}, or `numdrift investigate`, which does so by itself"
 
 
@@ -511,8 +520,8 @@ DEVICE = "each device draws numbers of its own: run {}, or `numdrift investigate
     [
         (("cpu", "b=cpu,seed=1"), SEEDS),
         (("cpu", "compile"), FALLBACK.format("a compiled mode")),
-        pytest.param(("cpu", "compile,fallback_random=on"), SEEDS, marks=DONE_ALREADY),
-        pytest.param(("cpu", "xla,draws=cpu"), SEEDS, marks=DONE_ALREADY),
+        (("cpu", "compile,fallback_random=on"), SEEDS),
+        (("cpu", "xla,draws=cpu"), SEEDS),
         (("cpu", "cuda"), DEVICE.format("cuda,draws=cpu")),
         (("cuda", "cpu"), DEVICE.format("cuda,draws=cpu")),
         (("cpu", "cuda,draws=cpu"), SEEDS),

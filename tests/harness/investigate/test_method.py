@@ -5,272 +5,38 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.harness.drift.recordings import Argument, Step, X
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.investigate import method
-from numdrift.harness.investigate.evidence import PairEvidence
 from numdrift.harness.investigate.investigation_plan import InvestigationPlan
-from numdrift.harness.investigate.laboratory import Interrupted, Laboratory, Round
-from numdrift.harness.investigate.method import MOST_STEPS, NEAR, investigate, investigate_runs, localize_runs
-from numdrift.harness.investigate.ops import inputs_of
-from numdrift.harness.investigate.question import Inquiry, Question, QuestionAnswer
-from numdrift.harness.investigate.question_table import LAST_QUESTIONS, QUESTIONS
-from numdrift.harness.launch.batch_plan import BatchPlan
-from numdrift.harness.launch.guest_process import Guest
-from numdrift.harness.launch.preloaded import PreloadedProcesses
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.experiment import Experiment
-from numdrift.harness.records.findings import Findings
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.investigate.method import MOST_STEPS
 from numdrift.harness.records.step_selection import StepSelection
-from numdrift.harness.runs.recorded_run import RecordedRun
-from numdrift.harness.runs.run_layout import InvestigationFolder
 
-from .written_evidence import COUNT, FAULT, Event, Outcome, Study, changed, noise_record, resynced, training
-
-Look = tuple[str, int | None]
-"""A question, and the step of which it was asked."""
-
-
-class Quiet:
-    """A listener that keeps the sentences."""
-
-    def __init__(self) -> None:
-        self.sentences: list[str] = []
-
-    @contextmanager
-    def round(self, title: str, names: Sequence[str]) -> Iterator[Any]:
-        yield None
-
-    def say(self, text: str) -> None:
-        self.sentences.append(text)
+from .written_evidence import COUNT, FAULT, Outcome, changed, training
+from .written_laboratory import (
+    CHOICE,
+    CLOSE,
+    FROM_THE_STATE,
+    ONCE_MORE,
+    PLAN,
+    SUSPICIOUS,
+    WITHOUT,
+    WRONG,
+    Investigator,
+    Look,
+    Training,
+    caused,
+    drifting,
+    magnified,
+)
 
 
-class NoProcesses(PreloadedProcesses):
-    """A machine that has no room for a process more."""
-
-    def start(self, guest: Guest, stdout: int, stderr: int) -> Any:
-        raise OSError("no process is started here")
-
-    def expect(self, guests: Sequence[Guest]) -> None:
-        pass
-
-
-@dataclass
-class Training:
-    """What the modes of an investigation do when they are trained.
-
-    `scores` are those of each mode's steps, `steps` their free runs, `controls` the repetitions where they are others.
-    """
-
-    scores: Mapping[str, Mapping[int, float | Outcome]]
-    steps: Mapping[str, Sequence[Step]]
-    controls: Mapping[str, Sequence[Step]] = field(default_factory=dict)
-    forced: Mapping[str, Sequence[Step]] = field(default_factory=dict)
-    replays: bool = True
-    stated: bool = True
-    interrupted: str = ""
-
-
-@dataclass
-class WritingLaboratory(Laboratory):
-    """A laboratory that writes the runs of a training down instead of executing them."""
-
-    study: Study = field(default_factory=lambda: Study(Path()))
-    training: Training = field(default_factory=lambda: Training({}, {}))
-    rounds: list[tuple[str, list[str]]] = field(default_factory=list)
-    plans: dict[str, BatchPlan] = field(default_factory=dict)
-
-    def make(self, experiments: Round, *, anew: bool = False) -> None:
-        names = [plan.modes[0].name for plan in experiments.plans]
-        if names:
-            self.rounds.append((experiments.title, names))
-        if self.training.interrupted in names:
-            raise Interrupted
-        for plan in experiments.plans:
-            self.plans[plan.modes[0].name] = plan
-            self._write(plan)
-            self.made += 1
-
-    def free(self, plan: BatchPlan) -> list[RecordedRun]:
-        self.rounds.append(("modes", [spec.name for spec in plan.modes]))
-        self.plans |= {spec.name: plan for spec in plan.modes}
-        return [self.study.run(str(spec), training()) for spec in plan.modes]
-
-    def _write(self, plan: BatchPlan) -> None:
-        experiment, behaviour = plan.experiment, self.training
-        assert experiment is not None
-        name, kind = experiment.run, experiment.kind
-        steps, outcomes, events = behaviour.steps[name], dict[int, Outcome](), list[Event]()
-        wanted = list(range(len(steps))) if plan.outcomes is None else [n for n in range(99) if n in plan.outcomes]
-        noises: list[Event] = []
-        if kind == "again":
-            steps = behaviour.controls.get(name, steps)
-        if name == "cpu" and plan.outcomes is not None:
-            outcomes = {step: Outcome() for step in wanted}
-            more: dict[str, Any] = {} if behaviour.replays else {"equal": False, "replays": 0, "reason": "an op draws"}
-            taped = plan.measured or plan.tapes
-            if plan.perturb:
-                outcomes = {step: Outcome(1.0) for step in wanted}
-            if taped is not None:
-                edge = 1.0 if kind == "taped" else 0.0
-                noises = [noise_record(step, edge=edge, **more) for step in wanted if step in taped]
-        elif plan.resync is not None:
-            scores = behaviour.scores[name]
-            outcomes = {step: _outcome(scores.get(step, 1.0)) for step in wanted}
-            events = resynced(wanted)
-            steps = behaviour.forced.get(name, steps)
-        states = range(COUNT) if behaviour.stated and plan.states is not None else ()
-        self.study.make(experiment, steps, outcomes, noises=noises, states=states, events=events)
-
-
-def _outcome(score: float | Outcome) -> Outcome:
-    return score if isinstance(score, Outcome) else Outcome(score)
-
-
-@dataclass
-class Overheard:
-    """A question that notes when it is asked, and leaves the prepared result of taking the step apart; whether it is to
-    be asked, and what follows, is its own."""
-
-    name: str
-    question: Question
-    looks: list[Look]
-    results: Mapping[int, Mapping[str, Any]]
-    together: list[list[str]]
-
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        return self.question.asks(inquiry, plan)
-
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
-        self.together.append([inquiry.pair.b for inquiry in inquiries])
-        for inquiry in inquiries:
-            self.looks.append((self.name, inquiry.at))
-            if self.name == "ops":
-                study = cast(WritingLaboratory, laboratory).study
-                evidence = inquiry.evidence
-                followed = {"followed": True} if inquiry.pair.verdict == "different-setup" else {}
-                inputs = {**inputs_of(evidence), "threshold": inquiry.threshold, **followed}
-                result = self.results.get(inquiry.step, {"reason": "nothing was found"})
-                study.localize(inquiry.step, run=evidence.b.path.name, inputs=inputs, **result)
-
-    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        return self.question.answer(evidence, threshold, step)
-
-
-@dataclass
-class Investigated:
-    """An investigation that has ended: its findings, and what was done for them, in order."""
-
-    findings: Findings
-    rounds: list[tuple[str, list[str]]]
-    looks: list[Look]
-    together: list[list[str]]
-    plans: Mapping[str, BatchPlan]
-    sentences: list[str]
-    folder: Path
-
-    @property
-    def word(self) -> str | None:
-        return self.findings.pairs[0].verdict
-
-    @property
-    def made(self) -> list[str]:
-        return [name for _, names in self.rounds for name in names]
-
-
-@pytest.fixture
-def investigated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that investigates a training with these results of taking its steps apart."""
-
-    def investigated_training(
-        behaviour: Training,
-        results: Mapping[int, Mapping[str, Any]] | None = None,
-        plan: InvestigationPlan | None = None,
-        *,
-        localized: bool = False,
-        **manifest: Any,
-    ) -> Investigated:
-        looks, together = list[Look](), list[list[str]]()
-        study, progress = Study(tmp_path / "study"), Quiet()
-        for table in (QUESTIONS, LAST_QUESTIONS):
-            for name, question in list(table.items()):
-                original = question.question if isinstance(question, Overheard) else question
-                monkeypatch.setitem(table, name, Overheard(name, original, looks, results or {}, together))
-        runs = []
-        for mode, steps in behaviour.steps.items():
-            fields = manifest if mode != "cpu" or len(behaviour.steps) == 1 else {}
-            runs.append(study.run(mode, steps, **fields))
-        plan = InvestigationPlan(scripts=False) if plan is None else plan
-        laboratory = WritingLaboratory(
-            progress, 1, None, processes=NoProcesses(lasting=True), study=study, training=behaviour
-        )
-        with laboratory:
-            function = localize_runs if localized else investigate_runs
-            findings = function(runs, plan, laboratory)
-        return Investigated(
-            findings, laboratory.rounds, looks, together, laboratory.plans, progress.sentences, study.folder
-        )
-
-    return investigated_training
-
-
-def drifting(scores: Mapping[int, float | Outcome], count: int = COUNT, **more: Any) -> Training:
-    """A mode that drifts from step 1 on, with these scores; those of other steps are 1."""
-    steps = {"cpu": training(count), "compile": training(count, apart_from=1)}
-    return Training(**{"scores": {"compile": scores}, "steps": steps, **more})
-
-
-PLAN = InvestigationPlan(scripts=False)
-
-CHOICE: Mapping[str, Any] = {"choices": {"score": 1.0, "discrete": 0, "flipped": 3, "ops": ["relu"]}}
-"""The result of a step whose drift is that of a discrete choice."""
-
-PROVEN: Mapping[str, Any] = {
-    "kind": "kernel",
-    "status": "culprit",
-    "op": "aten.mm",
-    "phase": "forward",
-    "ops": {"a": ["mm"], "b": ["mm"]},
-    "significance": "beyond-rounding",
-    "proof": {
-        "swap_in": {"holds": True, "score_before": 0.0, "score_after": 90.0},
-        "swap_out": {"holds": True, "score_before": 90.0, "score_after": 0.0, "score_without_all": 0.0},
-    },
-}
-
-
-def caused(step: int, **more: Any) -> Mapping[str, Any]:
-    """The result of a step whose drift goes with one op."""
-    return {
-        "culprits": [Culprit.from_json({**PROVEN, "step": step, **more})],
-        "left": {"explained": 1.0, "score": 0.0},
-        "score": 90.0,
-        "rest": 0.0,
-        "controls": {"a": True, "b": True},
-    }
-
-
-def magnified(step: int) -> Mapping[str, Any]:
-    """The result of a step whose op errs by no more than what rounding of its inputs causes."""
-    return caused(step, local_significance="rounding", local_rule="within", rho={"a": 0.5, "b": 0.5})
-
-
-ONCE_MORE = ("each once more", ["cpu-again", "compile-again"])
-FROM_THE_STATE = ("from the reference's state", ["compile-from-cpu"])
-SUSPICIOUS = ("suspicious steps", ["cpu-tape-0"])
-WITHOUT = ("trained to the end without the culprits", ["compile-without-cpu"])
-
-
-def test_of_equal_runs_the_controls_are_made_and_nothing_is_asked(investigated: Any) -> None:
+def test_of_equal_runs_the_controls_are_made_and_nothing_is_asked(investigated: Investigator) -> None:
     steps = {"cpu": training(), "compile": training()}
     ended = investigated(Training({"compile": {}}, steps), plan=replace(PLAN, knobs=True))
     assert (ended.word, ended.looks) == ("identical", [])
@@ -315,28 +81,6 @@ def test_of_equal_runs_the_controls_are_made_and_nothing_is_asked(investigated: 
             "beyond-rounding",
             [ONCE_MORE, FROM_THE_STATE, SUSPICIOUS],
             [],
-        ),
-        (
-            drifting({2: 40.0, 3: 90.0}),
-            replace(PLAN, step=3),
-            "beyond-rounding",
-            [ONCE_MORE, FROM_THE_STATE, SUSPICIOUS],
-            [("ops", 3), ("compiler", 3), ("ops", 2), ("compiler", 2)],
-        ),
-        # the step before may be where it begins, if it comes near to the threshold
-        (
-            drifting({1: NEAR * FAULT * 1.1, 2: 40.0}),
-            PLAN,
-            "beyond-rounding",
-            [ONCE_MORE, FROM_THE_STATE, SUSPICIOUS],
-            [("ops", 1), ("compiler", 1), ("ops", 2), ("compiler", 2)],
-        ),
-        (
-            drifting({0: NEAR * FAULT * 1.1, 1: NEAR * FAULT * 0.9, 2: 40.0}),
-            PLAN,
-            "beyond-rounding",
-            [ONCE_MORE, FROM_THE_STATE, SUSPICIOUS],
-            [("ops", 2), ("compiler", 2)],
         ),
         (
             drifting({3: Outcome(1.0, counter=7)}),
@@ -386,7 +130,7 @@ def test_of_equal_runs_the_controls_are_made_and_nothing_is_asked(investigated: 
     ],
 )
 def test_the_experiments_and_the_questions_of_a_pair(
-    investigated: Any,
+    investigated: Investigator,
     behaviour: Training,
     plan: InvestigationPlan,
     word: str | None,
@@ -400,112 +144,288 @@ def test_the_experiments_and_the_questions_of_a_pair(
     assert ended.findings.training_runs == len(ended.made)
 
 
+HIDDEN = "an op that is ill-conditioned in a step hides the same op where it is a fault"
+
+
 @pytest.mark.parametrize(
-    ("scores", "results", "word", "looks", "without"),
+    ("scores", "results", "word", "steps", "without"),
     [
-        # a proven op ends the search: no setting of the compiler is tried, and the mode is trained without it
-        ({2: 40.0, 3: 90.0}, {2: caused(2)}, "beyond-rounding", [("ops", 2)], True),
-        ({}, {4: caused(4, significance="rounding")}, "rounding", [("ops", 4)], True),
+        # a proven op ends the search, and the mode is trained without it
+        ({2: 40.0, 3: 90.0}, {2: caused(2)}, "beyond-rounding", [2], True),
+        ({}, {4: caused(4, significance="rounding")}, "rounding", [4], True),
         # a discrete choice: the next step beyond rounding is looked into, until none is left
-        ({2: 40.0}, {2: CHOICE}, "rounding", [("ops", 2)], False),
-        (
-            {2: 40.0, 3: 90.0},
-            {2: CHOICE, 3: caused(3)},
-            "beyond-rounding",
-            [("ops", 2), ("compiler", 2), ("ops", 3)],
-            True,
-        ),
-        ({2: 40.0, 3: 90.0}, {2: CHOICE, 3: CHOICE}, "rounding", [("ops", 2), ("compiler", 2), ("ops", 3)], False),
-        (
-            {2: 40.0, 3: 90.0},
-            {2: CHOICE},
-            "beyond-rounding",
-            [("ops", 2), ("compiler", 2), ("ops", 3), ("compiler", 3)],
-            False,
-        ),
+        ({2: 40.0}, {2: CHOICE}, "rounding", [2], False),
+        ({2: 40.0, 3: 90.0}, {2: CHOICE, 3: caused(3)}, "beyond-rounding", [2, 3], True),
+        ({2: 40.0, 3: 90.0}, {2: CHOICE, 3: CHOICE}, "rounding", [2, 3], False),
+        ({2: 40.0, 3: 90.0}, {2: CHOICE}, "beyond-rounding", [2, 3], False),
         # an ill-conditioned step: the worst one is looked into, and explains the others
+        ({1: 30.0, 2: 40.0, 3: 90.0, 4: 50.0}, {1: magnified(1), 3: magnified(3)}, "rounding", [1, 3], True),
         (
             {1: 30.0, 2: 40.0, 3: 90.0, 4: 50.0},
-            {1: magnified(1), 3: magnified(3)},
-            "rounding",
-            [("ops", 1), ("ops", 3)],
+            {1: magnified(1), 3: caused(3, op="aten.sum")},
+            "beyond-rounding",
+            [1, 3],
             True,
         ),
-        (
+        pytest.param(
             {1: 30.0, 2: 40.0, 3: 90.0, 4: 50.0},
             {1: magnified(1), 3: caused(3)},
             "beyond-rounding",
-            [("ops", 1), ("ops", 3)],
+            [1, 3],
             True,
+            marks=pytest.mark.xfail(strict=True, reason=HIDDEN),
         ),
-        ({1: 90.0, 2: 40.0}, {1: magnified(1)}, "rounding", [("ops", 1)], True),
-        # a fault of the step before, which is wrong by itself, is where the drift begins
-        (
-            {1: NEAR * FAULT * 1.1, 2: 40.0},
-            {1: caused(1, local_significance="beyond-rounding", local_rule="error", rho={"a": 0.5, "b": 900.0})},
-            "beyond-rounding",
-            [("ops", 1)],
-            True,
-        ),
+        ({1: 90.0, 2: 40.0}, {1: magnified(1)}, "rounding", [1], True),
+        # the step before, if it comes near to the threshold, is where a drift begins whose cause is wrong by itself
+        ({1: CLOSE, 2: 40.0}, {1: caused(1, **WRONG)}, "beyond-rounding", [1], True),
+        ({1: CLOSE, 2: 40.0}, {2: caused(2)}, "beyond-rounding", [1, 2], True),
+        ({1: 0.45 * FAULT, 2: 40.0}, {2: caused(2)}, "beyond-rounding", [2], True),
+        ({0: CLOSE, 1: 1.0, 2: 40.0}, {2: caused(2)}, "beyond-rounding", [2], True),
+        ({0: CLOSE, 1: CLOSE, 2: 40.0}, {2: caused(2)}, "beyond-rounding", [0, 2], True),
     ],
 )
 def test_what_a_step_is_found_to_be_decides_on_the_next_one(
-    investigated: Any,
+    investigated: Investigator,
     scores: Mapping[int, float],
     results: Mapping[int, Mapping[str, Any]],
     word: str,
-    looks: Sequence[Look],
+    steps: Sequence[int],
     without: bool,
 ) -> None:
     ended = investigated(drifting(scores), results)
     assert ended.word == word
-    assert ended.looks == looks
+    assert ended.steps_of("ops") == steps
     assert (WITHOUT in ended.rounds) == without
     # and what was found is in the file
-    content = json.loads((ended.folder / "investigation.json").read_text())
+    content = json.loads((ended.runs[0].path.parent / "investigation.json").read_text())
     assert content["pairs"][0]["verdict"] == word
     assert len(content["pairs"][0]["culprits"]) == (1 if without else 0)
 
 
-def test_no_more_than_so_many_steps_are_looked_into(investigated: Any) -> None:
+OF_AN_EXPLAINED_STEP = (
+    "the compiler's settings are asked for a step whose drift is explained, not for the one that is left"
+)
+
+
+@pytest.mark.parametrize(
+    ("scores", "results", "looks"),
+    [
+        # only where no op is proven, and a drift beyond rounding is left
+        ({2: 40.0}, {}, [("ops", 2), ("compiler", 2)]),
+        ({2: 40.0}, {2: caused(2)}, [("ops", 2)]),
+        ({2: 40.0}, {2: CHOICE}, [("ops", 2)]),
+        ({2: 40.0}, {2: magnified(2)}, [("ops", 2)]),
+        pytest.param(
+            {2: 40.0, 3: 90.0},
+            {2: CHOICE},
+            [("ops", 2), ("ops", 3), ("compiler", 3)],
+            marks=pytest.mark.xfail(strict=True, reason=OF_AN_EXPLAINED_STEP),
+        ),
+        pytest.param(
+            {2: 40.0, 3: 90.0},
+            {2: magnified(2), 3: caused(3)},
+            [("ops", 2), ("ops", 3)],
+            marks=pytest.mark.xfail(strict=True, reason=OF_AN_EXPLAINED_STEP),
+        ),
+    ],
+)
+def test_settings_of_the_compiler_are_tried_where_no_op_explains_the_step(
+    investigated: Investigator,
+    scores: Mapping[int, float],
+    results: Mapping[int, Mapping[str, Any]],
+    looks: Sequence[Look],
+) -> None:
+    assert investigated(drifting(scores), results).looks == looks
+
+
+def test_no_more_than_so_many_steps_are_looked_into(investigated: Investigator) -> None:
     count = MOST_STEPS + 3
     scores = dict.fromkeys(range(1, count), 90.0)
     ended = investigated(drifting(scores, count), dict.fromkeys(range(count), CHOICE))
-    assert [step for name, step in ended.looks if name == "ops"] == list(range(1, MOST_STEPS + 1))
+    assert ended.steps_of("ops") == list(range(1, MOST_STEPS + 1))
     assert ended.word == "beyond-rounding"
 
 
-def test_a_mode_is_not_trained_without_its_culprits_unless_that_is_wanted(investigated: Any) -> None:
+def test_a_mode_is_not_trained_without_its_culprits_unless_that_is_wanted(investigated: Investigator) -> None:
     ended = investigated(drifting({2: 40.0}), {2: caused(2)}, replace(PLAN, confirm=False))
     assert ended.rounds == [ONCE_MORE, FROM_THE_STATE, SUSPICIOUS]
     assert ended.findings.pairs[0].without is None
 
 
-@pytest.mark.parametrize("identical", [True, False])
-def test_what_is_left_without_the_culprits_takes_an_envelope(investigated: Any, identical: bool) -> None:
-    behaviour = drifting({2: 40.0})
-    if identical:
-        # given that the training without the culprit is that of the reference
-        class Same(dict[str, Sequence[Step]]):
-            def get(self, name: str, default: Any = None) -> Any:
-                return default
-
-        del Same
-    ended = investigated(behaviour, {2: caused(2)})
+@pytest.mark.parametrize(
+    ("without", "titles"), [(training(), []), (training(apart_from=3), ["envelope"]), (None, ["envelope"])]
+)
+def test_what_is_left_without_the_culprits_takes_an_envelope(
+    investigated: Investigator, without: Sequence[Step] | None, titles: Sequence[str]
+) -> None:
+    ended = investigated(drifting({2: 40.0}, without=without), {2: caused(2)})
     assert ended.rounds[3] == WITHOUT
-    assert [title for title, _ in ended.rounds[4:]] == ["envelope"]
+    assert [title for title, _ in ended.rounds[4:]] == titles
+    found = ended.findings.pairs[0].without
+    assert found is not None and found.identical == (not titles)
+    assert str(ended.plans["compile-without-cpu"].modes[0]) == "compile-without-cpu=compile,kernel.mm=aten"
 
 
-def test_a_step_that_was_not_started_cannot_be_requested(investigated: Any) -> None:
+def test_a_requested_step_is_looked_into_first(investigated: Investigator) -> None:
+    ended = investigated(drifting({2: 40.0, 3: 90.0}), {3: caused(3)}, replace(PLAN, step=3))
+    assert ended.looks[0] == ("ops", 3)
+    assert ended.findings.pairs[0].culprits[0].step == 3
+
+
+def test_a_step_that_was_not_started_cannot_be_requested(investigated: Investigator) -> None:
     plan = replace(PLAN, steps=StepSelection.of([1, 2]), step=4)
-    with pytest.raises(UsageError, match=r"step 4 was not started from the reference's state; there are "):
-        investigated(drifting({}, stated=False), plan=plan)
+    with pytest.raises(UsageError, match=r"step 4 was not started from the reference's state; there are 1,2"):
+        investigated(drifting({}), plan=plan)
 
 
-@pytest.mark.parametrize("failing", ["cpu", "compile"])
-def test_where_a_side_has_failed_nothing_is_made(investigated: Any, failing: str) -> None:
-    steps = {"cpu": training(), "compile": training(apart_from=1)}
-    steps[failing] = []
-    ended = investigated(Training({"compile": {}}, steps), status="crashed" if failing == "compile" else "complete")
-    assert (ended.word, ended.rounds, ended.looks) == ("failed", [], [])
-    assert ended.findings.exit_code == 3
+def test_several_modes_are_trained_and_looked_into_together(investigated: Investigator) -> None:
+    steps = {"cpu": training(), "compile": training(apart_from=1), "lazy": training(apart_from=2)}
+    scores = {"compile": {2: 40.0}, "lazy": {3: 40.0}}
+    ended = investigated(Training(scores, steps), {2: CHOICE, 3: caused(3)})
+    assert ended.rounds[:2] == [
+        ("each once more", ["cpu-again", "compile-again", "lazy-again"]),
+        ("from the reference's state", ["compile-from-cpu", "lazy-from-cpu"]),
+    ]
+    assert ended.together == [["compile", "lazy"]]
+    assert ended.looks == [("ops", 2), ("ops", 3)]
+    assert [pair.verdict for pair in ended.findings.pairs] == ["rounding", "beyond-rounding"]
+
+
+def test_of_a_mode_that_equals_the_reference_only_the_control_is_made(investigated: Investigator) -> None:
+    steps = {"cpu": training(), "compile": training(), "lazy": training(apart_from=2)}
+    ended = investigated(Training({"compile": {}, "lazy": {}}, steps))
+    assert ended.rounds == [
+        ("each once more", ["cpu-again", "compile-again", "lazy-again"]),
+        ("from the reference's state", ["lazy-from-cpu"]),
+    ]
+    assert ended.together == [["lazy"]]
+    assert [pair.verdict for pair in ended.findings.pairs] == ["identical", "rounding"]
+
+
+def called(since: int, apart_from: int) -> Training:
+    """A mode that is called with another batch from a step on."""
+    other: Argument = ("int64", (4,), "cc")
+    free = changed(training(apart_from=apart_from), since, batches=((X, other),))
+    return Training({"compile": {}}, {"cpu": training(), "compile": free})
+
+
+def seeded(since: int = 0) -> Training:
+    """A mode that draws from another state of the generator from a step on."""
+    reference = [Step(losses=(1.0,), generators={"torch": f"a{step}"}) for step in range(COUNT)]
+    free = [
+        Step(losses=(2.0,), generators={"torch": f"b{step}"}) if step >= since else reference[step]
+        for step in range(COUNT)
+    ]
+    return Training({"compile": {}}, {"cpu": reference, "compile": free})
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "looks"),
+    [
+        # a batch is followed in the first step that has it, but step 0, before which something was done
+        (called(2, 3), [("ops", 2)]),
+        (called(0, 1), [("ops", 1), ("preparation", 1)]),
+        # of draws the call is asked for, and what was done before the first step
+        (seeded(), [("ops", 4), ("draws", 4), ("preparation", 4)]),
+        (seeded(2), [("ops", 4), ("draws", 4)]),
+    ],
+)
+def test_a_different_set_up_is_followed_to_what_makes_it(
+    investigated: Investigator, behaviour: Training, looks: Sequence[Look]
+) -> None:
+    ended = investigated(behaviour)
+    assert (ended.word, ended.looks) == ("different-setup", looks)
+    assert ended.rounds == [ONCE_MORE, FROM_THE_STATE]
+
+
+def test_another_length_is_no_drift_that_is_looked_into(investigated: Investigator) -> None:
+    steps = {"cpu": training(), "compile": training(COUNT + 1, apart_from=1)}
+    ended = investigated(Training({"compile": {3: 40.0}}, steps))
+    assert (ended.word, ended.looks) == ("different-setup", [])
+
+
+def test_the_step_that_is_not_finite_is_looked_into(investigated: Investigator) -> None:
+    steps = {"cpu": training(), "compile": changed(training(apart_from=1), 3, losses=(math.nan,))}
+    ended = investigated(Training({"compile": {3: Outcome(loss=math.nan)}}, steps), {3: caused(3)}, status="nonfinite")
+    assert (ended.word, ended.looks) == ("nonfinite", [("ops", 3)])
+
+
+# One training as control and as the one that begins steps in the reference's state.
+
+
+BOTH = ("each once more", ["cpu-again", "compile-from-cpu"])
+
+
+ONSET = [
+    ("where compile begins to drift, between step 1 and 3", ["cpu-onset-compile-0"]),
+    ("from the reference's state", ["compile-onset-cpu-0"]),
+]
+
+
+UNSURE = ("a control of the steps that were begun in the reference's state", ["compile-again"])
+
+
+def elsewhere(step: int) -> list[Step]:
+    """The mode's steps, with another loss in one of them."""
+    steps = training(apart_from=1)
+    return [replace(entry, losses=(7.0,)) if number == step else entry for number, entry in enumerate(steps)]
+
+
+@pytest.mark.parametrize(
+    ("scores", "forced", "rounds", "word", "doubtful"),
+    [
+        ({}, training(apart_from=1), [BOTH], "rounding", False),
+        # steps that are begun in the reference's state have other losses
+        ({}, elsewhere(3), [BOTH], "rounding", False),
+        # its own steps have not: it carries something that is in no state
+        (
+            {},
+            elsewhere(4),
+            [BOTH, ("from the reference's state", ["compile-again", "compile-from-cpu"])],
+            "rounding",
+            True,
+        ),
+        # no control has seen the step that is beyond rounding
+        ({3: 40.0}, training(apart_from=1), [BOTH, UNSURE, *ONSET, SUSPICIOUS], "beyond-rounding", False),
+        # but it has seen the first step that differs, which it began in that state by itself
+        ({1: 40.0}, training(apart_from=1), [BOTH, SUSPICIOUS], "beyond-rounding", False),
+    ],
+)
+def test_one_more_training_of_a_mode_is_enough_where_it_goes_on_as_before(
+    investigated: Investigator,
+    scores: Mapping[int, float],
+    forced: Sequence[Step],
+    rounds: Sequence[tuple[str, Sequence[str]]],
+    word: str,
+    doubtful: bool,
+) -> None:
+    # given free runs that have kept all states
+    ended = investigated(drifting(scores, kept=range(COUNT), forced={"compile": forced}))
+    assert (ended.word, ended.rounds) == (word, rounds)
+    assert {1, 3} <= {step.step for step in ended.findings.pairs[0].steps} <= {1, 2, 3}
+    assert any("does not go on as before" in sentence for sentence in ended.sentences) == doubtful
+
+
+@pytest.mark.parametrize(
+    ("steps", "titles", "significant"),
+    [
+        (None, ["between step 1 and 9", "between step 5 and 8"], 6),
+        (StepSelection.of([0, 1, 9]), [], 9),
+    ],
+)
+def test_further_steps_are_started_where_a_drift_begins(
+    investigated: Investigator, steps: StepSelection | None, titles: Sequence[str], significant: int
+) -> None:
+    # given ten steps, of which the disk has room for the states of three
+    count = 10
+    behaviour = drifting(dict.fromkeys(range(6, count), 90.0), count)
+    ended = investigated(behaviour, plan=replace(PLAN, steps=steps, state_budget=3 * 72, localize="none"))
+    assert ended.findings.pairs[0].first_significant_step == significant
+    begins = [title.partition(", ")[2] for title, _ in ended.rounds if title.startswith("where compile begins")]
+    assert begins == titles
+    assert [name for name in ended.made if "onset" in name] == [
+        f"{run}-{number}" for number in range(len(titles)) for run in ("cpu-onset-compile", "compile-onset-cpu")
+    ]
+
+
+# The runs that an investigation starts from, and its file.

@@ -12,8 +12,11 @@ import torch
 from tests.harness.drift.recordings import Step, record
 
 from numdrift.harness.drift.calibration import threshold_of_pair
+from numdrift.harness.investigate.judge import judge
 from numdrift.harness.records.codec import json_text
+from numdrift.harness.records.culprit import Culprit
 from numdrift.harness.records.experiment import Experiment
+from numdrift.harness.records.findings import PairFindings
 from numdrift.harness.records.localization_record import write_localization
 from numdrift.harness.records.mode_spec import parse_mode
 from numdrift.harness.records.run_config import RunConfig
@@ -193,3 +196,39 @@ def compared_study(
     forced = Experiment("forced", runs[1].path.name, "cpu")
     study.make(forced, free, outcomes, events=resynced(outcomes))
     return study, runs
+
+
+BEYOND: Mapping[int, float] = {0: 0.5, 1: 2.0, 2: 40.0, 3: 90.0, 4: 1.0}
+"""Scores of a fault that shows in steps 2 and 3."""
+
+
+HARMLESS: Mapping[int, float] = {0: 0.5, 1: 2.0, 2: 3.0, 3: 1.0, 4: 0.25}
+
+
+KERNEL: Mapping[str, Any] = {
+    "kind": "kernel",
+    "status": "culprit",
+    "op": "aten.mm",
+    "phase": "forward",
+    "proof": {
+        "swap_in": {"holds": True, "score_before": 0.0, "score_after": 90.0},
+        "swap_out": {"holds": True, "score_before": 90.0, "score_after": 0.0, "score_without_all": 0.0},
+    },
+}
+
+
+def only_pair(runs: Sequence[RecordedRun], step: int | None = None) -> PairFindings:
+    (pair,) = judge(runs, step).pairs
+    return pair
+
+
+def in_text(pair: PairFindings, *fragments: str) -> bool:
+    return all(fragment in "\n".join(pair.text) for fragment in fragments)
+
+
+def in_notes(pair: PairFindings, *fragments: str) -> bool:
+    return all(any(fragment in note for note in pair.notes) for fragment in fragments)
+
+
+def culprits(*contents: Mapping[str, Any]) -> list[Culprit]:
+    return [Culprit.from_json(content) for content in contents]

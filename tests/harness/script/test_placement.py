@@ -16,7 +16,7 @@ from numdrift.harness.records.adoption_facts import AdoptionFacts
 from numdrift.harness.script.devices import DeviceRedirection
 from numdrift.harness.script.placement import Placement
 from numdrift.harness.script.understood import ScriptNotes
-from numdrift.harness.torch_private.lazy import start_lazy_backend
+from numdrift.harness.torch_private.lazy import replace_lazy_unscaling, start_lazy_backend
 
 
 @pytest.fixture
@@ -274,7 +274,8 @@ def test_a_module_that_the_script_moves_keeps_its_ties(placement: Placement) -> 
     assert model.outer.weight is weight
 
 
-def test_a_scaler_unscales_on_the_device(placement: Placement) -> None:
+def test_a_scaler_unscales_on_the_device(placement: Placement, request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(replace_lazy_unscaling())  # as the mode does
     weight = torch.nn.Parameter(torch.arange(3.0).to("lazy"))
     optimizer = torch.optim.SGD([weight], 0.1)
     scaler = torch.amp.GradScaler("lazy", init_scale=8.0)

@@ -1,0 +1,132 @@
+"""What an investigation starts from, how it ends, and its file: nothing is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from numdrift.harness.errors import UsageError
+from numdrift.harness.investigate.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.method import investigate, localize_runs
+from numdrift.harness.launch.batch_plan import BatchPlan
+from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.runs.run_layout import InvestigationFolder
+
+from .written_evidence import Study, training
+from .written_laboratory import (
+    FROM_THE_STATE,
+    ONCE_MORE,
+    PLAN,
+    Investigator,
+    Training,
+    caused,
+    drifting,
+    laboratory_of,
+)
+
+
+@pytest.mark.parametrize("failing", ["cpu", "compile"])
+def test_where_a_side_has_failed_nothing_is_made(investigated: Investigator, failing: str) -> None:
+    # given a mode, or a reference, that crashed after two steps
+    other = "compile" if failing == "cpu" else "cpu"
+    behaviour = Training({"compile": {}}, {other: training(), failing: training(2, apart_from=1)})
+    ended = investigated(behaviour, status="crashed", message="no reason")
+    assert (ended.word, ended.rounds, ended.looks) == ("failed", [], [])
+    assert f"{failing} crashed after 2 steps: no reason" in ended.findings.pairs[0].text[0]
+
+
+def test_a_mode_that_has_failed_does_not_stop_the_others(investigated: Investigator) -> None:
+    steps = {"cpu": training(), "compile": training(apart_from=1), "lazy": training(2, apart_from=1)}
+    ended = investigated(Training({"compile": {}, "lazy": {}}, steps), status="crashed", message="no reason")
+    assert [pair.verdict for pair in ended.findings.pairs] == ["rounding", "failed"]
+    assert ended.rounds == [ONCE_MORE, FROM_THE_STATE]
+    assert ended.looks == [("ops", 4)]
+    assert ended.findings.exit_code == 3
+
+
+def batch(folder: Path, **fields: Any) -> BatchPlan:
+    modes = [parse_mode("cpu"), parse_mode("compile")]
+    return BatchPlan(Path("train.py"), modes, InvestigationFolder(folder), **fields)
+
+
+@pytest.mark.parametrize(
+    ("plan", "rounds", "checkpoints"),
+    [
+        (replace(PLAN, state_budget=100), [("modes", ["cpu", "compile"])], 50),
+        (replace(PLAN, state_budget=100, steps=StepSelection.of([1])), [("modes", ["cpu", "compile"])], 0),
+        (
+            replace(PLAN, against_single=True, localize="none"),
+            [("modes", ["single"]), ("modes", ["cpu", "compile"])],
+            0,
+        ),
+    ],
+)
+def test_the_modes_are_trained_before_anything_else(
+    tmp_path: Path, plan: InvestigationPlan, rounds: Sequence[tuple[str, Sequence[str]]], checkpoints: int
+) -> None:
+    study = Study(tmp_path)
+    steps = dict.fromkeys(("single", "cpu", "compile"), training())
+    with laboratory_of(study, Training({"compile": {}}, steps)) as laboratory:
+        findings = investigate(batch(tmp_path), plan, laboratory)
+    assert laboratory.rounds[: len(rounds)] == rounds
+    assert laboratory.plans["compile"].checkpoints == checkpoints
+    assert findings.reference == ("single" if plan.against_single else "cpu")
+    assert (tmp_path / "investigation.json").exists()
+    if plan.against_single:
+        alone, together = laboratory.plans["single"], laboratory.plans["cpu"]
+        assert (alone.nproc, alone.sketches, list(alone.positions)) == (1, True, ["single", "cpu", "compile"])
+        assert (together.sketches, together.positions) == (False, alone.positions)
+
+
+def test_what_cannot_be_partitioned_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    with laboratory_of(Study(tmp_path), Training({}, {})) as laboratory:
+        with pytest.raises(UsageError, match="a bisection by partitions is of one process"):
+            investigate(batch(tmp_path, nproc=2), replace(PLAN, partition_bisect=True), laboratory)
+        assert laboratory.rounds == []
+
+
+@pytest.mark.parametrize("interrupted", ["cpu-again", "compile-from-cpu", "compile-without-cpu"])
+def test_an_interrupt_ends_the_investigation_without_findings(
+    investigated: Investigator, tmp_path: Path, interrupted: str
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        investigated(drifting({2: 40.0}, interrupted=interrupted), {2: caused(2)})
+    assert not (tmp_path / "study" / "investigation.json").exists()
+
+
+def test_an_interrupt_of_the_modes_ends_the_investigation(tmp_path: Path) -> None:
+    with (
+        laboratory_of(Study(tmp_path), Training({}, {}, interrupted="cpu")) as laboratory,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        investigate(batch(tmp_path), PLAN, laboratory)
+
+
+def test_a_localized_pair_leaves_the_other_pairs_in_the_file(investigated: Investigator) -> None:
+    # given an investigation of two modes
+    steps = {"cpu": training(), "compile": training(apart_from=1), "lazy": training(apart_from=2)}
+    behaviour = Training({"compile": {2: 40.0}, "lazy": {}}, steps)
+    ended = investigated(behaviour)
+    folder = ended.runs[0].path.parent
+    # when one of them is taken apart once more
+    study = Study(folder, {name: name for name in steps})
+    with laboratory_of(study, behaviour) as laboratory:
+        findings = localize_runs(ended.runs[:2], replace(PLAN, step=3), laboratory)
+    # then every experiment was there, and the file has both
+    assert laboratory.rounds == [] and findings.reused == 3
+    assert [pair.b for pair in findings.pairs] == ["compile"]
+    content = json.loads((folder / "investigation.json").read_text())
+    assert [pair["b"] for pair in content["pairs"]] == ["lazy", "compile"]
+    assert content["runs"].keys() == steps.keys()
+    assert ended.steps_of("ops")[-1] == 3
+
+
+def test_what_is_not_as_it_was_when_the_run_was_recorded_is_reported(investigated: Investigator) -> None:
+    ended = investigated(drifting({}), environment={"torch": "1.0.0", "python": "3.1"})
+    assert ended.sentences[0].startswith("compile was recorded with torch 1.0.0, and is repeated with ")
