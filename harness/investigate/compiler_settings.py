@@ -57,6 +57,9 @@ class CompilerSettings:
         """Return False for a mode on the CPU that Inductor does not compile: it has no settings."""
         pair = inquiry.pair
         unexplained = pair.verdict == "beyond-rounding" and not proven(pair.verdict, pair.culprits)
+        # The step itself has to be beyond rounding, and not one that an op explains before the one that is.
+        scores = [findings for findings in pair.steps if findings.step == inquiry.at and not findings.explained]
+        unexplained = unexplained and worst_of(scores) > inquiry.threshold
         specs = (spec_of(run) for run in (inquiry.evidence.b, inquiry.evidence.a))
         return (plan.knobs or unexplained) and any(variants_of(*specs))
 

@@ -105,8 +105,12 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     culprits = of_significant_steps(verdict, culprits)
     # A stage, a setting or a part of the model is named where no op could be.
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
+        first = verdict.first_significant_step
         for answer in answers.values():
-            culprits = [*answer.instead, *culprits]
+            later = [
+                culprit for culprit in answer.instead if first is None or culprit.step is None or culprit.step >= first
+            ]
+            culprits = [*later, *culprits]
     without = trained_without(evidence, verdict.word, culprits)
     interpreters = told_by_training(interpreters, without)
     culprits = with_versions(culprits, interpreters)

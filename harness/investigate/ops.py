@@ -69,7 +69,12 @@ class Ops:
         its culprits are rounding, except for those that are wrong by themselves."""
         localized, notes = localizations(evidence), list[str]()
         by_look: dict[object, Culprit] = {}
-        for localization in sorted(localized, key=lambda result: (result.step != step, result.is_explained(threshold))):
+
+        def explained_last(result: Localization) -> tuple[bool, bool]:
+            explained = result.is_explained(threshold) or result.is_ill_conditioned(threshold)
+            return result.step != step, explained
+
+        for localization in sorted(localized, key=explained_last):
             for culprit in localization.culprits:
                 if culprit.batch or culprit.is_wrong_by_itself:  # in any drift
                     pass

@@ -66,8 +66,8 @@ class Program(torch.fx.Interpreter):
         counts[name if reason else name.replace("aten", "toy")] += 1
         shapes = ", ".join(f"{one.dtype}{list(one.shape)}" for one in args if isinstance(one, torch.Tensor))
         made = (name.replace("aten::", "toy."),)
-        for told in callers:
-            told(OperatorCall(name, shapes, self.call, made, "toyc" if reason else "", reason))
+        for report in callers:
+            report(OperatorCall(name, shapes, self.call, made, "toyc" if reason else "", reason))
         if reason:
             tell(Work("fallback", name, call=self.call))
         return KERNELS.get(target, target)(*args, **kwargs)
@@ -81,8 +81,8 @@ class Program(torch.fx.Interpreter):
 
 
 def tell(work: Work) -> None:
-    for told in listeners:
-        told(work)
+    for report in listeners:
+        report(work)
 
 
 def compile_aten(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -118,11 +118,11 @@ class ToyAdapter:
         return {"torch": torch.__version__, "toyc": "0.1"}
 
     @contextmanager
-    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> Iterator[None]:
+    def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
         lines.append(ScriptLines(script))
-        callers.append(told)
+        callers.append(report)
         yield
-        callers.remove(told)
+        callers.remove(report)
 
     def without_execution(self) -> AbstractContextManager[None]:
         raise NotAvailable("a dry run", "the toy compiler executes what it compiles")
@@ -134,11 +134,11 @@ class ToyAdapter:
         return Program(graph)
 
     @contextmanager
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> Iterator[Tell]:
+    def observe_work(self, script: str, report: Callable[[Work], None]) -> Iterator[Tell]:
         lines.append(ScriptLines(script))
-        listeners.append(told)
+        listeners.append(report)
         yield lambda: None
-        listeners.remove(told)
+        listeners.remove(report)
 
     def counters(self) -> Mapping[str, int]:
         return dict(counts)

@@ -98,6 +98,8 @@ def test_the_scores_of_the_steps_decide(
     assert [step.step for step in pair.steps] == sorted(scores)
     assert [step.step for step in pair.steps if step.taped] == [step for step in scores if step == 0]
     assert pair.noise == "8 replays with random rounding of the tape of step 0"
+    assert {step.compared for step in pair.steps} == {3}
+    assert all(tensor.score for step in pair.steps for tensor in step.tensors)
     assert in_text(pair, "the losses differ from step 1 on, by at most 1e-07 of their value (step 1)")
     assert in_text(pair, "that alone says nothing, as training magnifies rounding") == (word == "rounding")
     assert in_notes(pair, "was not measured on tapes of theirs") == (word == "beyond-rounding")

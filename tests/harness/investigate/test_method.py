@@ -144,9 +144,6 @@ def test_the_experiments_and_the_questions_of_a_pair(
     assert ended.findings.training_runs == len(ended.made)
 
 
-HIDDEN = "an op that is ill-conditioned in a step hides the same op where it is a fault"
-
-
 @pytest.mark.parametrize(
     ("scores", "results", "word", "steps", "without"),
     [
@@ -173,7 +170,6 @@ HIDDEN = "an op that is ill-conditioned in a step hides the same op where it is 
             "beyond-rounding",
             [1, 3],
             True,
-            marks=pytest.mark.xfail(strict=True, reason=HIDDEN),
         ),
         ({1: 90.0, 2: 40.0}, {1: magnified(1)}, "rounding", [1], True),
         # the step before, if it comes near to the threshold, is where a drift begins whose cause is wrong by itself
@@ -202,11 +198,6 @@ def test_what_a_step_is_found_to_be_decides_on_the_next_one(
     assert len(content["pairs"][0]["culprits"]) == (1 if without else 0)
 
 
-OF_AN_EXPLAINED_STEP = (
-    "the compiler's settings are asked for a step whose drift is explained, not for the one that is left"
-)
-
-
 @pytest.mark.parametrize(
     ("scores", "results", "looks"),
     [
@@ -219,13 +210,11 @@ OF_AN_EXPLAINED_STEP = (
             {2: 40.0, 3: 90.0},
             {2: CHOICE},
             [("ops", 2), ("ops", 3), ("compiler", 3)],
-            marks=pytest.mark.xfail(strict=True, reason=OF_AN_EXPLAINED_STEP),
         ),
         pytest.param(
             {2: 40.0, 3: 90.0},
             {2: magnified(2), 3: caused(3)},
             [("ops", 2), ("ops", 3)],
-            marks=pytest.mark.xfail(strict=True, reason=OF_AN_EXPLAINED_STEP),
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The verdicts that make a comparison void: a run that failed, does not repeat, has another set-up or no finite values."""
+"""The verdicts that make a comparison void: a run failed, does not repeat, has another set-up or is not finite."""
 
 from __future__ import annotations
 

@@ -84,13 +84,13 @@ class ToyAdapter:
     def versions(self) -> Mapping[str, str]:
         return {}
 
-    def observe_support(self, script: str, told: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
+    def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         raise NotAvailable("support analysis", "the toy has none")
 
     def without_execution(self) -> AbstractContextManager[None]:
         raise NotAvailable("a dry run", "the toy has none")
 
-    def observe_work(self, script: str, told: Callable[[Work], None]) -> AbstractContextManager[Tell]:
+    def observe_work(self, script: str, report: Callable[[Work], None]) -> AbstractContextManager[Tell]:
         raise NotAvailable("metrics", "the toy has none")
 
     def counters(self) -> Mapping[str, int]:
