@@ -1,4 +1,4 @@
-"""C code, compiled on first use by the system's compiler and cached for this compiler, CPU and user.
+"""Compiles C code on first use with the system's compiler, and caches it by compiler, CPU and user.
 
 A cached library ends with the SHA-256 of what precedes it (the dynamic linker ignores bytes after the ELF image),
 because loading a truncated library kills the process with SIGBUS instead of raising an error.
@@ -32,7 +32,7 @@ REMEDY = "install one, on Debian with apt-get install gcc, or name it in CC"
 class CSource:
     """A C file with its compiler options: `flags` and the first group of `tunings` that the compiler accepts.
 
-    The headers that it includes with quotes, from its own folder, are part of it.
+    The headers that it includes with quotes from its folder are part of it.
     """
 
     path: Path
@@ -40,13 +40,13 @@ class CSource:
     tunings: tuple[tuple[str, ...], ...] = ((),)
 
     def content(self) -> str:
-        """The file and the headers beside it. Raises UsageError when the file cannot be read."""
+        """Return the text of the file and of its headers. Raises UsageError if the file cannot be read."""
         return "\0".join(_texts(self.path, set()))
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A compiled library: its file, the command that starts the compiler, and the flags it was given."""
+    """A compiled library: its file, the command of the compiler, and the flags that it received."""
 
     path: Path
     compiler: tuple[str, ...]
@@ -54,7 +54,7 @@ class Library:
 
 
 def cache_folder() -> Path:
-    """The folder of the cached libraries; created with mode 0700 when one is built."""
+    """Return the folder of the cached libraries, which is created with mode 0700 when a library is built."""
     if chosen := os.environ.get("NUMDRIFT_CACHE"):
         return Path(chosen)
     if shared := os.environ.get("XDG_CACHE_HOME"):
@@ -63,10 +63,10 @@ def cache_folder() -> Path:
 
 
 def compile_library(source: CSource) -> Library:
-    """Return the library of a C file; compile it unless it is cached.
+    """Return the library of a C file, compiling it unless it is cached.
 
-    Raises UsageError when the file cannot be read, CompileError when it does not compile, and NotAvailable when
-    there is no compiler, or no private folder for the library.
+    Raises UsageError if the file cannot be read, CompileError if it does not compile, and NotAvailable if there is no
+    compiler, or no private folder for the library.
     """
     content = source.content()
     try:
@@ -87,7 +87,7 @@ def _library(source: CSource, content: str) -> Library:
 
 
 def find_compiler() -> tuple[str, ...]:
-    """The words that start the C compiler: CC, or the first of cc, gcc, clang. Raises NotAvailable."""
+    """Return the command of the C compiler: CC, or the first of cc, gcc, clang. Raises NotAvailable."""
     if configured := os.environ.get("CC", "").strip():
         words = shlex.split(configured)
         if program := shutil.which(words[0]):
@@ -104,7 +104,7 @@ def _unavailable(why: str, remedy: str = "") -> NotAvailable:
 
 
 def _texts(path: Path, visited: set[Path]) -> Iterator[str]:
-    """The text of a file and of the headers that it includes with quotes, each once."""
+    """Yield the text of a file and of the headers that it includes with quotes, each once."""
     visited.add(path.resolve())
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
@@ -118,7 +118,8 @@ def _texts(path: Path, visited: set[Path]) -> Iterator[str]:
 
 
 def _place(source: CSource, content: str, compiler: tuple[str, ...], folder: Path, tuning: tuple[str, ...]) -> Library:
-    """The place of a library: its name is made from everything that decides its bytes."""
+    """Return the library that a tuning would build; its file is named by a digest of everything that decides its
+    bytes."""
     binary = Path(compiler[0]).resolve()
     status = binary.stat()
     flags = (*source.flags, *tuning)
@@ -130,7 +131,7 @@ def _place(source: CSource, content: str, compiler: tuple[str, ...], folder: Pat
 
 @functools.cache
 def _cpu() -> str:
-    """Model and instruction sets of the first CPU: a home folder may be shared by different machines."""
+    """Return model and instruction sets of the first CPU, because different machines may share a home folder."""
     wanted: dict[str, str] = {}
     try:
         with Path("/proc/cpuinfo").open() as lines:
@@ -168,7 +169,7 @@ def _intact(library: Path) -> bool:
 def _build(source: CSource, libraries: list[Library]) -> Library:
     """Compile next to the target and rename, so that processes that build at the same time replace equal files.
 
-    The complaint is that of the last, plainest library: the others may fail because of their tuning alone.
+    An error has the complaint about the last, plainest library: the others may fail only because of their tuning.
     """
     complaint = ""
     for library in libraries:
@@ -184,7 +185,7 @@ def _build(source: CSource, libraries: list[Library]) -> Library:
 
 
 def _compile(path: Path, library: Library, target: Path) -> str:
-    """Run the compiler; return its first complaint, "" if there is none."""
+    """Run the compiler; return its first error, "" if there is none."""
     process = subprocess.run(
         [*library.compiler, *library.flags, str(path.absolute()), "-o", str(target), "-lm"],
         check=False,
@@ -201,7 +202,7 @@ def _compile(path: Path, library: Library, target: Path) -> str:
 
 
 def first_error(output: str) -> str:
-    """The first error in the output of gcc, clang or a linker, as `file:line: message` if it has a place."""
+    """Return the first error in the output of gcc, clang or a linker, as `file:line: message` if it has a position."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for line in lines:
         if match := re.match(r"(.+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)", line):

@@ -1,4 +1,4 @@
-"""Every error that numdrift raises on purpose.
+"""The errors that numdrift raises on purpose.
 
     NumdriftError                 exit 3 unless stated otherwise
     ├── UsageError                exit 2: the input names something that does not exist or makes no sense
@@ -20,7 +20,7 @@
     ├── AlreadyPatched            a name of torch that two parts of numdrift would replace at the same time
     └── NotAvailable              a mode, hook or tool that this machine or torch version lacks
 
-A message names the thing and the remedy, on one line: the command line prints it as it is.
+A message names the problem and the remedy on one line; the command line prints it unchanged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class UsageError(NumdriftError):
 class ModeError(UsageError):
     """A mode specification that cannot be used.
 
-    `spec` is the given text, `part` the piece of it that is wrong.
+    `spec` is the text of the specification, `part` its wrong part.
     """
 
     def __init__(self, spec: str, part: str, why: str) -> None:
@@ -63,7 +63,7 @@ class CollisionError(UsageError):
 
 
 class RunNotFound(UsageError):
-    """A run, an investigation or a batch that is not where the command looks."""
+    """A run, an investigation or a batch that does not exist."""
 
 
 class GraphsNotFound(UsageError):
@@ -89,8 +89,8 @@ class ExtraNotFound(UsageError):
 
 
 class PartitionError(UsageError, ValueError):
-    """A module whose partition breaks a limit: `limit` is the setting's name, `found` the actual value, `allowed` the
-    largest one."""
+    """A module whose partition exceeds a limit: `limit` is the setting's name, `found` the actual value, `allowed` the
+    largest allowed value."""
 
     def __init__(self, message: str, limit: str, found: float, allowed: float) -> None:
         super().__init__(message)
@@ -151,7 +151,7 @@ class WorkerGone(WorkerError):
 
 
 class AlreadyPatched(NumdriftError):
-    """A name of a library that `owner` was about to replace while `other` has already replaced it."""
+    """A name of a library that `owner` was about to replace, but that `other` has already replaced."""
 
     def __init__(self, name: str, owner: str, other: str) -> None:
         super().__init__(f"{name} is replaced by {other} already: {owner} cannot replace it before that ends")
@@ -171,7 +171,7 @@ class NotAvailable(NumdriftError):
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Name the words that come closest to `word`, as the end of an error message."""
+    """Return the words closest to `word`, as the end of an error message."""
     choices = sorted(words)
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     listed = ", ".join(choices)

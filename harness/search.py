@@ -1,4 +1,4 @@
-"""Search for the items that matter among many, with few questions: in sets, by halves, and along a row.
+"""Searches for the few items that matter among many, with few tests: in sets, by halves, and along a row.
 
     >>> fails = lambda tried: 3 in tried or {5, 6} <= set(tried)
     >>> bisect_all(range(8), fails), ddmin([5, 6, 7], fails)  # 3 acts alone, 5 and 6 only together
@@ -8,9 +8,9 @@
     >>> between([(0, False), (9, True)], 4)  # to ask next for the first that fails
     [1, 3, 6, 8]
 
-The first two search the ops of a step, the third the parts of a model, the last the step in which a drift begins.
-The cost of a question differs by orders of magnitude: a hybrid of two tapes takes milliseconds, the others a run of
-the script. So the first two test one set at a time, and the other two test many at once, which run side by side.
+The first two search the ops of a step, the third the parts of a model, the last the step in which a drift begins. The
+cost of a test differs by orders of magnitude: a hybrid of two tapes takes milliseconds, other tests a run of the
+script. So the first two test one set at a time, and the other two test many sets in parallel.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Fails = Callable[[Sequence[Item]], bool]
 
 
 def bisect_all(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
-    """Every item that fails alone, in their order, if a set fails whenever one of its items does.
+    """Return every item that fails alone, in order, provided that a set fails whenever one of its items does.
 
-    The algorithm is BisectAll of FLiT (HPDC 2019). It raises nothing of its own and calls `fails` about log2(n) + 2
-    times for each failing item. If a set fails and neither half of it does, the halves are searched item by item,
-    which takes up to twice as many calls.
+    The algorithm is BisectAll of FLiT (HPDC 2019). It raises no errors itself, and calls `fails` about log2(n) + 2
+    times for each failing item. If a set fails but neither half does, the halves are searched item by item, which takes
+    up to twice as many calls.
     """
     candidates, alone = list(items), []
     while candidates and fails(candidates):
@@ -43,7 +43,7 @@ def bisect_all(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
 
 
 def _first(items: Sequence[Item], fails: Fails[Item]) -> tuple[Item | None, list[Item]]:
-    """An item of a failing set that fails alone, None if there is none, and the items that passed on the way."""
+    """Return an item of a failing set that fails alone, None if there is none, and the items that passed on the way."""
     group, passed = list(items), []
     while len(group) > 1:
         half = group[: len(group) // 2]
@@ -56,7 +56,7 @@ def _first(items: Sequence[Item], fails: Fails[Item]) -> tuple[Item | None, list
 
 
 def _halves(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
-    """The items of a failing set that fail alone, found by searching every half that fails."""
+    """Return the items of a failing set that fail alone, by searching every half that fails."""
     if len(items) == 1:
         return list(items)
     half = len(items) // 2
@@ -65,7 +65,7 @@ def _halves(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
 
 
 def ddmin(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
-    """A failing subset from which no single item can be removed; `items` as a whole must fail.
+    """Return a failing subset from which no single item can be removed; `items` as a whole must fail.
 
     Zeller and Hildebrandt, IEEE TSE 28(2), 2002.
     """
@@ -89,18 +89,22 @@ def ddmin(items: Sequence[Item], fails: Fails[Item]) -> list[Item]:
 
 
 Drifts = Callable[[Sequence[frozenset[Item]]], Sequence[float]]
-"""The drift with only these items, for each of some sets."""
+"""Returns the drift with only these items, for each of several sets."""
 
 MOST_CARRIERS = 5
 
 CARRIED = 0.5
-"""The fraction of the whole drift from which on items carry it; the search ends when less remains without them."""
+"""The least fraction of the whole drift with which items carry it; the search ends when less remains without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carrier(Generic[Item]):
-    """Items that carry drift: `alone` is the drift with only these, `without` the drift without them and without the
-    carriers found before. There are several parts if each half of them has (nearly) no drift by itself."""
+    """Items that carry drift.
+
+    parts: the items; several if each half of them has (nearly) no drift by itself
+    alone: the drift with only these items
+    without: the drift without them and without the carriers found before
+    """
 
     parts: tuple[Item, ...]
     alone: float
@@ -109,7 +113,7 @@ class Carrier(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class Bisection(Generic[Item]):
-    """`whole` is the drift with all items, `asked` the number of sets that were tested for the answer."""
+    """The result of a search for carriers: `whole` is the drift with all items, `asked` the number of tested sets."""
 
     whole: float
     carriers: tuple[Carrier[Item], ...]
@@ -126,8 +130,8 @@ def carriers(
 ) -> Bisection[Item]:
     """Find the items that carry the drift, the largest part first; neighbours in `items` are kept together.
 
-    The search goes on while the remaining drift is a large part of the whole, or more than `enough`. A whole below
-    `least` is not searched. Each carrier takes about 2 log2(n) questions for n items.
+    The search continues while the remaining drift is a large part of the whole, or more than `enough`. A whole drift
+    below `least` is not searched. Each carrier takes about 2 log2(n) tests for n items.
     """
     questions = _Asked(drifts)
     [total] = questions.of(items)
@@ -142,7 +146,7 @@ def carriers(
 
 
 def _narrowed(items: Sequence[Item], drift: float, questions: _Asked[Item]) -> tuple[Sequence[Item], float]:
-    """Halve the items as long as one half carries the drift of both; return the remaining items and their drift."""
+    """Halve the items while one half carries the drift of both; return the remaining items and their drift."""
     while len(items) > 1:
         middle = len(items) // 2
         halves = (items[:middle], items[middle:])
@@ -154,7 +158,7 @@ def _narrowed(items: Sequence[Item], drift: float, questions: _Asked[Item]) -> t
 
 
 class _Asked(Generic[Item]):
-    """Measures each set once; without any item there is no drift."""
+    """Measures each set once; the empty set has no drift."""
 
     def __init__(self, drifts: Drifts[Item]) -> None:
         self._drifts = drifts
@@ -174,8 +178,8 @@ class _Asked(Generic[Item]):
 def between(results: Iterable[tuple[int, bool]], most: int) -> list[int]:
     """Return at most `most` places to test next for the first that fails.
 
-    They are evenly spaced between a failing place and the last one before it that passes. There are none if the two
-    are neighbours, nothing fails, or nothing passes before.
+    They are evenly spaced between a failing place and the last passing place before it. There are none if the two are
+    neighbours, nothing fails, or nothing passes before.
     """
     before = -1
     for place, failed in results:
@@ -187,7 +191,7 @@ def between(results: Iterable[tuple[int, bool]], most: int) -> list[int]:
 
 
 def evenly(count: int, parts: int) -> list[int]:
-    """Return `parts` places of `count`, evenly spaced, the first and the last among them."""
+    """Return `parts` of `count` places, evenly spaced, including the first and the last."""
     if parts < 2 or not count:
         return [0] if parts and count else []
     return [round(part * (count - 1) / (parts - 1)) for part in range(parts)]

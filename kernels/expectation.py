@@ -16,7 +16,7 @@ import torch
 from numdrift.harness.torch_private.deferred_devices import DEFERRED_DEVICES
 
 LAZY_DEVICES = DEFERRED_DEVICES
-"""The devices on which an op has no value when it is called; it is executed on the CPU instead."""
+"""The devices on which a called op has no value yet; it is executed on the CPU instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ExpectedTensor:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in an argument or result, in order, those in lists included."""
+    """Yield the tensors in an argument or result in order, including those in lists."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -38,21 +38,21 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 Stand = Callable[[torch.Tensor], torch.Tensor]
-"""Makes the tensor that replaces an argument when an op is executed for its expectations."""
+"""Creates the tensor that replaces an argument when an op is executed for its expectations."""
 
 
 class Expectations:
-    """The tensors that ops return, remembered by the kind of their arguments.
+    """The tensors that ops return, cached by the kind of their arguments.
 
-    `stand` makes the tensors that the ops are called with: zeros, or (`on_meta`) tensors without values. Those
-    call the meta kernel, which compilers rely on."""
+    `stand` creates the tensors with which the ops are called: zeros, or tensors without values (`on_meta`). The latter
+    call the meta kernel, on which compilers rely."""
 
     def __init__(self, stand: Stand | None = None) -> None:
         self._stand = stand or zeros
         self._known: dict[Hashable, tuple[ExpectedTensor, ...]] = {}
 
     def of(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[ExpectedTensor, ...]:
-        """The tensors that `overload` returns for such arguments; raises what the op raises for them."""
+        """Return the tensors that `overload` returns for such arguments. Raises the op's own errors."""
         named = sorted(kwargs.items())
         key = (overload, _kind(args), tuple((name, _kind(value)) for name, value in named))
         if key not in self._known:
@@ -65,16 +65,16 @@ class Expectations:
 
 
 def zeros(tensor: torch.Tensor) -> torch.Tensor:
-    """Zeros of the same kind, on the CPU where the tensor's own device has no values yet."""
+    """Return zeros of the same kind, on the CPU if the tensor's own device has no values yet."""
     if tensor.device.type in LAZY_DEVICES:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
-    # empty_strided first: torch.zeros_like would not keep every stride (of an expanded tensor, say)
+    # empty_strided, because torch.zeros_like does not keep every stride (for example of an expanded tensor)
     strided = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     return strided.zero_()
 
 
 def on_meta(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same kind without values."""
+    """Return a tensor of the same kind without values."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 

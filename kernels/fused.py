@@ -1,7 +1,7 @@
-"""Fused multiply-add, a*b + c with one rounding, and the error-free transformations under it.
+"""Fused multiply-add, a*b + c with one rounding, and the error-free transformations that it uses.
 
-Everything is written in torch operations that can be traced: no bit patterns, no branches on values. That needs
-a device with float64. Sources: T. J. Dekker, A floating-point technique for extending the available precision,
+Everything is written in traceable torch operations: no bit patterns, no branches on values. This requires a device with
+float64. Sources: T. J. Dekker, A floating-point technique for extending the available precision,
 Numer. Math. 18, 1971; D. E. Knuth, The Art of Computer Programming, vol. 2, 4.2.2 (TwoSum); S. Boldo and
 G. Melquiond, Emulation of a FMA and correctly rounded sums, IEEE Trans. Comput. 57, 2008.
 """
@@ -16,7 +16,7 @@ import torch
 from .native.library import elementwise
 
 _PAST_LARGEST = {torch.float32: 2.0**128, torch.bfloat16: 2.0**128, torch.float16: 2.0**16}
-"""The number after a format's largest, if its exponents went on: rounding to it gives infinity."""
+"""The number after a format's largest, if its exponents continued; rounding to it results in infinity."""
 
 _SPLITTER = 2.0**27 + 1
 
@@ -27,9 +27,9 @@ Operand = torch.Tensor | float
 def fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
     """Compute a*b + c and round once to the common dtype of the tensors among the operands.
 
-    a, b, c: broadcastable tensors, float32, float64, bfloat16 or float16. A number is rounded to that dtype, to
-    float32 for the half formats, as ATen does with the scalars of an op.
-    Uses the processor's own instruction where there is C code for the operands, `emulated_fma` elsewhere.
+    a, b, c: broadcastable tensors, float32, float64, bfloat16 or float16. A number is rounded to the common dtype, or
+    to float32 for the half formats, as ATen does with an op's scalars. Uses the processor's own instruction if there is
+    C code for the operands, and `emulated_fma` otherwise.
     """
     tensors, dtype = _as_tensors((a, b, c))
     in_c = elementwise("fma", tensors) if all(tensor.dtype == dtype for tensor in tensors) else None
@@ -37,12 +37,12 @@ def fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
 
 
 def emulated_fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
-    """The same in torch operations only.
+    """Compute `fma` with torch operations only.
 
-    float32, bfloat16 and float16: the bits of a hardware FMA for all operands, subnormals, infinities and
-    results that overflow included. float64: also, as long as |a| and |b| are below 2**995 and the bits of a*b
-    and of the result stay above 2**-1074 (|a*b| above 2**-968, or zero); outside, the last bit may differ, as
-    for a*b + c.
+    For float32, bfloat16 and float16, the result has the bits of a hardware FMA for all operands, including subnormals,
+    infinities and overflow. For float64 this holds while |a| and |b| are below 2**995 and the bits of a*b and of the
+    result stay above 2**-1074 (|a*b| above 2**-968, or zero). Outside this range the last bit may differ, as for a*b +
+    c.
     """
     tensors, dtype = _as_tensors((a, b, c))
     wide_a, wide_b, wide_c = (tensor.double() for tensor in tensors)
@@ -56,16 +56,16 @@ def emulated_fma(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
     high, low = two_sum(product, carried)
     tail, rest = two_sum(low, lowest)
     even, offset = two_sum(high, tail)
-    # A multiple of the spacing: the neighbour on the other side, so the value is halfway but for `rest`.
+    # If even + 2*offset is exact, it is the neighbour on the other side: the value is halfway but for `rest`.
     neighbour, inexact = two_sum(even, 2 * offset)
     halfway = torch.eq(inexact, 0) & torch.ne(offset, 0)
     exact = torch.where(halfway & (torch.sign(rest) * offset > 0), neighbour, even)
-    # The sign of zero, infinity and what overflows on the way are those of the plain sum.
+    # The sign of zero, infinities and intermediate overflow are those of the plain sum.
     return torch.where(torch.isfinite(exact) & torch.ne(exact, 0), exact, wide_a * wide_b + wide_c)
 
 
 def _as_tensors(operands: Sequence[Operand]) -> tuple[list[torch.Tensor], torch.dtype]:
-    """The operands as tensors, and the dtype of the result."""
+    """Return the operands as tensors, and the dtype of the result."""
     tensor_operands = [operand for operand in operands if isinstance(operand, torch.Tensor)]
     # Tensors without dimensions do not widen the others.
     dtype = functools.reduce(
@@ -87,13 +87,13 @@ def rounded(value: torch.Tensor, rest: torch.Tensor, dtype: torch.dtype) -> torc
     value: float64. rest: float64, smaller than any distance from `value` to a number halfway between two
     neighbours of `dtype` that is not zero; only its sign matters.
     """
-    # Torch casts float64 to the half formats by way of float32, which would round twice.
+    # torch casts float64 to the half formats via float32, which would round twice.
     if dtype != torch.float32:
         single = value.to(torch.float32)
         beyond = value - single.double()
         rest = torch.where(torch.eq(beyond, 0), rest, beyond)
         value = single.double()
-    # Where the value lies halfway between two numbers, `rest` decides instead of the even digit.
+    # If the value is halfway between two numbers, `rest` decides, not the even digit.
     even = value.to(dtype)
     limit = _PAST_LARGEST[dtype]
     place = even.double().clamp(-limit, limit)
@@ -116,8 +116,7 @@ def two_sum(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
 def two_product(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Round a * b in float64, and return the error (Dekker).
 
-    product + error = a * b exactly as long as no part overflows (|a|, |b| below 2**995) or underflows
-    (|a*b| above 2**-968).
+    product + error = a * b exactly while no part overflows (|a|, |b| below 2**995) or underflows (|a*b| above 2**-968).
     """
     product = a * b
     a_high, a_low = _halves(a)

@@ -1,4 +1,4 @@
-"""The kernels that every op has without an entry: `aten`, `decomposed`, `fp64` and `inductor`."""
+"""The generic kernels, which every op has: `aten`, `decomposed`, `fp64` and `inductor`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from . import fused
 from .expectation import LAZY_DEVICES, Expectations, ExpectedTensor, tensors_in
 
 UNKNOWN_DRAWS = (*LAZY_DEVICES, "meta", "mps")
-"""Devices whose modules cannot return a generator's state by device, or have no generator."""
+"""Devices without a generator, or whose modules cannot return a generator's state by device."""
 
 _expectations = Expectations()
 _WIDER = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
@@ -34,9 +34,9 @@ def aten(op: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the decomposition that torch ships, its results in the dtypes of the op's.
+    """Call the decomposition that torch ships, and return results in the op's dtypes.
 
-    Raises NotAvailable when torch ships none."""
+    Raises NotAvailable if torch ships none."""
     overload = find_overload(op, args, kwargs)
     decomposition = decomposition_of(overload)
     if decomposition is None:
@@ -45,8 +45,8 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
         return _without_drawing(f"{op}=decomposed", decomposition, args, kwargs)
     if is_composite(overload):
         return decomposition(*args, **kwargs)
-    # Some return statistics of another dtype than the op (batch norm of bfloat16 with float32 weights on a CPU), or
-    # statistics that a device's op leaves out.
+    # Some decompositions return statistics in another dtype than the op (batch norm of bfloat16 with float32 weights on
+    # a CPU), or statistics that a device's op leaves out.
     expected = _expectations.of(overload, args, kwargs)
     result = decomposition(*args, **kwargs)
     if len(expected) != len(list(tensors_in(result))):
@@ -55,7 +55,7 @@ def decomposed(op: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def fp64(op: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the op on float64 copies and round the results to what the op returns.
+    """Call the op on float64 copies, and round the results to the dtypes that the op returns.
 
     Arguments that the op writes to receive the rounded values of their copies.
     """
@@ -79,7 +79,7 @@ def _replayed(overload: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _without_left_out(result: Any, expected: Sequence[ExpectedTensor]) -> Any:
-    """The result, without the values of tensors that the op returns empty."""
+    """Return the result with empty tensors where the op returns empty ones."""
     if not isinstance(result, tuple):
         return result
     if len(result) != len(expected) or not all(isinstance(tensor, torch.Tensor) for tensor in result):
@@ -91,7 +91,7 @@ def _without_left_out(result: Any, expected: Sequence[ExpectedTensor]) -> Any:
 
 
 def _without_drawing(kernel: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call a function, and refuse its result if it drew random numbers: they are not those that the op draws."""
+    """Call a function. Raises KernelError if it draws random numbers, because the op would draw others."""
     devices = {tensor.device for tensor in [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]}
     others = [device for device in devices if device.type != "cpu"]
     refusal = KernelError(kernel, "cannot stand in for an op that draws random numbers: it would draw others")
@@ -108,12 +108,12 @@ def _without_drawing(kernel: str, function: Callable[..., Any], args: Any, kwarg
 
 
 def _generator_states(devices: Sequence[torch.device]) -> list[torch.Tensor]:
-    """The states of the CPU's generator and of those of other devices."""
+    """Return the states of the CPU's generator and of the generators of these devices."""
     return [torch.get_rng_state(), *(torch.get_device_module(device).get_rng_state(device) for device in devices)]
 
 
 def inductor(op: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the code that Inductor generates for the op alone. Raises the compiler's errors."""
+    """Call the code that Inductor generates for the single op. Raises the compiler's errors."""
     return _compiled(find_overload(op, args, kwargs))(*args, **kwargs)
 
 
@@ -123,8 +123,10 @@ def _compiled(overload: Any) -> Callable[..., Any]:
 
 
 def widened(value: Any) -> Any:
-    """Copy of a tensor (or of the tensors in a list) in float64 or complex128, float64 for a floating-point dtype;
-    anything else as it is."""
+    """Return copies of a tensor, or of the tensors in a list, in float64 or complex128.
+
+    A floating-point dtype becomes float64; anything else stays unchanged.
+    """
     if isinstance(value, torch.Tensor):
         if value.is_floating_point():
             return value.to(torch.float64, copy=True)
@@ -132,20 +134,20 @@ def widened(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(widened(element) for element in value)
     if isinstance(value, torch.dtype) and value.is_floating_point:
-        # One that is asked for would round inside of the op; CUDA's softmax refuses one that is not its arguments'.
+        # A requested narrower dtype would round inside the op; CUDA's softmax rejects any dtype but its arguments'.
         return torch.float64
     return value
 
 
 def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """`value` in `dtype`, rounded once: torch casts float64 to the half formats by way of float32."""
+    """Return `value` in `dtype`, rounded once: torch itself casts float64 to the half formats via float32."""
     if value.dtype == torch.float64 and dtype in (torch.bfloat16, torch.float16):
         return fused.rounded(value, torch.zeros_like(value), dtype)
     return value.to(dtype)
 
 
 def _narrowed(result: Any, dtypes: list[torch.dtype], args: Any, wide_args: Any) -> Any:
-    """The result in the dtypes of the op; an argument that the op returns is the original argument."""
+    """Return the result in the op's dtypes; an argument that the op returns is the original argument."""
     originals = {id(wide): original for wide, original in zip(tensors_in(wide_args), tensors_in(args), strict=True)}
     dtype = iter(dtypes)
 

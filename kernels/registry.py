@@ -1,4 +1,4 @@
-"""The kernels of each op, as records: a kernel's code, and torch, are imported when it is first used.
+"""The kernels of each op as records; a kernel's code, and torch, are imported on first use.
 
 An op is named as in aten, without the namespace (`tanh_backward`, or `sum.dim_IntList` for one overload).
 Every op has the kernels `aten`, `decomposed`, `fp64` and `inductor`, registered or not; see `generic`.
@@ -24,11 +24,15 @@ ANY_DEVICE = ("any",)
 class Kernel:
     """One implementation of one op.
 
-    `target` is `module:function`. The function has the op's arguments and results; with `of_any_op` it takes the
-    op's name first. `source` is the origin of the formula. `devices` are torch device types, or "any". `native`
-    kernels have C code; without a compiler a torch formula with the same bits replaces it. `needs_compiler` marks
-    kernels without such a formula. `path` is a file of the user's; `target` then makes the function of an op from
-    it. A kernel `on_request` is measured only when it is named: its first call takes seconds."""
+    target: `module:function`; the function has the op's arguments and results
+    source: the origin of the formula
+    devices: torch device types, or "any"
+    native: whether it has C code; without a compiler, a torch formula with the same bits replaces it
+    needs_compiler: whether it has no such formula
+    of_any_op: whether the function takes the op's name as its first argument
+    path: a user's file, from which `target` then creates the function
+    on_request: whether it is measured only if named, because its first call takes seconds
+    """
 
     op: str
     name: str
@@ -47,7 +51,7 @@ class Kernel:
     def load(self, op: str = "") -> Callable[..., Any]:
         """Import the function. `op` narrows a kernel of any op to one overload (`sum.dim_IntList`)."""
         function: Callable[..., Any] = load_target(self.target)
-        if self.path:  # the imported function makes the kernel from the user's file
+        if self.path:  # the imported function creates the kernel from the user's file
             return function(self.op, self.path)  # type: ignore[no-any-return]
         return functools.partial(function, op or self.op) if self.of_any_op else function
 
@@ -58,12 +62,14 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One op that has kernels of its own.
+    """One op that has its own kernels.
 
-    `reference` is `module:function`, the op in float64 without cancellation (empty: the op itself replayed in
-    float64). `exact` is the same on mpmath numbers, for ops that work element by element. `also` names aten
-    ops that take over the op's part in other modes: a swap of the op swaps them too, by their kernel of the
-    same name."""
+    reference: `module:function`, the op in float64 without cancellation; empty for the op itself replayed in
+        float64
+    exact: the same on mpmath numbers, for elementwise ops
+    also: aten ops that replace the op in other modes; a swap of the op also swaps these, by their kernel of the
+        same name
+    """
 
     name: str
     family: str
@@ -112,14 +118,14 @@ GENERIC = (
 
 
 class KernelRegistry:
-    """Ops by name, and for each its kernels by name."""
+    """Ops by name, and the kernels of each by name."""
 
     def __init__(self) -> None:
         self._operations: dict[str, Operation] = {}
         self._kernels: dict[str, dict[str, Kernel]] = {}
 
     def register(self, operation: Operation, kernels: Iterable[Kernel]) -> None:
-        """Add an op and its kernels. Raises ValueError, naming both, when a name is taken."""
+        """Add an op and its kernels. Raises ValueError, naming both, for a name that is taken."""
         if operation.name in self._operations:
             raise ValueError(f"op {operation.name!r} is registered already: {self._operations[operation.name]}")
         self._operations[operation.name] = operation
@@ -128,7 +134,7 @@ class KernelRegistry:
             self.add(kernel)
 
     def add(self, kernel: Kernel) -> None:
-        """Add one kernel to an op, known or not. Raises ValueError, naming both, when its name is taken."""
+        """Add one kernel to an op, registered or not. Raises ValueError, naming both, if its name is taken."""
         kernels = self._kernels.setdefault(kernel.op, {})
         if kernel.name in kernels:
             raise ValueError(f"kernel {kernel.op}={kernel.name} is {kernels[kernel.name].target} already")
@@ -138,16 +144,16 @@ class KernelRegistry:
         return tuple(self._operations.values())
 
     def operation(self, op: str) -> Operation:
-        """The record of an op; a plain one for an op without an entry."""
+        """Return the record of an op, an empty one for an op without an entry."""
         name = op.partition(".")[0]
         return self._operations.get(op) or self._operations.get(name, Operation(op, "unregistered", f"aten.{op}"))
 
     def kernels(self, op: str) -> tuple[Kernel, ...]:
-        """Return every kernel of an op: its own, and the generic ones unless it has its own of that name."""
-        # An overload has its own kernels where it has an entry, or else those of its op.
+        """Return every kernel of an op: its own, and the generic kernels whose names it does not use."""
+        # An overload with an entry has its own kernels, any other overload those of its op.
         own = self._kernels.get(op) or self._kernels.get(op.partition(".")[0], {})
         free = [_of(op, kernel) for kernel in GENERIC if kernel.name not in own]
-        # the plainest first, as lists show them
+        # the plainest kernel comes first in lists
         first = [kernel for kernel in free if kernel.name == "aten"]
         return (*first, *own.values(), *(kernel for kernel in free if kernel.name != "aten"))
 
@@ -159,14 +165,14 @@ class KernelRegistry:
         return kernels[name]
 
     def name_of_own(self, op: str, path: Path) -> str:
-        """Return the name of a user's kernel: its file's stem. Raises UsageError for a name that the op has already."""
+        """Return the name of a user's kernel, its file's stem. Raises UsageError for a name that the op already has."""
         if any(kernel.name == path.stem for kernel in self.kernels(op)):
             raise UsageError(f"op {op} has a kernel {path.stem!r} already; give {path} another name")
         return path.stem
 
 
 def op_name(text: str) -> str:
-    """The registry's name of an op: `gelu` for `aten.gelu` and `aten::gelu`."""
+    """Return the registry's name of an op: `gelu` for `aten.gelu` and `aten::gelu`."""
     return text.removeprefix("aten::").removeprefix("aten.")
 
 
@@ -181,7 +187,7 @@ def _of(op: str, kernel: Kernel) -> Kernel:
 
 
 def built_in() -> KernelRegistry:
-    """A new registry with every kernel that numdrift ships; imports no torch."""
+    """Return a new registry with every kernel that numdrift ships; imports no torch."""
     registry = KernelRegistry()
     for part in CATALOGUE:
         load_target(f"numdrift.kernels.catalogue.{part}:register")(registry)

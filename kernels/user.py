@@ -1,9 +1,8 @@
 """A user's own kernel: a file in C or in Python, for any op.
 
-`mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/binding.py. `mine.py` defines a
-function named as the op, or `kernel`, with the op's arguments and results; it may define DESCRIPTION,
-FORMULA, DTYPES, DEVICES and SOURCE. A Python file is executed when it is loaded, and may then import modules
-beside it."""
+`mine.c` defines `kernel_float32`, `kernel_float64` or both; see native/binding.py. `mine.py` defines a function with
+the op's name, or `kernel`, with the op's arguments and results. It may define DESCRIPTION, FORMULA, DTYPES, DEVICES and
+SOURCE. A Python file is executed when it is loaded, and may then import modules from its folder."""
 
 from __future__ import annotations
 
@@ -33,12 +32,12 @@ PLUGINS = "numdrift.devices"
 
 
 def device_kinds() -> tuple[str, ...]:
-    """Return the devices that a kernel may name: torch's, and those of vendors that are installed."""
+    """Return the devices that a kernel may name: torch's, and those of installed vendor packages."""
     return (*DEVICES, *(point.name for point in entry_points(group=PLUGINS)))
 
 
 def user_kernel(op: str, path: Path) -> Kernel:
-    """Return the record of a user's file for an op, after compiling or executing it; its name is the file's stem.
+    """Return the record of a user's file for an op, after compiling or executing the file; its name is the file's stem.
 
     Raises UsageError for a file that is missing, is neither C nor Python, raises, or lacks the op's function,
     CompileError for one that does not compile, KernelNotFound for an unknown op, and NotAvailable where a
@@ -86,7 +85,7 @@ def load(op: str, path: str) -> Callable[..., Any]:
 
 
 def source_of(op: str, path: Path) -> bytes:
-    """Return all sources of a user's kernel: the file, and the headers or modules beside it that it includes.
+    """Return all sources of a user's kernel: the file, and the headers or modules in its folder that it includes.
 
     Raises the errors of `user_kernel`.
     """
@@ -120,7 +119,7 @@ def _module(op: str, path: Path) -> ModuleType:
         if isinstance(error, ModuleNotFoundError):
             missing = f"it imports {error.name}, which is neither installed here nor beside it"
             raise NotAvailable(f"kernel {op}={path}", missing) from error
-        # the line of the file itself, however deep in a library it was raised
+        # the line in the file itself, however deep in a library the error was raised
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         place = f"line {lines[-1]}" if lines else "its import"
         message = " ".join(str(error).split())
@@ -170,7 +169,7 @@ _HELPERS = "__numdrift_helpers__"
 
 @dataclass(frozen=True, slots=True)
 class _Source(importlib.abc.SourceLoader):
-    """Executes a text that was read already, and leaves no compiled file beside it."""
+    """Executes source text that was already read, and writes no compiled file."""
 
     path: Path
     content: bytes
@@ -183,7 +182,7 @@ class _Source(importlib.abc.SourceLoader):
 
 
 def module_of(path: Path, content: bytes) -> ModuleType:
-    """Return the module that a file defines; the same one as long as the file's content is the same.
+    """Return the module that a file defines, the same module as long as the file's content is the same.
 
     Raises the errors of the file.
     """
@@ -195,7 +194,7 @@ def module_of(path: Path, content: bytes) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
 
-    # The script's own modules of the same names are hidden meanwhile.
+    # Meanwhile the script's own modules of the same names are hidden.
     folder, script = path.resolve().parent, Path(sys.path[0] if sys.path else "").resolve()
     hidden = {other: loaded for other, loaded in sys.modules.items()
               if script != folder and _is_beside(folder, other) and _is_beside(script, other, loaded)}  # fmt: skip
@@ -211,7 +210,7 @@ def module_of(path: Path, content: bytes) -> ModuleType:
         try:
             spec.loader.exec_module(module)
         finally:
-            sys.path.remove(str(folder))  # raises if the file itself removed it: that file is refused as well
+            sys.path.remove(str(folder))  # raises if the file itself removed the folder; such a file is refused
             sys.dont_write_bytecode = writes
             for module_name in sys.modules.keys() - before:
                 if _is_beside(folder, module_name, sys.modules[module_name]):
@@ -225,13 +224,13 @@ def module_of(path: Path, content: bytes) -> ModuleType:
 
 
 def helpers_of(module: ModuleType) -> tuple[Path, ...]:
-    """The files beside a module's own that it imported, in alphabetical order."""
+    """Return the files that a module imported from its folder, in alphabetical order."""
     helpers: tuple[Path, ...] = getattr(module, _HELPERS, ())
     return helpers
 
 
 def _is_beside(folder: Path, name: str, module: ModuleType | None = None) -> bool:
-    """Check whether a folder has a module of this name, or its package, and `module` came from there."""
+    """Check whether a folder has a module or package of this name, and `module`, if passed, came from there."""
     top = name.partition(".")[0]
     if not (folder / f"{top}.py").is_file() and not (folder / top / "__init__.py").is_file():
         return False

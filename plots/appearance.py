@@ -1,4 +1,4 @@
-"""The looks of every plot: palette, strokes that stay apart, axes, legend and files.
+"""The appearance of every plot: palette, distinguishable strokes, axes, legend and files.
 
 Figures are made without pyplot, so that no global state is touched and threads may draw.
 """
@@ -27,7 +27,7 @@ from matplotlib.ticker import (
 from numpy.typing import NDArray
 
 PALETTE = ("#999999", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito, Color Universal Design, 2008; grey first, under the others, and without yellow on white."""
+"""Okabe and Ito, Color Universal Design, 2008, with grey first, below the others, and without yellow on white."""
 
 _DASHES: tuple[tuple[float, ...], ...] = (
     (4, 2),
@@ -42,7 +42,7 @@ _MARKED_POINTS = 8
 _ALL_MARKED = 30
 
 _EXTREME = 300
-"""Largest exponent of ten on an axis; beyond it matplotlib overflows."""
+"""The largest exponent of ten on an axis, beyond which matplotlib overflows."""
 
 WIDTH = 9.0  # inches
 _PANEL_HEIGHT, _LINE_HEIGHT = 2.6, 0.19  # inches
@@ -52,10 +52,10 @@ _LEGEND_HANDLE = 0.85  # inches
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """The looks of one of several curves.
+    """The appearance of one of several curves.
 
-    The first curve is the widest and lies lowest; later ones are narrower and dashed, so that curves
-    on top of each other are all seen. Dashes and markers tell them apart without colour.
+    The first curve is the widest and lowest; later curves are narrower and dashed, so that overlapping curves are all
+    visible. Dashes and markers distinguish them without colour.
     """
 
     index: int
@@ -86,7 +86,7 @@ class Stroke:
         *,
         scale: float = 1.0,
     ) -> Line2D:
-        """Return a line with a few markers, at other places than those of the other curves."""
+        """Return a line with a few markers, at places where the other curves have none."""
         width = self.width * scale
         stride = max(1, len(x) // _MARKED_POINTS)
         every = 1 if len(x) <= _ALL_MARKED else (stride * self.index // self.count, stride)
@@ -102,26 +102,26 @@ class Stroke:
 
 
 def figure_with_title(title: str, height: float) -> Figure:
-    """Return an empty figure of this height, its title in one line."""
+    """Return an empty figure of this height, with its title in one line."""
     figure = Figure(figsize=(WIDTH, height), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     text = figure.suptitle(title, x=0.01, ha="left", fontsize=_TITLE_SIZE, fontweight="bold")
-    text.set_parse_math(False)  # a `$` in the name of a run is a dollar
+    text.set_parse_math(False)  # a `$` in the name of a run is a dollar sign
     return figure
 
 
 def titled_figure(title: str, heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
-    """Return a figure with one panel above the other on a shared x axis, the heights relative to each other."""
+    """Return a figure with panels stacked on a shared x axis; `heights` are relative to each other."""
     figure = figure_with_title(title, _PANEL_HEIGHT * len(heights))
     wrapped = _wrapped(figure, title, WIDTH - 0.2, size=_TITLE_SIZE, weight="bold")
-    figure.texts[0].set_text(wrapped)  # the title; `suptitle` a second time would move it back to the middle
+    figure.texts[0].set_text(wrapped)  # the title; a second `suptitle` would move it back to the middle
     grid = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=list(heights))
     figure.set_figheight(figure.get_figheight() + 0.2 * (wrapped.count("\n") + 1))
     return figure, list(grid[:, 0])
 
 
 def finish_axes(axes: Axes, *, x_label: str = "", y_label: str = "") -> None:
-    """Set grid, labels and as many ticks as the size of the axes has room for."""
+    """Set grid, labels, and as many ticks as fit on the axes."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     width, height = axes.get_position().size * figure.get_size_inches()
@@ -154,7 +154,7 @@ def finish_axes(axes: Axes, *, x_label: str = "", y_label: str = "") -> None:
 
 
 def set_log_range(axes: Axes, values: NDArray[np.float64]) -> None:
-    """Make the y axis logarithmic, over the powers of ten around the positive values and at least two of them."""
+    """Make the y axis logarithmic, over the powers of ten around the positive values, at least two of them."""
     low = np.clip(np.floor(np.log10(values.min())), -_EXTREME, _EXTREME)
     high = np.clip(np.ceil(np.log10(values.max())), -_EXTREME, _EXTREME)
     low -= high - low < 2
@@ -175,7 +175,7 @@ def place_legend(figure: Figure, entries: Sequence[tuple[Stroke, str]]) -> None:
     handles = [stroke.line([0, 1, 2], [0, 0, 0]) for stroke, _ in entries]
     for handle in handles:
         handle.set_markevery([1])
-    # A legend leaves out labels that start with an underscore, hence the numbers.
+    # A legend omits labels that start with an underscore, hence the numbers.
     legend = figure.legend(
         handles,
         [str(number) for number in range(len(texts))],
@@ -193,7 +193,7 @@ def place_legend(figure: Figure, entries: Sequence[tuple[Stroke, str]]) -> None:
 
 
 def _wrapped(figure: Figure, text: str, inches: float, *, size: float, weight: str = "normal", indent: str = "") -> str:
-    """Break the text into lines that are no wider than this."""
+    """Break the text into lines of at most this width."""
     characters = max(len(text), 1)
     while True:
         filled = textwrap.fill(text, characters, subsequent_indent=indent if characters > 20 else "")
@@ -212,7 +212,7 @@ def _text_width(figure: Figure, text: str, *, size: float, weight: str = "normal
 
 
 def save(figure: Figure, path_without_suffix: Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write the figure once for each format and return the paths; equal figures give equal bytes."""
+    """Write the figure once for each format and return the paths; equal figures have equal bytes."""
     written = []
     for suffix in formats:
         path = path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}")

@@ -1,4 +1,4 @@
-"""The losses of one run, as the loss plots take them."""
+"""The losses of one run, as input of the loss plots."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ _BUCKETS = 1000
 class Curve:
     """The losses of one run.
 
-    label: names the run in the legend and as the reference of others. steps, losses: strictly increasing steps, and one
-    loss for each, None for a step without loss. status: how the run ended, "complete" or what went wrong. reference:
-    the label of the curve that this one is compared with, None for a reference.
+    label: the run's name in the legend and as a reference of others
+    steps: strictly increasing steps
+    losses: a loss for each step, None for a step without loss
+    status: the run's ending, "complete" or the problem
+    reference: the label of the curve that this curve is compared with, None for a reference
     """
 
     label: str
@@ -43,9 +45,9 @@ class Curve:
         return recorded_losses(self.steps, self.losses)
 
     def titled(self) -> str:
-        """Return the label, and how far a run that did not complete came."""
+        """Return the label, with the last step of a run that did not complete."""
         steps, losses = self.recorded()
-        # The losses themselves say that a run ended because of them: see `non_finite`.
+        # If the losses ended the run, `non_finite` describes them.
         if self.status == "nonfinite" and not np.isfinite(losses).all():
             return self.label
         if self.status != "complete":
@@ -54,7 +56,7 @@ class Curve:
         return self.label if steps.size else f"{self.label} (no losses)"
 
     def non_finite(self) -> str:
-        """Say which losses are NaN or infinite; empty if none is."""
+        """Describe the losses that are NaN or infinite; empty if none is."""
         steps, losses = self.recorded()
         places = np.flatnonzero(~np.isfinite(losses))
         if not places.size:
@@ -66,7 +68,7 @@ class Curve:
 
 
 def resolved(curves: Sequence[Curve], reference: str | None = None) -> list[Curve]:
-    """Return the curves, those without a reference of their own compared with `reference`; check the labels.
+    """Check the labels and return the curves; curves without their own reference are compared with `reference`.
 
     Raises ValueError if there is nothing to draw, a label occurs twice or a reference is missing.
     """
@@ -87,10 +89,10 @@ def resolved(curves: Sequence[Curve], reference: str | None = None) -> list[Curv
 
 
 def thinned(values: Floats) -> NDArray[np.intp]:
-    """Choose at most about 3000 points that look like all of them: extremes, gaps (NaN) and both ends stay."""
+    """Choose at most about 3000 points that look like all of them, keeping extremes, gaps (NaN) and both ends."""
     if values.size <= 3 * _BUCKETS:
         return np.arange(values.size)
-    # The extremes of each bucket stay, since a drawn curve shows no more than them, and one gap.
+    # Keep the extremes of each bucket, since a drawn curve shows nothing else, and one gap.
     kept = [0, values.size - 1]
     for bucket in np.array_split(np.arange(values.size), _BUCKETS):
         gaps = np.isnan(values[bucket])

@@ -1,4 +1,4 @@
-"""The drift of tensors at each step, beyond rounding or within it: scores as colours, tensors by steps."""
+"""The drift of tensors at each step, within or beyond rounding: scores as colours, tensors by steps."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Table = NDArray[np.float64]
 """Tensors by columns: scores, NaN where a tensor was not compared."""
 
 INSPECT, BEYOND = 4.0, 16.0
-"""Scores: up to the first is rounding, from the second on is beyond it."""
+"""Scores: up to INSPECT is rounding, BEYOND and more is beyond rounding."""
 
 MOST_TENSORS = 40
 _MOST_COLUMNS = 240
 _NAME = 50  # characters
 _LOWEST, _HIGHEST = 0.25, 1e6
-"""Scores that the colours tell apart."""
+"""The range of scores that colours distinguish."""
 
 _COLORS = (
     (_LOWEST, "#dcebf7"),
@@ -44,12 +44,12 @@ _CELLS = 5.4  # inches, about: all columns
 _DIGIT = 0.075  # inches
 _GREY = "#555555"
 _TAPED: Literal[7] = 7
-"""Matplotlib's triangle that points down and stands above its place."""
+"""Matplotlib's marker of a triangle that points down, above its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredStep:
-    """The scores of the tensors of one step, infinite ones too; taped: the noise was measured at this step."""
+    """The scores of the tensors of one step, which may be infinite. `taped`: the noise was measured at this step."""
 
     step: int
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class ScoredStep:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The steps as they are drawn: each column is one, or the worst of several neighbours."""
+    """The steps as drawn: each column is one step, or the worst of several neighbours."""
 
     steps: tuple[int, ...]
     taped: tuple[bool, ...]
@@ -67,11 +67,11 @@ class Columns:
 
 
 def drift_heatmap(rows: Sequence[ScoredStep], *, title: str) -> Figure:
-    """Return a figure with a line for each of the worst tensors and a column for each step.
+    """Return a figure with a row for each of the worst tensors and a column for each step.
 
-    Tensors stand in the order of the rows; those beyond `MOST_TENSORS` are counted in a line. Identical tensors
-    are blank, infinite scores are marked with an x, and tensors that a step did not compare are grey. Steps are
-    evenly spaced whatever their numbers; many are drawn together, the worst for all.
+    Tensors are in the order of the input; a line of text counts those beyond `MOST_TENSORS`. Identical tensors are
+    blank, infinite scores are marked with an x, and tensors that a step did not compare are grey. Steps are evenly
+    spaced whatever their numbers. Many steps are drawn together, as the worst of them.
     """
     names = list(dict.fromkeys(name for row in rows for name in row.scores))
     table = _table(rows, names)
@@ -101,7 +101,8 @@ def _table(rows: Sequence[ScoredStep], names: Sequence[str]) -> Table:
 
 
 def _worst(table: Table) -> NDArray[np.intp]:
-    """Choose the tensors to draw, in their order: those with the largest scores, none that is always identical."""
+    """Choose the tensors to draw, in order: those with the largest scores, without tensors that are always
+    identical."""
     largest = np.nanmax(table, axis=1, initial=0.0)
     ranked = np.argsort(-largest, kind="stable")[:MOST_TENSORS]
     chosen: NDArray[np.intp] = np.sort(ranked[largest[ranked] > 0])
@@ -122,13 +123,13 @@ def _columns(rows: Sequence[ScoredStep], table: Table) -> Columns:
 
 
 def _draw_cells(figure: Figure, axes: Axes, columns: Columns) -> None:
-    """Draw the colours, beside them the bar that explains them, and the marks of infinite scores."""
+    """Draw the colours, their colour bar, and the marks of infinite scores."""
     norm = LogNorm(_LOWEST, _HIGHEST)
     stops = [(float(norm(score)), color) for score, color in _COLORS]
     graded = LinearSegmentedColormap.from_list("scores", stops, N=4096)
     colors = graded.with_extremes(bad=(0, 0, 0, 0), over=_INFINITE)
     scores = columns.scores  # [tensors, columns]
-    # Identical tensors are left blank, and those that were not compared are grey, drawn by themselves.
+    # Identical tensors are left blank; tensors that were not compared are drawn separately, in grey.
     drawn = np.ma.masked_where(np.isnan(scores) | (scores == 0), scores.clip(_LOWEST, 10 * _HIGHEST))
     absent = np.ma.masked_where(~np.isnan(scores), np.zeros(scores.shape))
     tensors, count = scores.shape
@@ -148,7 +149,7 @@ def _draw_cells(figure: Figure, axes: Axes, columns: Columns) -> None:
     for level in (INSPECT, BEYOND):
         bar.ax.axhline(level, color="black", linewidth=1.2)
     bar.set_label("score: drift / rounding noise", fontsize=_TEXT + 1)
-    # Infinite scores have a mark; of neighbours that are too narrow for a mark each, only some.
+    # Infinite scores have a mark; where columns are too narrow for a mark each, only some have one.
     size = min(_CELLS / count, _ROW) * 72 * 0.5
     every = 1 if size >= 3 else int(np.ceil(6 / (2 * size)))
     for place, row in enumerate(scores):
@@ -166,8 +167,8 @@ def _tick(score: float) -> str:
 
 
 def _label(axes: Axes, columns: Columns, names: Sequence[str]) -> None:
-    """Name the tensors, write as many step numbers as there is room for, and mark the steps with a tape."""
-    # Long paths lose their front, or long names their middle where that would make two of them equal.
+    """Name the tensors, write as many step numbers as fit, and mark the steps with a tape."""
+    # Long paths lose their front; if that makes two names equal, they lose their middle instead.
     fronts, middles = list(names), list(names)
     for place, name in enumerate(names):
         if len(name) > _NAME:
@@ -206,7 +207,7 @@ def _label(axes: Axes, columns: Columns, names: Sequence[str]) -> None:
 
 
 def _left_out(table: Table, shown: NDArray[np.intp]) -> str:
-    """Count the tensors that are not drawn; empty if all are."""
+    """Describe the number of tensors that are not drawn; empty if all are drawn."""
     largest = np.nanmax(np.delete(table, shown, axis=0), axis=1, initial=0.0)
     identical, fewer = int((largest == 0).sum()), int((largest > 0).sum())
     remarks = []
@@ -229,7 +230,7 @@ def _why_empty(names: Sequence[str], rows: Sequence[ScoredStep]) -> str:
 
 
 def _explain(figure: Figure, columns: Columns, left_out: str) -> None:
-    """Explain the signs that occur, below the panel."""
+    """Explain, below the panel, the signs that occur in it."""
     scores = columns.scores
     nothing = Line2D([], [], linestyle="none")
     cross = Line2D([], [], linestyle="none", marker="x", color="white", markersize=5, markeredgewidth=1.2)

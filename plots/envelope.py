@@ -1,4 +1,4 @@
-"""Loss curves of a reference and of a run, and the envelope in which rounding alone would keep the run."""
+"""Loss curves of a reference and of a run, and the envelope within which rounding alone would keep the run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ _BAND, _ALPHA = PALETTE[6], 0.4
 _ONSET, _DIM, _UNJUDGED = PALETTE[2], "#555555", "#eeeeee"
 _TEXT = 8  # points
 _RIGHT = 0.7
-"""Share of the x axis; marks beyond it have their words on the left."""
+"""The share of the x axis beyond which marks have their text on the left."""
 
 _DIFFERENCES = 1e-17, 1e3
 _RATIOS = 1e-4, 1e6
-"""The ranges that the panels show; larger ratios are an x at the upper edge, smaller ones stand at the lower."""
+"""The range of ratios in the panel; a larger ratio is an x at the upper edge, a smaller one is drawn at the lower
+edge."""
 
 
 def envelope(comparison: Envelope, *, reference: str, run: str, title: str) -> Figure:
     """Return a figure of the losses, of their relative difference beside the envelope, and of the ratio of both.
 
-    reference, run: name the two in the legend. Steps that are not judged are grey, a line marks the onset. Zero
-    differences and ratios are gaps. Losses are on a logarithmic scale where all of them are positive.
+    reference, run: their names in the legend. Steps that are not judged are grey, and a line marks the onset. Zero
+    differences and ratios are gaps. Losses have a logarithmic scale if all of them are positive.
     """
     figure, panels = titled_figure(title, [1.35, 1.25, 0.8])
     kept = _kept(comparison)
@@ -43,14 +44,14 @@ def envelope(comparison: Envelope, *, reference: str, run: str, title: str) -> F
         else:
             axes.set_axis_off()
             axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", va="center", color=_DIM)
-    # The legend has said the name: "it leaves the envelope" goes on as "leaves the envelope".
+    # The legend has already named the run: "it leaves the envelope" becomes "leaves the envelope".
     words = comparison.words("it").removeprefix("it ")
     place_legend(figure, [(Stroke(0, 2), f"{reference}: reference"), (_RUN, f"{run}: {words}")])
     return figure
 
 
 def _kept(comparison: Envelope) -> Places:
-    """Choose the steps to draw: those that keep the look of losses and ratio, and the marked ones."""
+    """Choose the steps to draw: those that preserve the appearance of losses and ratio, and the marked steps."""
     if not (np.isfinite(comparison.reference) | np.isfinite(comparison.run)).any():
         return np.array([], dtype=np.intp)
     looks = [thinned(_finite(values)) for values in (comparison.reference, comparison.run, comparison.ratio)]
@@ -61,7 +62,7 @@ def _kept(comparison: Envelope) -> Places:
 
 
 def _draw_losses(axes: Axes, comparison: Envelope, kept: Places) -> None:
-    """Draw both curves, and the envelope as a band around the reference, where it is judged."""
+    """Draw both curves, and the envelope as a band around the reference at judged steps."""
     steps, a, b, wide = (
         comparison.steps[kept],
         comparison.reference[kept],
@@ -74,7 +75,7 @@ def _draw_losses(axes: Axes, comparison: Envelope, kept: Places) -> None:
     positive = values.min() > 0
     with np.errstate(invalid="ignore"):
         low, high = a - wide, a + wide
-    # On a logarithmic axis the band may not reach zero; a decade below the curves it is out of sight.
+    # On a logarithmic axis the band must not reach zero; a decade below the curves it is out of sight.
     lowest = values.min() / 10 if positive else -np.inf
     _fill(axes, steps, np.maximum(low, lowest), high)
     for index, curve in enumerate((a, b)):
@@ -119,7 +120,7 @@ def _fill(axes: Axes, steps: NDArray[np.int64], low: Floats, high: Floats) -> No
 
 
 def _draw_ratio(axes: Axes, comparison: Envelope, kept: Places) -> None:
-    """Draw the ratio of the difference to the envelope, with a line at the factor that is outside."""
+    """Draw the ratio of the difference to the envelope, with a line at the factor from which a step is outside."""
     steps, ratio = comparison.steps[kept], comparison.ratio[kept]
     shown = np.where(ratio > 0, np.clip(ratio, *_RATIOS), np.nan)
     _draw_with_lonely_points(axes, steps, np.where(ratio > _RATIOS[1], np.nan, shown))
@@ -128,7 +129,7 @@ def _draw_ratio(axes: Axes, comparison: Envelope, kept: Places) -> None:
     set_log_range(axes, np.concatenate([values, [FACTOR / 10, FACTOR]]))
     above = steps[ratio > _RATIOS[1]]
     if above.size:
-        # Neighbouring marks would be one bar, so not every one is drawn.
+        # Neighbouring marks would merge into a bar, so only some are drawn.
         above = above[:: max(1, above.size // 40)]
         axes.plot(
             above, [0.93] * above.size, linestyle="none", marker="x", markersize=6, markeredgewidth=1.6,
@@ -139,7 +140,7 @@ def _draw_ratio(axes: Axes, comparison: Envelope, kept: Places) -> None:
 
 
 def _draw_with_lonely_points(axes: Axes, steps: NDArray[np.int64], values: Floats) -> None:
-    """Draw a line with gaps; a point between two gaps, which has no line, is a dot."""
+    """Draw a line with gaps; a point between two gaps becomes a dot."""
     line = _RUN.line(steps, values, scale=_THIN)
     line.set_linestyle("-")
     line.set_marker("")
@@ -165,7 +166,7 @@ def _mark(axes: Axes, comparison: Envelope, *, named: bool) -> None:
         left, right = axes.get_xlim()
         start = float(after[0]) if comparison.judged.size else left
         axes.axvspan(start, right, color=_UNJUDGED, zorder=0.5, linewidth=0)
-        axes.set_xlim(left, right)  # which the span has widened
+        axes.set_xlim(left, right)  # the span has widened them
         if named:
             _name(axes, start, f"not judged from step {after[0]} on", _DIM, line=comparison.onset is not None)
     if comparison.onset is not None:
@@ -175,7 +176,7 @@ def _mark(axes: Axes, comparison: Envelope, *, named: bool) -> None:
 
 
 def _name(axes: Axes, step: float, text: str, color: str, *, line: int) -> None:
-    """Write above the axes, in the given line from below, on the side of the step that has room."""
+    """Write above the axes, in this line counted from below, on the side of the step that has room."""
     left, right = axes.get_xlim()
     leftwards = (step - left) / (right - left) > _RIGHT
     axes.annotate(

@@ -14,27 +14,27 @@ from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 from .appearance import PALETTE, figure_with_title
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
-"""Shares of the elements: the quantiles of the errors that a plot needs."""
+"""The quantiles of the errors that a plot needs, as shares of the elements."""
 
 FLOOR = 2.0**-7
-"""ULP; smaller errors, exact results above all, are drawn here."""
+"""The ULP at which smaller errors are drawn, above all those of exact results."""
 
 CEILING = 1e10
-"""ULP; larger errors, of results of another magnitude, are an arrow at the edge."""
+"""The ULP above which errors, of results of another magnitude, are an arrow at the edge."""
 
 _LINE, _HEAD, _FRAME = 0.14, 0.33, 1.3
 """Inches: an input set, a kernel's name and margin, title, axis and legend."""
 
 _TEXT = 7.5  # points
 _MOST_LINES = 80
-"""In one column of panels; more are drawn in two."""
+"""The most lines in one column of panels; more are drawn in two columns."""
 
 _HALF_ULP = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorsOfKernel:
-    """The errors in ULP of one kernel on one set of inputs, at `QUANTILES`; none when nothing is finite."""
+    """The errors in ULP of one kernel on one set of inputs, at `QUANTILES`; empty if no result is finite."""
 
     kernel: str
     inputs: str
@@ -44,8 +44,8 @@ class ErrorsOfKernel:
 def kernel_errors(rows: Sequence[ErrorsOfKernel], *, title: str) -> Figure:
     """Return a figure with one panel for each kernel and in it one line for each set of inputs.
 
-    The thick part of a line goes from the 5th to the 95th percentile, the thin part on to the largest error;
-    the dot is the median. Kernels and sets stand in the order of the rows; all panels share the axis."""
+    The thick part of a line spans the 5th to the 95th percentile, and the thin part extends to the largest error; the
+    dot is the median. Kernels and sets are in the order of the rows; all panels share the axis."""
     kernels = list(dict.fromkeys(row.kernel for row in rows))
     inputs = list(dict.fromkeys(row.inputs for row in rows))
     columns = 1 if len(kernels) * len(inputs) <= _MOST_LINES else 2

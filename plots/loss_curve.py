@@ -13,13 +13,13 @@ from .curve import Curve, resolved, thinned
 from .loss_drift import draw_loss_drift, legend_entries
 
 _LOG_SPAN = 100.0
-"""Positive losses that span more than this factor are drawn on a logarithmic axis."""
+"""The factor above which the span of positive losses makes the axis logarithmic."""
 
 
 def loss_curve(curves: Sequence[Curve], *, title: str, reference: str | None = None) -> Figure:
     """Return a figure of the losses and, if any curve has a reference, of the absolute drift below.
 
-    reference: label of the curve that curves without a reference of their own are compared with.
+    reference: the label of the curve with which curves without their own reference are compared
     """
     resolved_curves = resolved(curves, reference)
     compared = any(curve.reference is not None for curve in resolved_curves)
@@ -44,7 +44,7 @@ def draw_losses(axes: Axes, curves: Sequence[Curve]) -> None:
         finite.append(visible[~np.isnan(visible)])
         if finite[-1].size == losses.size:
             continue
-        # The x is as high as the last finite loss, or near the upper edge where there was none.
+        # The x is as high as the last finite loss, or near the upper edge if there was none.
         first = steps[~np.isfinite(losses)][0]
         before = losses[steps < first]
         mark = stroke.line([int(first)], [before[-1] if before.size else 0.97])

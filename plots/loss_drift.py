@@ -1,4 +1,4 @@
-"""Loss drift: how far the loss of each run is from that of its reference, step by step."""
+"""Loss drift: the distance of each run's loss from its reference's, step by step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .appearance import Stroke, finish_axes, place_legend, set_log_range, titled
 from .curve import Curve, resolved, thinned
 
 _SCALE = 0.5
-"""Drift is noisy, hence thinner lines than those of the losses."""
+"""The scale of line widths: drift is noisy, so its lines are thinner than those of losses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class CurveDrift:
     lengths_differ: bool = False
 
     def described(self) -> str:
-        """Say where the curve leaves its reference and how far it goes."""
+        """Describe where the curve leaves its reference, and how far it drifts."""
         if not self.steps.size:
             return f"no step in common with {self.reference}"
         if self.first_differing_step is None:
-            # nobody knows how a shorter run would have gone on
+            # it is unknown how a shorter run would have continued
             extent = f" in {self.steps.size:,} common steps" if self.lengths_differ else ""
             return f"identical to {self.reference}{extent}"
         finite = self.absolute[np.isfinite(self.absolute)]
@@ -73,8 +73,8 @@ def legend_entries(curves: Sequence[Curve]) -> list[tuple[Stroke, str]]:
 def draw_loss_drift(axes: Axes, curves: Sequence[Curve], *, relative: bool = False) -> None:
     """Draw the drift of each curve that has a reference on a logarithmic axis.
 
-    A step without drift is a gap, and so is one with infinite drift. A point between two gaps gets a
-    marker. `curves` are all curves of the figure, references included, so that strokes agree.
+    A step without drift or with infinite drift is a gap. A point between two gaps has a marker. `curves` are all curves
+    of the figure, references included, so that strokes agree.
     """
     drawn = []
     for index, drift in enumerate(curve_drifts(curves)):
@@ -88,7 +88,7 @@ def draw_loss_drift(axes: Axes, curves: Sequence[Curve], *, relative: bool = Fal
         kept = thinned(visible)
         stroke, steps, shown = Stroke(index, len(curves)), drift.steps[kept], visible[kept]
         axes.add_line(stroke.line(steps, shown, scale=_SCALE))
-        # A line needs two neighbours: a step between two gaps is a point of its own.
+        # A line needs two neighbouring points: a step between two gaps is a single point.
         before, after = np.r_[np.nan, shown[:-1]], np.r_[shown[1:], np.nan]
         isolated = ~np.isnan(shown) & np.isnan(before) & np.isnan(after)
         if isolated.any():
@@ -109,7 +109,7 @@ def draw_loss_drift(axes: Axes, curves: Sequence[Curve], *, relative: bool = Fal
 def loss_drift(curves: Sequence[Curve], *, title: str, reference: str | None = None) -> Figure:
     """Return a figure of the absolute and, below it, the relative loss drift.
 
-    reference: label of the curve that curves without a reference of their own are compared with.
+    reference: the label of the curve with which curves without their own reference are compared
     """
     resolved_curves = resolved(curves, reference)
     figure, (above, below) = titled_figure(title, [1, 1])
@@ -130,6 +130,6 @@ def _drift(reference: Curve, curve: Curve) -> CurveDrift:
         absolute=absolute_difference(a, b),
         relative=relative_difference(a, b),
         first_differing_step=int(steps[differing[0]]) if differing.size else None,
-        # the title of a failed run says how far it came
+        # the title of a failed run already has its last step
         lengths_differ=len(reference.steps) != len(curve.steps) and curve.status == reference.status == "complete",
     )

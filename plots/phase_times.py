@@ -15,7 +15,7 @@ from .appearance import PALETTE, figure_with_title
 _BAR, _FRAME = 0.42, 1.35  # inches: a mode's bar with its margin; title, axis and legend
 _TEXT = 8.5  # points
 _LABELLED = 0.07
-"""Share of the longest bar from which on a piece is wide enough for its number."""
+"""The share of the longest bar from which a piece is wide enough for its number."""
 
 _HATCHES = ("", "///", "...", "xx", "\\\\\\", "++", "oo", "--")
 """Hatches that distinguish the pieces without colour."""
@@ -26,8 +26,11 @@ _COLORS = (*PALETTE[1:7], PALETTE[0], PALETTE[7])
 
 @dataclass(frozen=True, slots=True)
 class ModeTimes:
-    """The phases of a mode's step, in milliseconds: of the host, and of the device for what was launched in them (None
-    where the mode has no device, or its device no times)."""
+    """The phases of a mode's step, in milliseconds.
+
+    phases: the host's time in each phase
+    device: the device's time for work launched in each phase; None without a device, or without times of it
+    """
 
     mode: str
     phases: Mapping[str, float]
@@ -42,9 +45,9 @@ class ModeTimes:
 
 
 def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str) -> Figure:
-    """Return a figure with the bars one below the other on one axis, the pieces in this order of the phases.
+    """Return a figure with the bars below each other on one axis, with their pieces in this order of the phases.
 
-    A piece of a device's bar is all that was launched in the phase, whenever it ran.
+    A piece of a device's bar is all work that was launched in the phase, whenever it ran.
     """
     bars = [bar for mode in modes for bar in mode.bars]
     figure = figure_with_title(title, _FRAME + _BAR * len(bars))
@@ -70,7 +73,7 @@ def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str)
                     bbox={"boxstyle": "round,pad=0.15", "facecolor": color, "edgecolor": "none"},  # over the hatch
                 )
             begin += time
-        # The sum of the step, right of its bar.
+        # The total of the step, right of its bar.
         axes.text(begin + 0.008 * longest, place, f"{begin:.3g} ms", va="center", fontsize=_TEXT, fontweight="bold")
     _finish(axes, [label for label, _ in bars], longest)
     handles = [

@@ -1,4 +1,4 @@
-"""The time of each step, step by step and mode by mode: compiling, executing, transferring, the rest."""
+"""The time of each step of each mode, divided into compiling, executing, transferring and the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .appearance import PALETTE, figure_with_title, finish_axes
 
 PARTS = ("compile", "execute", "transfer", "recording", "other")
-"""The parts of a step in the order in which they lie on each other, the first one lowest."""
+"""The parts of a step in the order in which they are stacked, the first one lowest."""
 
 _COLORS = (PALETTE[2], PALETTE[1], PALETTE[5], PALETTE[4], "#c9c9c9")
 _HATCHES = ("///", "", "...", "xx", "")
@@ -24,10 +24,11 @@ _HATCHES = ("///", "", "...", "xx", "")
 _PANEL, _FRAME = 1.7, 1.0  # inches
 _TEXT = 8.5  # points
 _MOST_BARS = 80
-"""Steps that are drawn as bars of their own; more are one area."""
+"""The most steps that are drawn as separate bars; more are drawn as one area."""
 
 _HIGH, _MARGIN = 0.8, 1.5
-"""A panel reaches this factor above this quantile of its steps; higher ones are cut off, with their time above them."""
+"""A panel is at most the quantile _HIGH of its steps times _MARGIN high; higher steps are cut off and labelled with
+their time."""
 
 _MOST_LABELS = 8
 
@@ -42,9 +43,10 @@ class TimelineStep:
 
 
 def step_timeline(modes: Sequence[TimelineStep], *, title: str) -> Figure:
-    """Return a figure with a panel for each mode, each with an axis of its own, one below the other by steps.
+    """Return a figure with a panel for each mode, below each other by steps, each with its own axis.
 
-    A step that is far longer than most (one that compiles) is cut off at the upper edge, and its time stands there."""
+    A step that is far longer than most, such as one that compiles, is cut off at the upper edge and labelled with its
+    time."""
     figure = figure_with_title(title, _FRAME + _PANEL * len(modes))
     panels = figure.subplots(len(modes), 1, sharex=True, squeeze=False)[:, 0]
     for axes, mode in zip(panels, modes, strict=True):
@@ -77,7 +79,7 @@ def _draw(axes: Axes, mode: TimelineStep) -> None:
     milliseconds = np.array(mode.parts, dtype=float).reshape(len(PARTS), -1) * 1e3
     totals = milliseconds.sum(axis=0)
     steps = np.array(mode.steps)
-    # Where few steps are long, the quantile is that of the others; where most are, nothing is cut off.
+    # If few steps are long, the quantile is that of the others; if most are, nothing is cut off.
     highest = float(totals.max()) if totals.size else 0.0
     usual = float(np.quantile(totals, _HIGH)) * _MARGIN if totals.size else 0.0
     ceiling = (highest if highest <= 1.3 * usual or not usual else usual) or 1.0
@@ -90,7 +92,7 @@ def _draw(axes: Axes, mode: TimelineStep) -> None:
     if steps.size:
         axes.set_xlim(steps[0] - 0.6, steps[-1] + 0.6)
     finish_axes(axes, x_label="step", y_label="ms")
-    # The times of the steps that are cut off, where there are few of them.
+    # Write the times of the steps that are cut off, the longest first.
     for place in [place for place in np.argsort(-totals)[:_MOST_LABELS] if totals[place] > ceiling]:
         text = f"▲ {_written(float(totals[place]))}"
         axes.text(steps[place], ceiling * 1.02, text, fontsize=_TEXT - 1, ha="left" if place == 0 else "center")

@@ -1,4 +1,4 @@
-"""Error of kernels against their input: the envelope over all inputs, and the neighbourhood of the worst one."""
+"""The error of kernels by input: the envelope over all inputs, and the neighbourhood of the worst input."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from .appearance import Stroke, finish_axes, place_legend, titled_figure
 Floats = NDArray[np.float64]
 
 CORRECT = 0.5
-"""Largest error, in ULP, of a correctly rounded result."""
+"""The largest error, in ULP, of a correctly rounded result."""
 
 _LOG_FROM = 8.0
-"""An error above this many ULP makes the axis logarithmic."""
+"""The error in ULP above which the axis is logarithmic."""
 
 _LOWEST, _HIGHEST = 0.05, 1e9
-"""The widest range of a logarithmic axis, in ULP; lines of smaller and larger errors leave it."""
+"""The widest range of a logarithmic axis, in ULP; lines of smaller or larger errors leave it."""
 
 _NEGLIGIBLE = 0.005
 """The axis of inputs is cut off at its ends where no kernel's largest error is above this many ULP."""
 
 _POINTS = 180
-"""Points that a line has at most in one panel; more bins than that are drawn together."""
+"""The most points of a line in one panel; if there are more bins, neighbours are merged."""
 
 _FEW_DECADES = 2.5
-"""An axis of inputs that is shorter has ticks at 1, 2 and 5 instead of powers of ten."""
+"""The length, in decades, below which an axis of inputs has ticks at 1, 2 and 5 instead of powers of ten."""
 
 _TICKS = 6
 _SMALLEST_MARKER, _MARKER_SPAN = 3.5, 3.5  # points; the first, under the others, is the largest
 _LINE_SCALE = 0.6
 _CONNECTED = 6
-"""Fewer bins than this are drawn as marks without a line, which would pass where nothing was measured."""
+"""Fewer bins than this are drawn as markers without a line, which would cross gaps between measured inputs."""
 
 _HEIGHTS = (1.25, 1.0)
 _TEXT_SIZE = 9  # points
@@ -49,7 +49,8 @@ _DIM = "#444444"
 class UlpEnvelope:
     """The errors of one kernel in ULP, a row for each bin of inputs.
 
-    inputs: a number of each bin, none of them zero -> [n]. largest, mean: of the error's magnitude -> [n].
+    inputs: a number of each bin, never zero -> [n]
+    largest, mean: of the error's magnitude -> [n]
     """
 
     label: str
@@ -58,7 +59,7 @@ class UlpEnvelope:
     mean: Floats
 
     def side(self, *, negative: bool) -> tuple[Floats, Floats, Floats]:
-        """Return log10 |input|, largest and mean error of the inputs of one sign, ascending."""
+        """Return log10 |input|, largest error and mean error of the inputs of one sign, ascending."""
         chosen = np.flatnonzero((self.inputs < 0) == negative)
         places = np.log10(np.abs(self.inputs[chosen]))
         order = np.argsort(places)
@@ -67,10 +68,12 @@ class UlpEnvelope:
 
 @dataclass(frozen=True, slots=True)
 class UlpZoom:
-    """Signed errors in ULP at consecutive inputs, for each kernel by its label; NaN where not finite.
+    """Signed errors in ULP at consecutive inputs, by kernel label; NaN where not finite.
 
-    center: the input in the middle, as text. offsets: places from it on the line of numbers -> [m]. inputs:
-    the numbers themselves -> [m]."""
+    center: the input in the middle, as text
+    offsets: the places on the number line, counted from the center -> [m]
+    inputs: the numbers themselves -> [m]
+    """
 
     center: str
     offsets: NDArray[np.int64]
@@ -81,7 +84,7 @@ class UlpZoom:
 def ulp_error(envelopes: Sequence[UlpEnvelope], *, title: str, zoom: UlpZoom | None = None) -> Figure:
     """Return a figure of the largest and mean error by input, negative inputs to the left, and of `zoom` below.
 
-    Raises ValueError when there is no error to draw or two envelopes have one label.
+    Raises ValueError if there is no error to draw, or two envelopes have the same label.
     """
     labels = [envelope.label for envelope in envelopes]
     if not any(envelope.inputs.size for envelope in envelopes):
@@ -101,7 +104,7 @@ def ulp_error(envelopes: Sequence[UlpEnvelope], *, title: str, zoom: UlpZoom | N
 
 
 def described(envelope: UlpEnvelope) -> str:
-    """Return the label with the largest error; it says if the line of the errors leaves the axis."""
+    """Return the label with the largest error, and a note if the line of the errors leaves the axis."""
     if not envelope.largest.size:
         return f"{envelope.label}: no measured input"
     largest = float(envelope.largest.max())
@@ -120,7 +123,7 @@ def _draw_envelopes(figure: Figure, envelopes: Sequence[UlpEnvelope], *, rows: i
         if any(kernel_envelope.side(negative=sign)[0].size for kernel_envelope in envelopes)
     ]
     grid = figure.add_gridspec(rows, len(signs), height_ratios=_HEIGHTS[:rows])
-    # The range of log10 |input| with errors, half a decade wider; everything if there is none.
+    # The range of log10 |input| with errors, widened by half a decade; everything if there is none.
     sides = [kernel_envelope.side(negative=sign) for kernel_envelope in envelopes for sign in (True, False)]
     every = np.concatenate([side[0] for side in sides])
     errors = np.concatenate([side[1] for side in sides])
@@ -129,7 +132,7 @@ def _draw_envelopes(figure: Figure, envelopes: Sequence[UlpEnvelope], *, rows: i
     wider = max(0.0, 1 - (high - low)) / 2
     low, high = float(low - wider), float(high + wider)
     highest = max(float(kernel_envelope.largest.max(initial=0.0)) for kernel_envelope in envelopes)
-    lowest = _LOWEST / 10 if highest > _LOG_FROM else 0.0  # zero errors lie below a logarithmic axis
+    lowest = _LOWEST / 10 if highest > _LOG_FROM else 0.0  # zero errors are below a logarithmic axis
     first: Axes | None = None
     for column, negative in enumerate(signs):
         axes = figure.add_subplot(grid[0, column], sharey=first)
@@ -161,7 +164,8 @@ def _draw_envelopes(figure: Figure, envelopes: Sequence[UlpEnvelope], *, rows: i
 
 
 def _together(places: Floats, largest: Floats, mean: Floats, low: float, high: float) -> tuple[Floats, Floats, Floats]:
-    """Return the rows in a range, neighbours merged until they are few: the largest, and the mean of the means."""
+    """Return the rows in a range, merging neighbours until few are left: the largest error, and the mean of the
+    means."""
     inside = (places >= low) & (places <= high)
     places, largest, mean = places[inside], largest[inside], mean[inside]
     if places.size <= _POINTS:
@@ -186,7 +190,7 @@ def _finish(axes: Axes, highest: float, y_label: str) -> None:
 
 
 def _label_inputs(axes: Axes, *, negative: bool) -> None:
-    """Label the axis with inputs instead of their logarithms; negative ones grow to the left."""
+    """Label the axis with inputs instead of their logarithms; negative inputs grow to the left."""
     sign = "-" if negative else ""
     low, high = axes.get_xlim()
     powers = np.arange(np.ceil(low), np.floor(high) + 1)
@@ -228,7 +232,7 @@ def _draw_zoom(figure: Figure, zoom: UlpZoom, labels: Sequence[str]) -> None:
 
 def _set_signed_log(axes: Axes, low: float, high: float) -> None:
     """Make the y axis linear up to one ULP and logarithmic beyond."""
-    # The decades by which the axis goes beyond one ULP, downwards and upwards; a bit in either case.
+    # The decades by which the axis extends beyond one ULP, downwards and upwards; always a little.
     below, above = (
         max(float(np.log10(max(abs(error), 1.0))) * 1.05, 0.3) if error else 0.3
         for error in (min(low, 0.0), max(high, 0.0))

@@ -1,6 +1,6 @@
-"""Two linear layers, ReLU, tanh and MSE with SGD: what a backend should be able to do.
+"""Two linear layers, ReLU, tanh and MSE with SGD: operators that a backend should support.
 
-The first of the two trainings that `numdrift analyze` is explained by (docs/guide/analyze.md).
+The first of the two examples for `numdrift analyze` (docs/guide/analyze.md).
 
     python reproducers/analyze_supported.py                  # eager
     DEVICE=lazy python reproducers/analyze_supported.py      # lazy tensors, TorchScript backend

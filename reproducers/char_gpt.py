@@ -1,8 +1,8 @@
 """A small character transformer, trained by AdamW on the source text of Python's standard library.
 
-Four pre-norm blocks, 128 wide, 4 heads, context 128, batch 16: 0.8 million parameters, no dropout. Queries,
-keys and values have a linear layer each and attention is written out, so that every op also has a backward
-in lazy mode. The text, and so the curve, depends on the Python version.
+Four pre-norm blocks, 128 wide, 4 heads, context 128, batch 16: 0.8 million parameters, no dropout. Queries, keys and
+values each have a linear layer, and attention is written out, so that every op also has a backward in lazy mode. The
+text, and therefore the curve, depends on the Python version.
 
     python reproducers/char_gpt.py                                    # eager, 30 steps
     python reproducers/char_gpt.py --compile                          # torch.compile, inductor
@@ -83,11 +83,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.device == "lazy":
         torch._lazy.ts_backend.init()
     if args.device == "xla":
-        importlib.import_module("torch_xla")  # which makes the device known
+        importlib.import_module("torch_xla")  # registers the device
     text, vocabulary = encoded_text()
-    # Inductor adds up the gradient of an embedding by atomic operations, in another order every time.
+    # Inductor sums the gradient of an embedding with atomic operations, in a different order every time.
     torch.use_deterministic_algorithms(True)
-    torch.sqrt(torch.zeros(1))  # AdamW's first one must not race: pytorch/pytorch#188792
+    torch.sqrt(torch.zeros(1))  # AdamW's first sqrt must not race: pytorch/pytorch#188792
     torch.manual_seed(args.seed)
     model = CharGPT(vocabulary).to(args.device)
     if args.compile:
@@ -148,14 +148,14 @@ def train(model: nn.Module, text: Tensor, args: argparse.Namespace) -> list[floa
         optimizer.step()
         optimizer.zero_grad()
         mark_step(args.device)
-        losses.append(loss.item())  # read now that no lazy graph waits for it
+        losses.append(loss.item())  # read only now, when no lazy graph needs it any more
         if step % max(1, args.steps // 10) == 0:
             print(f"step {step}: loss {losses[-1]:.6f}")
     return losses
 
 
 def mark_step(device: str) -> None:
-    """End the lazy graph here and run it; nothing on other devices."""
+    """End the lazy graph here and run it; do nothing on other devices."""
     if device == "lazy":
         torch._lazy.mark_step()
     if device == "xla":

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.device == "lazy":
         torch._lazy.ts_backend.init()
     if args.device == "xla":
-        importlib.import_module("torch_xla")  # which makes the device known
+        importlib.import_module("torch_xla")  # registers the device
     images, labels = digits()
     torch.manual_seed(args.seed)
     model = ResNet().to(args.device)
@@ -119,7 +119,7 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 def batches(images: Tensor, labels: Tensor, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield full batches for ever, each epoch in its own seeded order."""
+    """Yield full batches forever, each epoch in its own seeded order."""
     order = torch.Generator().manual_seed(seed)
     while True:
         for chosen in torch.randperm(len(labels), generator=order).split(BATCH):
@@ -139,14 +139,14 @@ def train(model: nn.Module, images: Tensor, labels: Tensor, args: argparse.Names
         optimizer.step()
         optimizer.zero_grad()
         mark_step(args.device)
-        losses.append(loss.item())  # read now that no lazy graph waits for it
+        losses.append(loss.item())  # read only now, when no lazy graph needs it any more
         if step % max(1, args.steps // 10) == 0:
             print(f"step {step}: loss {losses[-1]:.6f}")
     return losses
 
 
 def mark_step(device: str) -> None:
-    """End the lazy graph here and run it; nothing on other devices."""
+    """End the lazy graph here and run it; do nothing on other devices."""
     if device == "lazy":
         torch._lazy.mark_step()
     if device == "xla":
@@ -156,7 +156,7 @@ def mark_step(device: str) -> None:
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
     model.eval()
     with torch.no_grad():
-        logits = model.forward(x)  # eager whatever the mode: forward is not what compile() replaced
+        logits = model.forward(x)  # eager in every mode: compile() does not replace `forward`
     return float((logits.argmax(1) == y).double().mean())
 
 

@@ -23,14 +23,14 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-SMALLEST_NORM = 1e-12  # keeps a zero gradient from becoming 0/0; any larger norm is left as it is
+SMALLEST_NORM = 1e-12  # prevents 0/0 for a zero gradient; any larger norm stays unchanged
 
 
 class SAM(Optimizer):
     """Step `base_optimizer(params, **kwargs)` with the gradient taken `rho` uphill of the weights.
 
-    Groups and state are the base optimizer's own objects: a learning rate scheduler may be given either
-    optimizer, and `state_dict()` holds the base's momentum. Save it between steps, not between passes.
+    Groups and state are the base optimizer's own objects: a learning rate scheduler may take either optimizer, and
+    `state_dict()` includes the base's momentum. Save it between steps, not between passes.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class SAM(Optimizer):
                 for p in group["params"]:
                     if p.grad is None:
                         continue
-                    # w itself is kept and put back: in floating point (w + e) - e is not w. The climb
-                    # goes into a new tensor, since copy_ would leave the graph in lazy mode.
+                    # w itself is kept and restored: in floating point (w + e) - e is not w. The climb creates a new
+                    # tensor, since copy_ would leave the graph in lazy mode.
                     self._weights[p] = p.data
                     p.data = p + p.grad / norm * group["rho"]
         if zero_grad:
@@ -88,14 +88,14 @@ class SAM(Optimizer):
         return loss
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to both optimizers, with this one's rho unless it brings its own."""
+        """Add a group to both optimizers, with this optimizer's rho unless the group has its own."""
         if "base_optimizer" not in self.__dict__:  # called by Optimizer.__init__
             return super().add_param_group(param_group)
         param_group.setdefault("rho", self.defaults["rho"])
         self.base_optimizer.add_param_group(param_group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` returned, the base's state included, and share it again."""
+        """Load the result of `state_dict`, including the base's state, and share it again."""
         super().load_state_dict(state_dict)
         self.base_optimizer.__setstate__({"state": self.state, "param_groups": self.param_groups})
 

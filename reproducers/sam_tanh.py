@@ -1,4 +1,4 @@
-"""SAM on a tanh MLP: the training whose curves once came apart between lazy and compiled mode.
+"""SAM on a tanh MLP: the training whose curves once diverged between lazy and compiled mode.
 
 A 64-32-32-10 tanh MLP learns scikit-learn's bundled digits, full batch, one step per epoch, with two
 forward and backward passes a step (sam.py). `tanh_backward` is one fused kernel in eager and in lazy mode,
@@ -38,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.device == "lazy":
         torch._lazy.ts_backend.init()
     if args.device == "xla":
-        importlib.import_module("torch_xla")  # which makes the device known
+        importlib.import_module("torch_xla")  # registers the device
     images, labels = digits()
-    torch.tanh(torch.zeros(1))  # the first one must not race: pytorch/pytorch#188792
+    torch.tanh(torch.zeros(1))  # the first tanh must not race: pytorch/pytorch#188792
     torch.manual_seed(args.seed)
     model = TanhMLP().to(args.device)
     if args.compile:
@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 class TanhMLP(nn.Module):
-    """Three linear layers with tanh between. A bare nn.Sequential would not do: its `compile()` compiles
-    nothing (torch 2.13), because dynamo does not enter torch's own files by themselves."""
+    """Three linear layers with tanh between. A bare nn.Sequential would not work: its `compile()` compiles nothing
+    (torch 2.13), because dynamo skips torch's own files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def train_step(model: nn.Module, optimizer: SAM, x: Tensor, y: Tensor, device: s
 
 
 def mark_step(device: str) -> None:
-    """End the lazy graph here and run it; nothing on other devices."""
+    """End the lazy graph here and run it; do nothing on other devices."""
     if device == "lazy":
         torch._lazy.mark_step()
     if device == "xla":
@@ -140,7 +140,7 @@ def mark_step(device: str) -> None:
 
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
     with torch.no_grad():
-        logits = model.forward(x)  # eager whatever the mode: forward is not what compile() replaced
+        logits = model.forward(x)  # eager in every mode: compile() does not replace `forward`
     return float((logits.argmax(1) == y).double().mean())
 
 

@@ -1,1 +1,1 @@
-"""The Python interface: the names of `import numdrift`, above the same parts as the command line."""
+"""The Python interface: the names of `import numdrift`, built on the same parts as the command line."""

@@ -1,4 +1,4 @@
-"""`numdrift.record`: a training of this process recorded, in a notebook or a program with a loop of its own."""
+"""`numdrift.record`: records a training of this process, in a notebook or in a program with its own loop."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """The recording that `record` makes in this process, from `with` to the end of its block.
+    """The recording that `record` makes in this process, for the duration of a `with` block.
 
-    `path` is the run's folder, and `run` the recorded run once the block has ended.
+    `path` is the run's folder; `run` is the recorded run, available after the block.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class Recording:
 
     @property
     def run(self) -> RecordedRun:
-        """The recorded run. Raises UsageError before the block has ended."""
+        """The recorded run. Raises UsageError while the block runs."""
         if self._run is None:
             raise UsageError("the recording has not ended: its run is there after the `with` block")
         return self._run
 
     def log(self, **values: Any) -> None:
-        """As `numdrift.log`."""
+        """Log values of this step, as `numdrift.log` does."""
         script.log(**values)
 
     def step(self) -> None:
-        """As `numdrift.step`."""
+        """End a step, as `numdrift.step` does."""
         script.step()
 
     def __enter__(self) -> Self:
@@ -77,8 +77,8 @@ class Recording:
         session: Session = sessions.Session(self._config)
         self._began = time.monotonic()
         try:
-            session.open(names_of(sys._getframe(1)))  # of the code that has the `with`
-        except BaseException:  # Ctrl-C, too: a run that is left at "running" reads as killed
+            session.open(names_of(sys._getframe(1)))  # the names in the code of the `with`
+        except BaseException:  # also Ctrl-C: a run left at "running" reads as killed
             self._end(2)
             raise
         self._session = session
@@ -128,19 +128,18 @@ def record(
             train(model)
         recording.run.losses()
 
-    `mode` is a mode in full, as `numdrift run --mode` takes it: `cpu`, `compile`,
-    `"bad=cpu,kernel.tanh_backward=bf16"`. In compile mode the outermost modules are compiled at their first
-    call and are eager again after the block. Modules and optimizers that were made or used before are
-    recorded as well. Nothing is seeded: seed the draws that two recordings are to have in common, as
-    `torch.manual_seed(0)` in the function that trains.
+    `mode` is one mode in full, as for `numdrift run --mode`: `cpu`, `compile`, `"bad=cpu,kernel.tanh_backward=bf16"`.
+    In compile mode the outermost modules are compiled at their first call, and are eager again after the block. Modules
+    and optimizers that existed before the block are recorded as well. Nothing is seeded: to make two recordings draw
+    the same random numbers, seed in the function that trains (`torch.manual_seed(0)`).
 
-    The run lies in `out`/`name`/MODE as one of `numdrift run` does: `name` is that of the investigation
-    (default: the notebook's or program's, numbered), `suffix` tags the batch, `force` replaces a run of this
-    name. `record`, `steps`, `keep_params` and `keep_budget` (MiB) are the command's options, `kernels` own
-    kernels by their op. `reproducer` names the program that the run is of.
+    The run's folder is `out`/`name`/MODE, as for `numdrift run`. `name` is the investigation's name (default: that of
+    the notebook or program, numbered), `suffix` tags the batch, `force` replaces an existing run. `record`, `steps`,
+    `keep_params` and `keep_budget` (MiB) are the command's options. `kernels` maps ops to your own kernels.
+    `reproducer` names the program that is recorded.
 
-    An exception of the block goes on; the run is `crashed` then. Raises UsageError for a mode that needs a
-    process of its own, and where this process is being recorded already."""
+    An exception in the block propagates, and the run is `crashed`. Raises UsageError for a mode that needs its own
+    process, and if this process is already being recorded."""
     frame = sys._getframe(1)
     spec = parse_mode(mode)
     if record not in LEVELS:
@@ -159,7 +158,7 @@ def record(
         kernels=tuple((op, str(path.absolute())) for op, path in own),
         **requested({"record": record, "steps": steps, "keep_params": keep_params, "keep_budget": keep_budget}),
     )
-    # a notebook whose file is not known has the hash of its name
+    # a notebook whose file is not known is hashed by its name
     content = named.read_bytes() if named.is_file() else str(named).encode()
     manifest = RunManifest(
         mode=spec.name,
@@ -179,9 +178,9 @@ def record(
 
 
 def reproducer_of(frame: FrameType) -> str:
-    """Return a name for the caller's code: its notebook where that is known, else its file."""
+    """Return a name for the caller's code: its notebook if that is known, else its file."""
     module_names = frame.f_globals
-    # VS Code puts the notebook's path among the names, Jupyter into the environment; a program has its file
+    # VS Code puts the notebook's path among the global names, Jupyter into the environment; a program has its file
     for place in (
         module_names.get("__vsc_ipynb_file__"),
         os.environ.get("JPY_SESSION_NAME"),
@@ -193,9 +192,9 @@ def reproducer_of(frame: FrameType) -> str:
 
 
 def names_of(frame: FrameType) -> frozenset[str]:
-    """Return the names that the caller's code and the functions and classes beside it mention."""
+    """Return the names that occur in the caller's code and in the functions and classes of its module."""
     codes, module = [frame.f_code], frame.f_globals.get("__name__")
-    for value in list(frame.f_globals.values()):  # a copy: another thread may define something meanwhile
+    for value in list(frame.f_globals.values()):  # a copy: another thread may define something during the loop
         if isinstance(value, FunctionType) and value.__module__ == module:
             codes.append(value.__code__)
         elif isinstance(value, type) and value.__module__ == module:

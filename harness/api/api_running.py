@@ -1,4 +1,4 @@
-"""`numdrift.run`: a script in several modes, a process each, recorded; and how the Python interface waits for runs."""
+"""`numdrift.run`: records a script in several modes, a process each. Also the listeners of the Python interface."""
 
 from __future__ import annotations
 
@@ -28,38 +28,37 @@ if TYPE_CHECKING:
 
 POLICY = "OMP_WAIT_POLICY"
 OF_PLAN = ("suffix", "nproc", "timeout", "jobs", "strict", "force", "pass_through")
-"""Fields of a `BatchPlan` that users set as they are."""
+"""Fields of a `BatchPlan` that users set directly."""
 
 Options = TypeVar("Options", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class RunBatch:
-    """The runs of one call in the order of their modes; `path` is the folder that they are in.
+    """The runs of one call of `run` in the order of their modes; `path` is their folder.
 
-    `exit_code` is that of the command line: 0 when every run completed, 3 when one did not, 2 for a mode that
-    was wrong."""
+    `exit_code` is as on the command line: 0 if every run completed, 3 if one did not, 2 for an invalid mode."""
 
     path: Path
     runs: Sequence[RecordedRun]
     exit_code: int
 
     def __getitem__(self, mode: str) -> RecordedRun:
-        """Return the run of a mode by its name. Raises RunNotFound, which names the modes that exist."""
+        """Return the run of the mode with this name. Raises RunNotFound, which names the modes that exist."""
         runs_by_mode = {run.manifest.mode: run for run in self.runs}
         if mode not in runs_by_mode:
             raise RunNotFound(f"{self.path} has no run of mode {mode!r}: {nearest(mode, runs_by_mode)}")
         return runs_by_mode[mode]
 
     def losses(self) -> pd.DataFrame:
-        """The loss of each step: a column a mode, a row a step."""
+        """Return the loss of each step: one column per mode, one row per step."""
         frame: pd.DataFrame = pandas().DataFrame({run.manifest.mode: run.losses() for run in self.runs})
         return frame.rename_axis("step")
 
 
 def with_options(function: Options) -> Options:
     """Make help and notebooks show the options of a `RunRequest` as parameters of a function that takes `**options`."""
-    # a `**options` alone would hide the possible options from help and completion
+    # `**options` alone would hide the options from help and completion
     own = inspect.signature(function)
     *named, _ = own.parameters.values()
     options = [
@@ -90,18 +89,18 @@ def run(
     progress: bool = False,
     **options: Unpack[RunOptions],
 ) -> RunBatch:
-    """Run a script in each mode, in a process of its own, and record what happens: `numdrift run`.
+    """Run a script in each mode, each in its own process, and record the runs: `numdrift run`.
 
         batch = numdrift.run("train.py", ["cpu", "compile"], ["--epochs", "3"], name="study")
         batch["compile"].losses()
 
-    `modes` are modes in full (`"fast=compile,contract=fast"`), or one text of plain ones (`"cpu,compile"`);
-    the first is the reference. `arguments` go to the script; `module` is the name behind `-m` in place of a
-    script. The other options are the command's (docs/guide/run.md): `keep_budget` in MiB, `timeout` in
-    seconds a run, `steps` and the like as in `"0,5,10-19"`.
+    `modes` is a list of modes in full (`"fast=compile,contract=fast"`), or one string of plain modes (`"cpu,compile"`);
+    the first is the reference. `arguments` are passed to the script; `module` runs a module, as `-m` does, in place of
+    a script. The other options are the command's (docs/guide/run.md): `keep_budget` is in MiB, `timeout` in seconds per
+    run, `steps` and similar options are written as `"0,5,10-19"`.
 
-    Prints nothing unless `progress`. A mode that fails is recorded as such and the others go on. Raises
-    UsageError before anything is started, KeyboardInterrupt when Ctrl-C ended the runs."""
+    Prints nothing unless `progress` is set. If a mode fails, its failure is recorded and the other modes still run.
+    Raises UsageError before anything is started, and KeyboardInterrupt when Ctrl-C ended the runs."""
     plan = planned_run(
         script,
         specs_of(modes),
@@ -126,7 +125,7 @@ def run(
         result = execute(plan, teller)
     if result.interrupted:
         raise KeyboardInterrupt
-    # read again from disk: a program gets what every other reader gets
+    # read back from disk, so that a program receives the same data as any other reader
     runs = [load_run(finished.folder.path) for finished in result.runs]
     return RunBatch(plan.investigation.path, runs, result.exit_code)
 
@@ -143,10 +142,12 @@ def planned_run(
     resync: Path | str | RecordedRun | None,
     **settings: Any,
 ) -> BatchPlan:
-    """Plan the runs of `numdrift.run` and `numdrift run`; `settings` are other fields of the plan, and options of a run
-    as users write them. Raises UsageError."""
+    """Plan the runs of `numdrift.run` and `numdrift run`.
+
+    `settings` are further fields of the plan, and options of a run as users write them. Raises UsageError.
+    """
     of_plan = {field: settings.pop(field) for field in OF_PLAN if field in settings}
-    options = cast("RunOptions", settings)  # which `requested` refuses where it is none
+    options = cast("RunOptions", settings)  # `requested` refuses unknown options
     resync = resync.path if isinstance(resync, RecordedRun) else resync
     return planned(
         script, module, arguments, modes, out, name, resync=resync, kernels=own_kernels(kernels),
@@ -155,7 +156,7 @@ def planned_run(
 
 
 def specs_of(modes: str | Sequence[str]) -> list[ModeSpec]:
-    """Return the modes of a text or a sequence. Raises UsageError and ModeError."""
+    """Return the modes that a string or a sequence names. Raises UsageError and ModeError."""
     return parse_modes(modes) if isinstance(modes, str) else parse_modes(None, list(modes))
 
 
@@ -167,33 +168,33 @@ def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
 
 
 class Silent:
-    """A listener that prints nothing, for rounds of runs and for runs. `said` has the texts that it received."""
+    """A listener to rounds of runs and to runs that prints nothing. `said` has the texts that it received."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
 
     def started(self, name: str) -> None:
-        """A run has begun."""
+        """Receive that a run has begun."""
 
     def progressed(self, name: str, progress: JournalProgress) -> None:
-        """A run has made progress."""
+        """Receive the progress of a run."""
 
     def ended(self, name: str, end: ProcessEnd) -> None:
-        """A run has ended."""
+        """Receive that a run has ended."""
 
     def say(self, text: str) -> None:
-        """Receive a text that the waiting user should know."""
+        """Receive a message for the waiting user."""
         self.said.append(text)
 
     @contextmanager
     def round(self, title: str, names: Sequence[str]) -> Iterator[Reporter]:
-        """A round of runs begins."""
+        """Yield the reporter of a round of runs."""
         self.say(f"{title}: {', '.join(names)}")
         yield self
 
 
 class Lines(Silent):
-    """A listener that prints a line for each round, and for each run that has ended."""
+    """A listener that prints a line for each round of runs and for each run that has ended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,15 +214,15 @@ class Lines(Silent):
 
 
 def told(shown: bool) -> Silent:
-    """Return the listener: a silent one, unless progress is to be shown."""
+    """Return the listener: a silent one unless progress is `shown`."""
     return Lines() if shown else Silent()
 
 
 @contextmanager
 def passive_threads() -> Iterator[None]:
-    """Have OpenMP threads of processes that are started within sleep while they wait; it changes no result."""
-    # Processes take over the environment as it is when they are started. Threads that spin while they wait, OpenMP's
-    # default, slow down everything beside them.
+    """Let the OpenMP threads of processes that are started in this context sleep while they wait. No result changes."""
+    # A process inherits the environment of its start. By default OpenMP threads spin while they wait, which slows down
+    # everything else.
     is_set = POLICY in os.environ
     os.environ.setdefault(POLICY, "passive")
     try:

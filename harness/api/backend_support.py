@@ -1,4 +1,4 @@
-"""The operators of a script that a mode's backend supports (`analyze`), and those that run there (`partition`)."""
+"""`analyze`: the operators of a script that a mode's backend supports; and the partitioning of models for a backend."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def analyze(
     timeout: float | None = None,
     progress: bool = False,
 ) -> SupportAnalysis:
-    """Run a script in one mode, and ask the mode's backend about each operator that it receives: `numdrift analyze`.
+    """Run a script in one mode and ask the mode's backend which of its operators it supports: `numdrift analyze`.
 
         found = numdrift.analyze("train.py", mode="compile", arguments=["--epochs", "2"])
         found.percentage, [one.call.kind for one in found.unsupported]
         numdrift.analyze("train.py", mode="lazy", dry=True, verbosity=1, output="result.json").operators()
 
-    `mode` is one mode in full (`"compile,contract=fast"`), `module` the name behind `-m` in place of a
-    script. `max_steps` and `max_seconds` end the training. `dry` captures and lowers, and executes nothing. With
-    `verbosity=1` the report lists the backend's own instructions, too. `output` is the report's file, beside
-    which a page is written; nothing is without it. `out` is the folder that the run itself is recorded in,
-    `timeout` in seconds (docs/guide/analyze.md).
+    `mode` is one mode in full (`"compile,contract=fast"`); `module` runs a module, as `-m` does, in place of a script.
+    `max_steps` and `max_seconds` end the training. With `dry` the script is captured and lowered but not executed. With
+    `verbosity=1` the report also lists the backend's own instructions. `output` is the report's file, and a page is
+    written beside it; without `output` neither is written. `out` is the folder of the run itself, `timeout` is in
+    seconds (docs/guide/analyze.md).
 
-    Prints nothing unless `progress`. A script that fails leaves the operators up to there (`exit_code`,
-    `ended_early`). Raises UsageError, also for an unknown mode or backend, NotAvailable for what the
-    mode or this machine lacks, AdoptionError where the script gave the backend nothing, KeyboardInterrupt
+    Prints nothing unless `progress` is set. For a script that fails, the result has the operators up to the failure
+    (see `exit_code` and `ended_early`). Raises UsageError, also for an unknown mode or backend, NotAvailable for a
+    feature that the mode or this machine lacks, AdoptionError if no operator reached the backend, and KeyboardInterrupt
     when Ctrl-C ended the run."""
     if verbosity not in (1, 2):
         raise UsageError(f"verbosity={verbosity} is none of 1 and 2")
@@ -79,10 +79,10 @@ def planned_analysis(
     out: Path,
     timeout: float | None,
 ) -> BatchPlan:
-    """Plan the run of `numdrift.analyze` and `numdrift analyze`. Raises UsageError, also where the report could not be
+    """Plan the run of `numdrift.analyze` and `numdrift analyze`. Raises UsageError, also if the report could not be
     written."""
     spec = parse_mode(mode)
-    # The report is written after the run, which may take hours: obstacles are found before the run.
+    # The report is written after a run that may take hours, so obstacles are found before the run.
     nearest_parent = (
         next((parent for parent in output.absolute().parents if parent.exists()), None) if output is not None else None
     )
@@ -112,10 +112,10 @@ def partitioned(
     name: str | None,
     timeout: float | None,
 ) -> Partitioned:
-    """Partition the module of a factory, or the models of a script. `reporter_for` returns the reporter of the runs
-    with these names.
+    """Partition the module of a factory, or the models of a script.
 
-    Raises UsageError, and NotAvailable for what the mode or this machine lacks, before anything is started.
+    `reporter_for` returns the reporter of the runs with these names. Before anything is started, raises UsageError, and
+    NotAvailable for a feature that the mode or this machine lacks.
     """
     refuse_swaps(spec)
     registry.entry(spec.base)
@@ -136,7 +136,7 @@ def partitioned(
             "--bisect is of a module (FILE.py:FACTORY); of a script: `numdrift investigate --partition-bisect`"
         )
     limits = requested({"max_steps": max_steps, "max_seconds": max_seconds})
-    # --check runs the script on the CPU besides, as it is
+    # --check also runs the unpartitioned script on the CPU
     with reporter_for([f"partitioned-{spec.name}", *(["cpu"] if check else [])]) as reporter:
         return partition_script(
             target, module, arguments, spec, config, reporter,
@@ -145,7 +145,7 @@ def partitioned(
 
 
 def require_parts(done: Partitioned) -> None:
-    """Raise for a failure: UsageError for a limit that is broken, AdoptionError where nothing was partitioned."""
+    """Raise UsageError for an exceeded limit, and AdoptionError if nothing was partitioned."""
     record = done.record
     if record.violated:
         raise UsageError(record.violated)

@@ -17,8 +17,10 @@ from ..tools.bundle.bundle_contents import SENSITIVE, Kind
 def bundled(
     folder: Path, to: str, kinds: frozenset[Kind], packed: Callable[[int, int], None], *, redact: bool, force: bool
 ) -> tuple[Bundle, int]:
-    """Pack an investigation into an archive at a path or URL; return its content and its size. `packed` receives the
-    bytes done and the bytes in all. Raises CollisionError, UsageError and NotAvailable."""
+    """Pack an investigation into an archive at a path or URL; return the archive's content and size.
+
+    `packed` receives the bytes done and the total bytes. Raises CollisionError, UsageError and NotAvailable.
+    """
     if is_url(to):
         with tempfile.TemporaryDirectory() as temporary:
             local = Path(temporary) / "bundle.zip"
@@ -32,9 +34,9 @@ def bundled(
 
 
 def sensitive_in(bundle: Bundle, folder: Path) -> Iterator[str]:
-    """Yield a sentence on each thing that a stranger could learn from the bundle, and the option that leaves it out."""
+    """Yield a sentence on each kind of sensitive data in the bundle, with the option that leaves it out."""
     for kind, meaning in SENSITIVE.items():
-        # a redacted bundle has digests in place of data, but scripts as they are
+        # a redacted bundle has digests in place of data, but contains scripts unchanged
         files = bundle.of_kind(kind) if kind == "source" or not bundle.redacted else []
         if files:
             remedy = f"--leave-out {kind}" if kind == "source" else f"--redact or --leave-out {kind}"
@@ -47,7 +49,7 @@ def sensitive_in(bundle: Bundle, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def local_copy(named: str) -> Iterator[Path]:
-    """Yield the archive itself, or a copy of the archive at the URL while the context lasts. Raises UsageError."""
+    """Yield the archive itself, or a temporary copy of the archive at a URL. Raises UsageError."""
     if not is_url(named):
         if not Path(named).is_file():
             raise UsageError(f"there is no bundle {named}; `numdrift bundle INVESTIGATION` makes one")

@@ -20,14 +20,14 @@ from ..tools.metrics.run_metrics import RunMetrics, metrics_of
 Read = TypeVar("Read")
 
 PREFERRED = ("pre", "stream", "dynamo", "post")
-"""The stages in the order of preference where no stage is requested."""
+"""The stages of graphs in order of preference, used when no stage is requested."""
 
 PLOTS = ("*loss_curve.*", "*loss_drift.*", "*_vs_*_drift.*", "*_vs_*_envelope.*", "report.html")
-"""The pictures and the page of an investigation's runs, which are removed with the last run."""
+"""The plots and the page of an investigation, which are removed together with its last run."""
 
 
 def runs_meant(target: str | None, out: Path, mode: str | None = None) -> list[RecordedRun]:
-    """Return the run in a folder, or the runs of an investigation, by default the newest one, in that mode.
+    """Return the run in a folder, or the runs of an investigation (default: the newest) in this mode.
 
     Raises RunNotFound.
     """
@@ -60,11 +60,11 @@ def _of_those_that_have(
     for run in runs:
         with suppress(lacking):
             records.append(read(run))
-    return records or [read(runs[0])]  # which raises, and says how one comes to it
+    return records or [read(runs[0])]  # raises, with the remedy
 
 
 def graphs_of_one(target: str | None, out: Path, mode: str | None) -> RunGraphs:
-    """Return the graphs of the one run that is meant. Raises UsageError where several runs recorded graphs."""
+    """Return the graphs of the only run that `target` names. Raises UsageError if several runs recorded graphs."""
     having = graphs_of_runs(runs_meant(target, out, mode))
     if len(having) > 1:
         modes = list(dict.fromkeys(graphs.run.manifest.mode for graphs in having))
@@ -78,17 +78,17 @@ def graphs_of_one(target: str | None, out: Path, mode: str | None) -> RunGraphs:
 def choose_graph(
     graphs: RunGraphs, *, name: str | None, step: int | None, phase: str | None, stage: str | None
 ) -> list[GraphEntry]:
-    """Return the graph of that name, or those of this step, phase and stage, the first of which is meant.
+    """Return the graph of this name, or the graphs of this step, phase and stage, the chosen one first.
 
-    The defaults are the first step, the forward, and the stage before the compiler, where the run has them. Raises
-    GraphsNotFound where there is no such graph.
+    The defaults are the first step, the forward, and the stage before the compiler, if the run has them.
+    Raises GraphsNotFound if there is no such graph.
     """
     order = (*PREFERRED, *STAGES)
 
     def preference(stage: str) -> int:
         return order.index(stage) if stage in order else len(order)
 
-    if name is not None:  # in full, or without its stage
+    if name is not None:  # with or without its stage
         entries_by_name = {entry.name: entry for entry in graphs.entries}
         if name in entries_by_name:
             if stage not in (None, entries_by_name[name].stage):
@@ -102,13 +102,13 @@ def choose_graph(
         if stages:
             return [stages[stage or min(stages, key=preference)]]
         raise GraphsNotFound(f"{graphs.run.path} has no graph {name!r}: {nearest(name, entries_by_name)}")
-    # A graph's entry has the step that made it. Later steps run it again: those executions count as well.
+    # A graph's entry has the step that captured it. Later steps that execute it count as well.
     ran = {execution.graph for execution in graphs.executions if execution.step == step}
     entries = [entry for entry in graphs.select(phase=phase, stage=stage) if entry.base in ran or entry.step == step]
     if step is None or not entries:
         entries = graphs.select(step=step, phase=phase, stage=stage)
-    # Each criterion below is dropped where it would leave nothing. A lazy graph that ran only because a value was read
-    # is no part of the training.
+    # Each criterion below is dropped if it would leave no graph. A lazy graph that ran only because a value was read is
+    # not part of the training.
     reasons: dict[str, set[str]] = {}
     for execution in graphs.executions:
         reasons.setdefault(execution.graph, set()).add((execution.cut or {}).get("reason", ""))
@@ -126,7 +126,8 @@ def choose_graph(
 
 
 def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> list[tuple[RunGraphs, RunGraphs]]:
-    """Return the graphs of two runs, of two modes of an investigation, or of each of its runs with its batch's first.
+    """Return the graphs to compare: of two runs, of two modes, or of each run of an investigation with its batch's
+    first.
 
     Raises UsageError, RunNotFound and GraphsNotFound.
     """
@@ -145,7 +146,7 @@ def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> lis
             raise UsageError(f"--modes takes two modes, as in lazy,compile, not {modes!r}")
         sides = [runs_meant(named, out, mode) for mode in chosen]
         a, b = ({run.manifest.suffix: run for run in runs} for runs in sides)
-        # of the newest batch that has both modes; without such a batch the newest run of each
+        # the newest batch that has both modes; without such a batch, the newest run of each mode
         common = [suffix for suffix in a if suffix in b]
         pair = (a[common[-1]], b[common[-1]]) if common else (sides[0][-1], sides[1][-1])
         return [(graphs_of(pair[0]), graphs_of(pair[1]))]
@@ -158,7 +159,7 @@ def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> lis
     pairs = pairs or [(having[0], later) for later in having[1:]]
     if not pairs:
         for run in runs:
-            graphs_of(run)  # raises where there is another run, which recorded no graphs
+            graphs_of(run)  # raises if another run exists that recorded no graphs
         raise UsageError(
             f"{runs[0].path.parent} holds one run, which has nothing to be compared with; run another mode"
         )
@@ -166,8 +167,8 @@ def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> lis
 
 
 def runs_to_remove(target: str, suffix: str | None, out: Path) -> tuple[Path, list[RecordedRun]]:
-    """Return the investigation, and its runs to remove: one, a batch or all. Raises UsageError for a run that is still
-    running."""
+    """Return the investigation's folder, and the runs to remove: one, a batch or all. Raises UsageError for a run that
+    is still running."""
     if (Path(target) / MANIFEST).exists():
         folder, runs = Path(target).parent, [load_run(Path(target))]
     else:
@@ -180,7 +181,7 @@ def runs_to_remove(target: str, suffix: str | None, out: Path) -> tuple[Path, li
 
 
 def remove(folder: Path, runs: Sequence[RecordedRun]) -> None:
-    """Remove runs with their files; with the last run of the investigation also its findings and plots."""
+    """Remove runs with their files. With the last run of an investigation, also remove its findings and plots."""
     for run in runs:
         for path in EvidenceFolder.of(run).belonging_to(run):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -191,5 +192,5 @@ def remove(folder: Path, runs: Sequence[RecordedRun]) -> None:
         (folder / INVESTIGATION).unlink(missing_ok=True)
         for plot in [path for pattern in PLOTS for path in folder.glob(pattern)]:
             plot.unlink(missing_ok=True)
-        with suppress(OSError):  # files from elsewhere stay, and the folder with them
+        with suppress(OSError):  # other files stay, and so does a folder that has some
             folder.rmdir()

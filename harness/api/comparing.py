@@ -1,4 +1,4 @@
-"""`numdrift.compare`: the distances of recorded runs, and their verdict as far as it is recorded."""
+"""`numdrift.compare`: the distances of recorded runs, and their verdict if one is recorded."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ReferenceAndRun = tuple[RecordedRun, RecordedRun]
 
 
 def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording | Path | str) -> Comparison:
-    """Compare run b with run a, the reference. Nothing is run and nothing is written: `numdrift compare`.
+    """Compare run b with run a, the reference; run and write nothing: `numdrift compare`.
 
         compared = numdrift.compare("runs/study/cpu", "runs/study/compile")
         compared.verdict, compared.losses(), compared.parameters()
 
-    The verdict comes from the records; it is None where experiments of `numdrift.investigate` are missing. Raises
-    UsageError for a run without a recorded step, RunNotFound and JournalError for runs that cannot be read.
+    The verdict comes from the records; it is None if experiments of `numdrift.investigate` are missing. Raises
+    UsageError for a run without a recorded step, and RunNotFound or JournalError for a run that cannot be read.
     """
     reference, run = told_apart(loaded(a), loaded(b))
     distances = compare_runs(reference, run)
@@ -37,17 +37,16 @@ def compare(a: RecordedRun | Recording | Path | str, b: RecordedRun | Recording 
 
 
 def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Findings]:
-    """Return the distances of these pairs, rank by rank where both runs have as many processes, and the findings on
-    them.
+    """Return the distances of these pairs, and the findings on them.
 
-    Raises UsageError where no pair has steps on both sides.
+    Runs with equally many processes are compared rank by rank. Raises UsageError if no pair has steps on both sides.
     """
     distances = []
     for a, b in pairs:
         count = a.manifest.world_size
         if not (a.journal.steps and b.journal.steps):
             continue
-        if count == 1 or b.manifest.world_size != count:  # ranks of unlike numbers have no counterparts
+        if count == 1 or b.manifest.world_size != count:  # with different world sizes, ranks have no counterparts
             distances.append(compare_runs(a, b))
             continue
         for rank, (rank_a, rank_b) in enumerate(zip(ranks_of(a), ranks_of(b), strict=True)):
@@ -55,15 +54,14 @@ def compared(pairs: Sequence[ReferenceAndRun]) -> tuple[list[RunComparison], Fin
             distances.append(replace(comparison, a=f"{comparison.a} rank {rank}", b=f"{comparison.b} rank {rank}"))
     if not distances:
         for a, b in pairs:
-            compare_runs(a, b)  # raises, and says which of the two has no step and why
+            compare_runs(a, b)  # raises, naming the run without a step and the reason
     return distances, judge_pairs(pairs)
 
 
 def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -> list[ReferenceAndRun]:
-    """Return the two runs that were named, or every run of an investigation (default: the newest) with its batch's
-    first.
+    """Return the two named runs, or each run of an investigation (default: the newest) with its batch's first run.
 
-    Batches of a single run each are compared with the first batch's. Raises UsageError and RunNotFound.
+    If each batch has a single run, that run is paired with the first batch's. Raises UsageError and RunNotFound.
     """
     if len(paths) > 2:
         raise UsageError("compare takes two runs or one investigation")
@@ -87,7 +85,7 @@ def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -
 
 
 def compared_whole(paths: Sequence[str]) -> tuple[ReferenceAndRun, GlobalBatchComparison]:
-    """Compare a run of a single process with one of several, which take its batch in parts; return both, and distances.
+    """Compare a run of one process with a run of several that share its batch; return both runs, and their distances.
 
     Raises UsageError.
     """

@@ -1,4 +1,4 @@
-"""`numdrift.investigate` and `localize`: verdicts and causes, for programs, notebooks and the command line."""
+"""`numdrift.investigate` and `numdrift.localize`: verdicts and causes, for programs, notebooks and the command line."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from .investigation_results import Investigation, investigation_of
 DEFAULT_MODES = "cpu,compile"
 
 Localized = bool | Literal["all", "faults", "none"]
-"""The pairs whose causes are searched: every pair that differs (True, `all`), those beyond rounding, or none
-(False)."""
+"""The pairs whose causes are searched: every pair that differs (True, `all`), pairs beyond rounding (`faults`), or none
+(False, `none`)."""
 
 
 def investigate(
@@ -67,24 +67,24 @@ def investigate(
     force: bool = False,
     progress: bool = False,
 ) -> Investigation:
-    """Decide whether modes differ by more than rounding, which side is right, and which op it is: `numdrift
+    """Find out whether modes differ by more than rounding, which side is right, and which op causes it: `numdrift
     investigate`.
 
         found = numdrift.investigate("train.py", modes=["cpu", "compile"], arguments=["--epochs", "10"])
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `modes` are as in `numdrift.run` (default cpu and compile). `script` may also be the folder of an investigation that
-    is recorded, and `suffix` one of its batches. Runs that exist under this `name` are not run again.
-    `localize=False` judges and looks for no cause. The other options are the command's (docs/guide/investigate.md):
-    `state_budget` in MiB, `timeout` in seconds a run, `max_steps` and `max_seconds` end each training, `keep_files` and
-    `in_place` decide on the files that it writes, `envelope` and `seeds` count further trainings,
-    `graphs` captures those of each mode for the report. Each run has
-    `nproc` processes, with `against_single` compared with the first mode in one process.
+    `modes` are as in `numdrift.run` (default: cpu and compile). `script` may also be the folder of a recorded
+    investigation, and `suffix` one of its batches. Runs that exist under this `name` are not repeated. `localize=False`
+    judges without searching for causes. Each run has `nproc` processes; `against_single` compares them with the first
+    mode in one process. The other options are the command's (docs/guide/investigate.md): `state_budget` is in MiB,
+    `timeout` in seconds per run; `max_steps` and `max_seconds` end each training; `keep_files` and `in_place` decide
+    about the files that a training writes; `envelope` and `seeds` are numbers of further trainings; `graphs` captures
+    each mode's graphs for the report.
 
-    Prints nothing unless `progress`. Writes `investigation.json` into the folder. Raises UsageError before anything is
-    started (for `steps` that the training does not have: after the first runs, which say how many there are), and
-    KeyboardInterrupt when Ctrl-C ended the runs.
+    Prints nothing unless `progress` is set. Writes `investigation.json` into the folder. Raises UsageError before
+    anything is started, except for `steps` that the training does not have: those are found after the first runs.
+    Raises KeyboardInterrupt when Ctrl-C ended the runs.
     """
     if isinstance(localize, bool):
         localize = "all" if localize else "none"
@@ -151,15 +151,17 @@ def investigated(
     force: bool,
     **fields: Any,
 ) -> tuple[Findings, Path]:
-    """Run `numdrift.investigate` and `numdrift investigate`; `fields` are fields of the plan. Return the findings and
-    the folder that they are in. Raises UsageError."""
+    """Run an investigation for `numdrift.investigate` and `numdrift investigate`; `fields` are fields of the plan.
+
+    Return the findings and their folder. Raises UsageError.
+    """
     reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
     selected = None if steps is None else StepSelection.parse(steps)
     budget = int(state_budget * 2**20)
     plan = InvestigationPlan(steps=selected, state_budget=budget, against_single=against_single, **fields)
     laboratory = Laboratory(progress, jobs, timeout)
     if reproducer.path.is_dir():
-        find_investigation(Path(out), str(reproducer.path))  # a folder without runs is refused as such first
+        find_investigation(Path(out), str(reproducer.path))  # refuse a folder without runs first, with its own message
         limited = max_steps is not None or max_seconds is not None or keep_files or in_place or graphs
         if modes or words or name or kernels or nproc > 1 or against_single or limited:
             raise UsageError(
@@ -167,12 +169,12 @@ def investigated(
                 "they were; leave them out"
             )
         runs = recorded_runs(Path(out), reproducer.path, suffix)
-        # in passive threads: rounds of several runs share the processor
+        # passive threads, because the runs of a round share the processor
         with passive_threads(), laboratory:
             return investigate_runs(runs, plan, laboratory), runs[0].path.parent
     if against_single and nproc < 2:
         raise UsageError("--against-single holds several processes against one: say how many, as in --nproc 2")
-    # the same modes, but for settings without which a comparison would only show other random numbers
+    # without the settings that these modes get, a comparison would only show different random numbers
     specs = compared_modes(modes or parse_modes(DEFAULT_MODES), alone=against_single)
     batch = planned(
         script, module, arguments, specs, out, name,
@@ -207,8 +209,8 @@ def localize(
 
         numdrift.localize("runs/study/cpu", "runs/study/compile", step=12).culprits_frame()
 
-    Both are runs of one investigation; experiments that the verdict needs are run first. `step` is the one
-    to examine (default: the first significant one). Raises UsageError for runs that cannot be localized."""
+    Both are runs of one investigation. Experiments that the verdict needs are run first. `step` is the step to examine
+    (default: the first significant one). Raises UsageError for runs that cannot be localized."""
     teller = told(progress)
     findings, folder = localized(
         loaded(a),
@@ -228,8 +230,10 @@ def localize(
 def localized(
     a: RecordedRun, b: RecordedRun, progress: Progress, *, jobs: int, timeout: float | None, **fields: Any
 ) -> tuple[Findings, Path]:
-    """Run `numdrift.localize` and `numdrift localize`; `fields` are fields of the plan. Return the findings and their
-    folder."""
+    """Run a localization for `numdrift.localize` and `numdrift localize`; `fields` are fields of the plan.
+
+    Return the findings and their folder.
+    """
     runs = pair_to_localize(a, b)
     with passive_threads(), Laboratory(progress, jobs, timeout) as laboratory:
         findings = localize_runs(runs, InvestigationPlan(**fields), laboratory)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TAKEN = (
     "kind", "status", "significance", "phase", "module", "op", "source", "step", "share_of_drift", "error_ulp", "rho",
 )  # fmt: skip
-"""The fields of a culprit's record that the interface passes on."""
+"""The fields of a culprit's record that `Culprit` has as well."""
 
 PARAMETER_COLUMNS = (
     "a", "b", "step", "name", "shape", "dtype", "max_ulp", "relative_l2", "max_absolute", "differing", "numel",
@@ -42,10 +42,13 @@ PAIR_COLUMNS = (
 class Culprit:
     """One cause of a pair's drift.
 
-    `status` is `culprit` with both proofs, else `suspect`; `share_of_drift` is 0 to 1. `error_ulp` and `rho`
-    are by side, `a` and `b`. `script` is the standalone script that shows it, where one reproduces. `text` is
-    for people, and `content` has everything that `investigation.json` has on it
-    (docs/guide/investigation-json.md)."""
+    status: `culprit` with both proofs, else `suspect`
+    share_of_drift: from 0 to 1
+    error_ulp, rho: by side, `a` and `b`
+    script: the standalone script that shows the drift, None if none reproduces it
+    text: sentences for the reader
+    content: the entry in `investigation.json` (docs/guide/investigation-json.md)
+    """
 
     kind: str
     status: str | None
@@ -69,11 +72,16 @@ class Culprit:
 class Pair:
     """The findings on two runs; `a` is the reference, both are labels.
 
-    `verdict` is identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed;
-    None while nothing decides, and then `undecided` names what would. `explained` is the share of the drift that goes
-    with all proven culprits together, `unexplained` says what is left. `told` are the culprits that an experiment
-    supports, and the number of the others. `score` and `threshold` are multiples of the reference's rounding noise.
-    `exit_code` is that of the command line: 0 without drift beyond rounding. `content` is as in `Culprit`."""
+    verdict: identical, rounding, beyond-rounding, different-setup, nondeterministic, nonfinite or failed;
+        None if undecided
+    undecided: what would decide an undecided verdict
+    score, threshold: multiples of the reference's rounding noise
+    explained: the share of the drift that disappears with all proven culprits together
+    unexplained: a sentence on the remaining drift
+    told: the culprits that an experiment supports, and the number of the others
+    content: as in `Culprit`
+    exit_code: as on the command line, 0 without drift beyond rounding
+    """
 
     a: str
     b: str
@@ -101,7 +109,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Run b compared with run a, the reference: their distances, and the verdict as far as it is recorded."""
+    """Run b compared with run a, the reference: their distances, and the verdict if one is recorded."""
 
     a: RecordedRun
     b: RecordedRun
@@ -113,8 +121,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str | None:
-        """The pair's verdict; None while the experiments that decide are missing (`numdrift.investigate`
-        makes them)."""
+        """The pair's verdict; None while the deciding experiments of `numdrift.investigate` are missing."""
         return self.pair.verdict
 
     @property
@@ -127,7 +134,7 @@ class Comparison:
         return self.distances.first_differing_step
 
     def losses(self) -> pd.DataFrame:
-        """The losses of both by step, and their distances: columns a, b, absolute, relative (to a)."""
+        """Return both runs' losses by step, and their distances: columns a, b, absolute, relative (to a)."""
         sides = [(run.journal.steps, [record.loss for record in run.journal.steps]) for run in (self.a, self.b)]
         (steps_a, losses_a), (steps_b, losses_b) = sides
         steps, a, b = common_losses(
@@ -138,7 +145,7 @@ class Comparison:
         return frame
 
     def parameters(self) -> pd.DataFrame:
-        """Return the distances of parameters and buffers after the last step of which both runs kept them."""
+        """Return the distances of parameters and buffers after the last step for which both runs kept them."""
         return _frame(_parameter_rows(self.distances), PARAMETER_COLUMNS)
 
     def _repr_html_(self) -> str:
@@ -153,8 +160,8 @@ class Investigation:
         found.pairs[0].verdict
         found.culprits_frame()
 
-    `content` is that of `investigation.json` (docs/guide/investigation-json.md), `said` are the messages while it
-    was made: the rounds of runs, and what could not be done."""
+    `content` is the content of `investigation.json` (docs/guide/investigation-json.md). `said` are the messages of the
+    investigation: its rounds of runs, and what could not be done."""
 
     path: Path
     reproducer: str
@@ -165,9 +172,9 @@ class Investigation:
 
     @cached_property
     def runs(self) -> Mapping[str, RecordedRun]:
-        """The recorded runs by their labels, without those that have been removed."""
+        """The recorded runs by label, without runs that have been removed."""
         runs = {}
-        for label, entry in self.content["runs"].items():  # relative to the folder, which may have been moved
+        for label, entry in self.content["runs"].items():  # the path is relative: the folder may have been moved
             try:
                 runs[label] = load_run(self.path / entry["path"])
             except NumdriftError:
@@ -176,8 +183,8 @@ class Investigation:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command line: 0 without drift beyond rounding, 1 where a person is needed, 3 where a
-        run failed."""
+        """The exit code of the command line: 0 without drift beyond rounding, 1 if a person is needed, 3 if a run
+        failed."""
         return max((pair.exit_code for pair in self.pairs), default=0)
 
     @property
@@ -186,7 +193,7 @@ class Investigation:
         return [culprit for pair in self.pairs for culprit in pair.culprits]
 
     def pair(self, b: str) -> Pair:
-        """Return the pair of the reference and this mode. Raises RunNotFound, which names the modes that exist."""
+        """Return the pair of the reference and mode `b`. Raises RunNotFound, which names the modes that exist."""
         for pair in self.pairs:
             if pair.b == b:
                 return pair
@@ -195,16 +202,16 @@ class Investigation:
         )
 
     def losses(self) -> pd.DataFrame:
-        """Return the loss of each step: a column a mode, a row a step."""
+        """Return the loss of each step: one column per mode, one row per step."""
         frame: pd.DataFrame = pandas().DataFrame({label: run.losses() for label, run in self.runs.items()})
         return frame.rename_axis("step")
 
     def verdicts(self) -> pd.DataFrame:
-        """Return a row a pair: its verdict, steps, score and threshold."""
+        """Return one row per pair: its verdict, steps, score and threshold."""
         return _frame([{name: getattr(pair, name) for name in PAIR_COLUMNS} for pair in self.pairs], PAIR_COLUMNS)
 
     def culprits_frame(self) -> pd.DataFrame:
-        """Return a row a culprit of each pair: its op and place, its share of the drift, and its proofs."""
+        """Return one row per culprit of each pair: its op and site, its share of the drift, and its proofs."""
         rows = [
             {name: getattr(culprit, name, None) for name in CULPRIT_COLUMNS} | {"a": pair.a, "b": pair.b}
             for pair in self.pairs
@@ -213,8 +220,9 @@ class Investigation:
         return _frame(rows, CULPRIT_COLUMNS)
 
     def parameters(self) -> pd.DataFrame:
-        """Return the distances of each mode's parameters from the reference's after the last step that both kept."""
-        # computed from the runs: `investigation.json` has no row for each parameter
+        """Return the distances of each mode's parameters from the reference's, after the last step for which both kept
+        them."""
+        # computed from the runs: `investigation.json` has no rows by parameter
         rows = []
         for pair in self.pairs:
             a, b = self.runs.get(pair.a), self.runs.get(pair.b)
@@ -227,7 +235,7 @@ class Investigation:
 
 
 def load_investigation(path: Path | str) -> Investigation:
-    """Read the `investigation.json` of a folder. Raises RunNotFound where there is none, JournalError for damage."""
+    """Read the `investigation.json` of a folder. Raises RunNotFound if there is none, JournalError if it is damaged."""
     folder = Path(path)
     if not (folder / INVESTIGATION).exists():
         raise RunNotFound(f"{folder} has no {INVESTIGATION}: numdrift.investigate makes one")
@@ -238,11 +246,11 @@ def load_investigation(path: Path | str) -> Investigation:
 
 
 def investigation_of(content: Mapping[str, Any], folder: Path, texts: Sequence[str] = ()) -> Investigation:
-    """Return the content of an `investigation.json` as an Investigation. Raises JournalError for content that is not as
-    in schema 1."""
+    """Return the content of an `investigation.json` as an Investigation. Raises JournalError for content that does not
+    follow schema 1."""
     try:
         findings = Findings.from_json(content)
-    except Unreadable as error:  # written by another version, or by hand
+    except Unreadable as error:  # written by another version, or edited by hand
         why = error.why if error.why.startswith("lacks") and not error.place else f"is not as expected: {error}"
         raise JournalError(folder / INVESTIGATION, why) from error
     pairs = tuple(
@@ -252,10 +260,10 @@ def investigation_of(content: Mapping[str, Any], folder: Path, texts: Sequence[s
 
 
 def _pair_of(findings: PairFindings, content: Mapping[str, Any]) -> Pair:
-    """Return a pair from its record and from its content in `investigation.json`."""
+    """Return the pair of these findings; `content` is its entry in `investigation.json`."""
     culprits = []
     for record, written in zip(findings.culprits, content.get("culprits", ()), strict=True):
-        proof, script = record.proof, record.script  # a difference in the set-up has neither place nor proof
+        proof, script = record.proof, record.script  # a different set-up has neither site nor proof
         culprits.append(
             Culprit(
                 **{name: getattr(record, name) for name in TAKEN},
@@ -286,7 +294,7 @@ def _pair_of(findings: PairFindings, content: Mapping[str, Any]) -> Pair:
 
 
 def with_numbers(value: Any) -> Any:
-    """Return a value of JSON with the numbers that JSON writes as text."""
+    """Return a JSON value with numbers in place of the texts that JSON needs for NaN and infinities."""
     if isinstance(value, Mapping):
         return {key: with_numbers(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Measures kernels for `numdrift kernels check` and `kernels sweep`; refuses first those that cannot be measured."""
+"""Measures kernels for `numdrift kernels check` and `kernels sweep`, after refusing those that cannot be measured."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ from ..errors import CollisionError, NotAvailable, UsageError, nearest
 from ..records.surroundings import cores
 
 ShownSweep = Callable[[str, int, int], AbstractContextManager[Callable[[int], None]]]
-"""Shows one kernel's sweep by its label, the number of inputs and of those measured; receives the progress."""
+"""Shows one kernel's sweep. Takes its label, the number of inputs and the number already measured; yields a function
+that receives the progress."""
 
 
 def refuse_outputs(plot: Path | None, json_path: str | None, *, force: bool) -> None:
-    """Refuse, before anything is measured, outputs that could not be written."""
+    """Raise, before anything is measured, if an output could not be written."""
     for path in (plot, Path(json_path) if json_path and json_path != "-" else None):
         if path is None:
             continue
@@ -58,8 +59,10 @@ def checked(
     timeout: float,
     progress: Progress,
 ) -> tuple[list[CheckRow], str]:
-    """Measure kernels of an op on sets of inputs; return the rows, and a description of their reference. Raises
-    UsageError, and NotAvailable for a device that is not here."""
+    """Measure kernels of an op on sets of inputs; return the rows, and a description of their reference.
+
+    Raises UsageError, and NotAvailable for a device that this machine lacks.
+    """
     subjects = _subjects(op, kernels, timeout)
     _open(device)
     names = parse_inputs(inputs) if inputs is not None else tuple(INPUT_SETS)
@@ -69,7 +72,7 @@ def checked(
     try:
         sets = [name for name in names if name != CAPTURED]
         cases = [*generated(op, sets, getattr(torch, dtype), samples, seed, device), *cases]
-    except UsageError:  # no inputs can be made up for this op: recorded ones suffice where no others were requested
+    except UsageError:  # no inputs can be generated for this op: recorded inputs suffice if no others were requested
         if not cases or inputs is not None:
             raise
     operation = built_in().operation(op)
@@ -78,9 +81,9 @@ def checked(
 
 
 def _open(device: str) -> None:
-    """Make this process one of the device that kernels are measured on, which may need a vendor's package.
+    """Make the device that kernels are measured on usable in this process; it may need a vendor's package.
 
-    Raises UsageError, and NotAvailable for a device that is not here.
+    Raises UsageError, and NotAvailable for a device that this machine lacks.
     """
     try:
         open_devices([device])
@@ -94,15 +97,15 @@ def _open(device: str) -> None:
         raise UsageError("--device meta computes nothing that could be measured")
     try:
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, ImportError, NotImplementedError):  # each backend raises another one
+    except (RuntimeError, AssertionError, ImportError, NotImplementedError):  # which one depends on the backend
         why = "there is none here, or this torch was built without it"
         raise NotAvailable(f"--device {device}", why, "numdrift doctor says which modes work") from None
 
 
 def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
-    """Return the kernels that were requested, in order; all kernels without any, and `aten` beside files alone."""
+    """Return the requested kernels, in order. Without a request return all kernels; with only files, also `aten`."""
     registry = built_in()
-    overloads(op)  # raises for an op that torch does not have
+    overloads(op)  # raises for an op that torch lacks
     names: list[str] = []
     files: dict[str, Path] = {}
     for text in named:
@@ -129,7 +132,7 @@ def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:
 
 @dataclass(frozen=True, slots=True)
 class SweptKernels:
-    """The errors of an op's kernels on all inputs of a domain, and closer around the worst of them."""
+    """The errors of an op's kernels on all inputs of a domain, and a close look at the worst input."""
 
     subject: Subject
     domain: Domain
@@ -153,16 +156,16 @@ def swept(
     say: Callable[[str], None],
     shown: ShownSweep,
 ) -> SweptKernels:
-    """Sweep the requested kernels, or use the results that are kept of them; `say` receives remarks for the user.
+    """Sweep the requested kernels, or reuse their kept results; `say` receives remarks for the user.
 
     Ctrl-C keeps the results so far. Raises UsageError.
     """
     encoding = ENCODINGS[dtype]
     domain = Domain.parse(encoding, bounds)
     subject = subject_of(op, encoding, vary, hold)
-    large = encoding.width > 16 and domain.is_whole  # 2^32 inputs: minutes for one kernel
+    large = encoding.width > 16 and domain.is_whole  # 2^32 inputs: minutes per kernel
     plain = domain.is_whole and not vary and not hold  # the usual sweep of an op, whose folder has a short name
-    with stdout_to_stderr():  # compilers and kernels of the user's print what they like
+    with stdout_to_stderr():  # compilers and a user's kernels may print anything
         chosen, notes = candidates(built_in(), subject, kernels, every=not large, seconds=timeout)
         notes += roundings(subject, hold)
         if large and not kernels:
@@ -188,7 +191,7 @@ def _swept(
     say: Callable[[str], None],
     shown: ShownSweep,
 ) -> KernelErrors:
-    """Sweep one kernel, or continue from its kept results."""
+    """Sweep one kernel, continuing from its kept results."""
     label = candidate.label
     reduction, slower = fastest_reduction(domain.encoding)
     sweep = Sweep(candidate, domain, reduction, jobs=jobs or cores())
@@ -207,7 +210,7 @@ def _swept(
         say(f"{label}: going on after {progress.inputs():,} of {domain.count:,} inputs kept in {folder}")
     try:
         with shown(label, domain.count, progress.inputs()) as report:
-            sweep.run(progress, folder, report)  # into `progress`, and from time to time into the folder
+            sweep.run(progress, folder, report)  # the results go into `progress`, and from time to time into the folder
     except KeyboardInterrupt:
         status = f"{progress.inputs():,} of {domain.count:,} inputs are kept in {folder}"
         say(f"{label}: {status}; the same command goes on")

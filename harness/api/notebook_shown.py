@@ -1,4 +1,4 @@
-"""Results as a notebook shows them: a short answer, a table of the pairs, the culprits."""
+"""Results as HTML for notebooks: a short answer, a table of the pairs, the culprits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 COLOURS = {"identical": "#2e7d32", "rounding": "#2e7d32", "beyond-rounding": "#c62828", "failed": "#c62828"}
 OTHERWISE = "#b26a00"
-"""The colour of a verdict that needs a person."""
+"""The colour of a verdict that needs a person's attention."""
 
 CULPRITS_SHOWN = 8
 
 
 def investigation_html(investigation: Investigation) -> str:
-    """Return an investigation as a part of a page that needs no style of its own."""
+    """Return an investigation as part of a page, without a style sheet."""
     head = f"<p><b>{escape(investigation.reproducer)}</b>, compared with {escape(investigation.reference)}</p>"
     return (
         "<div>" + head + _pairs(investigation.pairs) + "".join(_pair(pair) for pair in investigation.pairs) + "</div>"
@@ -25,7 +25,7 @@ def investigation_html(investigation: Investigation) -> str:
 
 
 def comparison_html(compared: Comparison) -> str:
-    """Return the comparison of two runs as a part of a page, with their distances."""
+    """Return the comparison of two runs, with their distances, as part of a page."""
     losses = compared.distances.losses
     distances = {
         "first differing step": _step(compared.first_differing_step),
@@ -64,7 +64,7 @@ def _pairs(pairs: Sequence[Pair]) -> str:
 
 def _pair(pair: Pair) -> str:
     """Return a heading, the sentences on the pair, its culprits as a list, and the notes."""
-    # names and errors of a user's script go into this: every text is escaped
+    # these contain names and errors of a user's script, so every text is escaped
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in pair.text)
     named, suspects = pair.told
     shown, culprits = named[:CULPRITS_SHOWN], ""
@@ -79,13 +79,13 @@ def _pair(pair: Pair) -> str:
 
 
 def _verdict(pair: Pair) -> str:
-    # the style stands in the tag: this is a part of a page, which has no style sheet of its own
+    # the style is inline: this is part of a page, and has no style sheet
     colour = COLOURS.get(pair.verdict or "", OTHERWISE)
     return f'<b style="color:{colour}">{escape(pair.verdict or "undecided")}</b>'
 
 
 def _table(names: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of cells that are HTML already."""
+    """Return a table of cells, which are already HTML."""
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,6 +1,6 @@
 """Draws the figures of `numdrift plot`: losses, envelopes, drifts and times of an investigation.
 
-Paths are without a file type, since each figure is written in all `FORMATS`.
+Paths have no suffix, since each figure is written in all `FORMATS`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ Figures = dict[Path, Figure]
 def drawn(
     investigation: str | None, out: Path, subject: str, suffixes: Sequence[str], output: Path | None
 ) -> tuple[Figures, list[str]]:
-    """Draw the figures of a subject; return them, and notes on pairs without. Raises UsageError and RunNotFound."""
+    """Draw the figures of a subject; return them, and notes on pairs without a figure. Raises UsageError and
+    RunNotFound."""
     if subject in ("envelope", "drift") and suffixes:
         raise UsageError(f"--suffix is of batches of losses: leave it out, --what {subject} draws pairs of modes")
     folder = find_investigation(out, investigation, suffixes=suffixes)
@@ -51,7 +52,7 @@ def drawn(
 
 
 def write_figures(figures: Figures, *, force: bool) -> Iterator[Path]:
-    """Write each figure in all formats, or none where a file exists; yield each path when it is written.
+    """Write each figure in all formats, or none if a file exists; yield each path once it is written.
 
     Raises CollisionError and UsageError.
     """
@@ -69,10 +70,10 @@ def write_figures(figures: Figures, *, force: bool) -> Iterator[Path]:
 
 
 def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str, ...], output: Path | None) -> Figures:
-    """Draw the loss curves of batches, and their drift if any is compared with another.
+    """Draw the loss curves of batches, and their drift if any run is compared with another.
 
-    Each run but the first of a batch is compared with that first one; batches that have a single run each are compared
-    with the first batch's.
+    Each run of a batch is compared with the batch's first. If each batch has a single run, that run is compared with
+    the first batch's.
     """
     if not any(run.journal.steps for run in runs):
         raise UsageError(f"no run in {folder} has a recorded step: there is nothing to draw")
@@ -84,7 +85,7 @@ def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str
     for run in runs:
         label = run.manifest.label if several else run.manifest.mode
         reference_label = runs[0].manifest.label if len(runs) == len(firsts) else firsts[run.manifest.suffix]
-        # curves of one batch are named by their modes alone, and so are their references
+        # within a single batch, curves and references are named by mode alone
         reference = reference_label if several else reference_label.removeprefix(f"{run.manifest.suffix}: ")
         for name, series in run.journal.series().items():
             suffix = f", {name}" if name else ""
@@ -97,7 +98,7 @@ def _loss_figures(folder: Path, runs: Sequence[RecordedRun], suffixes: tuple[str
                     reference=None if label == reference else f"{reference}{suffix}",
                 )
             )
-    drawn_labels = {curve.label for curve in curves}  # a run that ended early may not have had a step of each optimizer
+    drawn_labels = {curve.label for curve in curves}  # a run that ended early may lack steps of some optimizer
     curves = [curve if curve.reference in drawn_labels else replace(curve, reference=None) for curve in curves]
     plain = output or InvestigationFolder(folder).plot(suffixes, "loss_curve")
     figures = {plain: loss_curve(curves, title=_title_of(runs))}
@@ -114,7 +115,7 @@ def _timeline_figures(
     """Draw the parts of every step of the runs that recorded metrics."""
     modes = []
     for metrics in metrics_of_runs(runs):
-        # [parts of a step in the order of `PARTS` of the plot, steps]: the kinds of work, then what is left
+        # [parts, steps], parts in the order of the plot's `PARTS`: the kinds of work, then the remaining time
         seconds = [[step.seconds_of(kind) for step in metrics.steps] for kind in WORKED]
         seconds += [[step.recording for step in metrics.steps], [step.other for step in metrics.steps]]
         label = metrics.run.manifest.label if len(suffixes) > 1 else metrics.run.manifest.mode
@@ -124,7 +125,7 @@ def _timeline_figures(
 
 
 def _title_of(runs: Sequence[RecordedRun]) -> str:
-    """Reproducer, suffixes and torch versions."""
+    """Return the reproducer, suffixes and torch versions."""
     scripts = dict.fromkeys(Path(run.manifest.reproducer).name for run in runs)
     suffixes = [suffix for suffix in dict.fromkeys(run.manifest.suffix for run in runs) if suffix]
     versions = dict.fromkeys(str(run.manifest.environment.get("torch", "unknown")) for run in runs)
@@ -133,7 +134,7 @@ def _title_of(runs: Sequence[RecordedRun]) -> str:
 
 
 def _pair_figures(folder: Path, subject: str, output: Path | None) -> tuple[Figures, list[str]]:
-    """Draw a figure of each pair that has data for it, and return a note on each other one."""
+    """Draw a figure of each pair that has data for it, and return a note on each other pair."""
     pairs = drawn_pairs(folder)
     drawable = [pair for pair in pairs if (pair.steps if subject == "drift" else pair.envelope)]
     if not drawable:
@@ -147,7 +148,7 @@ def _pair_figures(folder: Path, subject: str, output: Path | None) -> tuple[Figu
     for pair in drawable:
         if output is None:
             path = InvestigationFolder(folder).plot(pair.names, subject)
-        else:  # one name for several pictures: their pairs distinguish them
+        else:  # one name for several figures: the pair distinguishes them
             path = output if len(drawable) == 1 else output.with_name(f"{output.name}_{'_vs_'.join(pair.names)}")
         if subject == "envelope" and pair.envelope is not None:
             figures[path] = envelope(pair.envelope, reference=pair.a, run=pair.b, title=pair.title)
@@ -158,7 +159,7 @@ def _pair_figures(folder: Path, subject: str, output: Path | None) -> tuple[Figu
 
 @dataclass(frozen=True, slots=True)
 class DrawnPair:
-    """A pair of modes, `a` being the reference: the scores of its steps, and its envelope if there is one."""
+    """A pair of modes, `a` being the reference, with the scores of its steps, and its envelope if there is one."""
 
     a: str
     b: str
@@ -168,15 +169,15 @@ class DrawnPair:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Both modes as they can stand in the name of a file."""
+        """Return both modes in a form that is valid in a file name."""
         a, b = (re.sub(r"[^A-Za-z0-9._-]", "_", name) for name in (self.a, self.b))
         return a, b
 
 
 def drawn_pairs(investigation: Path) -> list[DrawnPair]:
-    """Return the pairs that the investigation decided on.
+    """Return the pairs that the investigation judged.
 
-    Raises UsageError when it has not decided yet, JournalError when its file cannot be read.
+    Raises UsageError if it has not judged them yet, JournalError if its file cannot be read.
     """
     path = investigation / INVESTIGATION
     try:
@@ -205,11 +206,11 @@ def drawn_pairs(investigation: Path) -> list[DrawnPair]:
 
 
 def _steps(data: Sequence[Mapping[str, Any]]) -> tuple[ScoredStep, ...]:
-    """Return the scores of all steps: a value that a step does not list was the same on both sides there."""
+    """Return the scores of all steps; a value that a step does not list was identical on both sides."""
     steps = []
     for step_content in data:
         scores = {str(tensor["name"]): float(tensor["score"]) for tensor in step_content["tensors"]}
-        if any(not score >= 0 for score in scores.values()):  # NaN, too, is not from 0 on
+        if any(not score >= 0 for score in scores.values()):  # also refuses NaN
             raise ValueError(f"step {step_content['step']} has a score that is no number from 0 on")
         steps.append(ScoredStep(int(step_content["step"]), scores, bool(step_content["taped"])))
     names = dict.fromkeys(name for step in steps for name in step.scores)

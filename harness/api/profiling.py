@@ -1,4 +1,4 @@
-"""Runs the trainings of `numdrift profile`, and finds those that were profiled before."""
+"""Plans the trainings of `numdrift profile`, and finds earlier profiled runs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def planned_profile(
     max_steps: int | None,
     max_seconds: float | None,
 ) -> BatchPlan:
-    """Plan the runs whose `steps` are traced, from the first of them on for `duration` seconds where that is set.
+    """Plan the runs whose `steps` are traced; with `duration`, tracing ends so many seconds after the first of them.
 
-    `limit` is in MiB of a mode's trace. Raises UsageError.
+    `limit` is the size of a mode's trace in MiB. Raises UsageError.
     """
     traced = DEFAULT_STEPS if steps is None else StepSelection.parse(steps)
     if not traced.ranges:
         raise UsageError("--steps names no step; steps count from 0, as in 2-5")
-    if duration is not None and steps is None:  # for so long, however many steps that are
+    if duration is not None and steps is None:  # all steps within the duration
         traced = StepSelection(((DEFAULT_STEPS.ranges[0][0], None),))
     request = TraceRequest(kind, traced, duration, int(limit * MEBIBYTE))
     return planned(
@@ -61,9 +61,9 @@ def planned_profile(
 
 
 def profiled_before(script: str, *, asks_for_runs: bool) -> list[RecordedRun] | None:
-    """Return the profiled runs that are meant in place of a script; None for a script.
+    """Return the profiled runs that `script` names, or None if it names a script.
 
-    Raises UsageError where options ask for runs in addition: nothing is run again.
+    Raises UsageError if options request runs as well: profiled runs are not repeated.
     """
     path = Path(script)
     if is_there(path / MANIFEST):
@@ -80,8 +80,7 @@ def profiled_before(script: str, *, asks_for_runs: bool) -> list[RecordedRun] | 
 
 
 def profiles_made(result: BatchResult, *, keep_working: bool) -> tuple[list[RecordedRun], list[RunProfile]]:
-    """Return the runs that have something to show, which are all but those that failed before a step was traced, and
-    their profiles."""
+    """Return the runs with a profile, and their profiles. A run that failed before a step was traced has none."""
     runs = [RecordedRun(run.folder.path, run.manifest) for run in result.runs]
     begun = [run for run in runs if not run.manifest.failed or is_there(run.path / PROFILE)]
     return begun, [profile_of(run, keep_working=keep_working) for run in begun]

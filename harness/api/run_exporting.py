@@ -1,4 +1,4 @@
-"""Chooses the runs of `numdrift runs export`, and writes them into the files of another tool."""
+"""Chooses the runs of `numdrift runs export`, and writes them as files of another tool."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def runs_exported(
     *,
     force: bool,
 ) -> list[ExportedRun]:
-    """Export the runs of an investigation, by default the newest one: those of these batches and modes, by default all;
-    each process of a run of several. Returns the exported runs. Raises UsageError, CollisionError, RunNotFound,
-    ExtraNotFound and JournalError.
+    """Export runs of an investigation, by default the newest, and return the exported runs.
+
+    Exports the runs of these batches and modes, by default all, and each process of a run with several.
+    Raises UsageError, CollisionError, RunNotFound, ExtraNotFound and JournalError.
     """
     folder = find_investigation(out, investigation, suffixes=() if investigation else suffixes)
     runs = _of_modes(runs_with_suffixes(folder, suffixes), modes, folder)
@@ -37,8 +38,8 @@ def runs_exported(
 
 
 def _of_modes(runs: Sequence[RecordedRun], modes: Sequence[str], folder: Path) -> list[RecordedRun]:
-    """Return the runs in these modes, each named, in full or by its folder. Raises RunNotFound for a mode that none
-    has."""
+    """Return the runs in these modes; a mode is named in full or by its folder. Raises RunNotFound for a mode without a
+    run."""
     names = [(run.manifest.mode, run.manifest.spec, run.path.name) for run in runs]
     for mode in modes:
         if not any(mode in of_run for of_run in names):

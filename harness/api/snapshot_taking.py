@@ -1,4 +1,4 @@
-"""Runs the trainings of `numdrift snapshot take`, of which chosen executions are kept."""
+"""Plans the trainings of `numdrift snapshot take`, which keeps chosen executions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def planned_snapshots(
     max_steps: int | None,
     max_seconds: float | None,
 ) -> BatchPlan:
-    """Plan the trainings that take the snapshots; with `until_drift` those that find the step of the snapshots.
+    """Plan the trainings that take the snapshots; with `until_drift`, plan those that find the step of the snapshots.
 
     Raises UsageError.
     """
@@ -58,10 +58,10 @@ def planned_snapshots(
 
 
 def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) -> BatchPlan:
-    """Plan one mode of a plan once more, in place of its run there: this time snapshots are taken of a step."""
+    """Plan to run one mode of a plan again, taking snapshots of a step; the new run replaces the old one."""
     data = choice.to_json()
     at = Choice.from_json({**data, "on": "", "steps": str(StepSelection(((step, step),)))})
-    # seconds may end the second training before that step, which the first has reached
+    # a limit in seconds might end the second training before the step that the first reached
     limits: dict[str, Any] = {} if plan.max_seconds is None else {"max_seconds": None, "max_steps": step + 1}
     return replace(
         plan,
@@ -75,13 +75,14 @@ def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) ->
 
 
 def first_differing_steps(runs: Sequence[tuple[str, Journal]]) -> dict[str, int]:
-    """Return the first step of each run but the first whose loss, values or gradients are not those of the first run's.
+    """Return, for each run but the first, its first step whose loss, values or gradients differ from the first run's.
 
-    A run that never differs has none.
+    A run that never differs has no entry.
     """
 
     def told(journal: Journal) -> dict[int, object]:
-        """Return the identity of each step: its loss, as text since NaN equals nothing, and its tensors' digests."""
+        """Return the identity of each step: its loss, as text because NaN does not equal itself, and its tensors'
+        digests."""
         digests = dict(journal.digests())
         return {record.step: (str(record.loss), digests.get(record.step)) for record in journal.steps}
 
@@ -108,7 +109,7 @@ def choice_of(
     limit_size: float | None,
     limit_count: int | None,
 ) -> Choice:
-    """Return the choice of executions to keep, from the options; `limit_size` is in MiB. Raises UsageError."""
+    """Return the choice of executions to keep from the command's options; `limit_size` is in MiB. Raises UsageError."""
     words = what.split()
     if not words or not set(words) <= set(KEYWORDS):
         raise UsageError(f'--what {what!r}: the words are inputs and outputs, as in --what "inputs outputs"')
@@ -133,14 +134,14 @@ def _selection(option: str, text: str | None) -> StepSelection | None:
         raise UsageError(f"{option} names nothing; counting begins with 0, as in 0,5,10-19")
     try:
         return StepSelection.parse(text)
-    except UsageError as error:  # which speaks of the steps of a training
+    except UsageError as error:  # its message is about the steps of a training
         raise UsageError(str(error).replace("--steps", option, 1)) from None
 
 
 def _checked_callback(text: str) -> str:
-    """Return FILE:FUNCTION with the whole path. Raises UsageError for a file that cannot have that function.
+    """Return FILE:FUNCTION with the absolute path. Raises UsageError for a file that cannot have this function.
 
-    The file is read and not executed: it runs in the training's process only.
+    The file is read, not executed: it runs only in the training's process.
     """
     place, colon, name = text.rpartition(":")
     path = Path(place)
@@ -152,7 +153,7 @@ def _checked_callback(text: str) -> str:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"--callback {text!r}: {path} is no Python: {error}") from None
-    # every name that the file assigns, anywhere; `*` where it imports those of another file
+    # every name that the file assigns anywhere; `*` for a star import
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

@@ -1,1 +1,1 @@
-"""The ways to execute a training, a folder each: its mode, its adapter, its graph capture, the record of its work."""
+"""The ways to execute a training, a folder each: mode, adapter, graph capture, record of its work."""

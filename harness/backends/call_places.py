@@ -17,11 +17,11 @@ from ..torch_private.dispatching import current_autograd_node, next_sequence_num
 from .called_operators import HARNESS
 
 HIDDEN = (str(Path(torch.__file__).parent), HARNESS, "<frozen")
-"""Beginnings of the files whose frames are left out of a stack: torch's own, and the harness's."""
+"""Path prefixes of the frames that a stack leaves out: torch's own files and the harness's."""
 
 
 class CallPlaces:
-    """Follows the training. The observer of the training's moments sets `phase`."""
+    """The sites of a training's calls. The observer of the training's moments sets `phase`."""
 
     def __init__(self, script: str, modules: ModulePaths) -> None:
         self.phase = "forward"
@@ -33,7 +33,7 @@ class CallPlaces:
         self._lines: dict[tuple[CodeType, int], str] = {}
 
     def here(self, operation: Any, attributes: dict[str, Any]) -> Node:
-        """Return the op that is about to be called, without a name, inputs and outputs."""
+        """Return a node for the op that is about to be called, without a name, inputs and outputs."""
         running = current_autograd_node()
         grad = torch.is_grad_enabled()
         if self.phase == "optimizer" and running is None and grad:
@@ -42,8 +42,8 @@ class CallPlaces:
         number: int | None = None
         source = script_line(self._script) or ""
         if running is None:
-            # The number of the autograd node that was made for this op, None where none was made. Views that the core
-            # brings up to date first belong to the op: they leave the number to the op that follows.
+            # `number` is that of the autograd node made for this op, None if there is none. The core may first update
+            # views, by `_copy` ops. They belong to the same op, so they leave the number to the op that follows.
             module, newest = self._modules.current, next_sequence_number() - 1
             if newest != self._newest:
                 self._newest, self._is_taken = newest, False

@@ -1,4 +1,4 @@
-"""Describe an operator's call for reports: its line in the program, and the arguments that support depends on."""
+"""Describe an operator's call for reports: its line in the script, and the arguments that support depends on."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ ADOPTION = {
         "script_compiling", "understood",
     )
 }  # fmt: skip
-"""Files that the script's own calls pass through; the other files of that folder read values for numdrift."""
+"""Files that the script's own calls pass through. The other files of that folder read values for numdrift."""
 
 PASSED_OVER = frozenset(
     (
         __file__,
         *ADOPTION,
-        # Once dynamo is loaded, it calls the observers of operators.
+        # Once dynamo is loaded, its frames call the observers of operators.
         *(str(Path(TORCH, *parts)) for parts in (("_compile.py",), ("_dynamo", "eval_frame.py"))),
     )
 )
 
 HIDDEN = (TORCH, HARNESS, "<")
-"""Beginnings of the files whose frames are not the user's: torch's own, the harness's, and code without a file."""
+"""Path prefixes of the frames that are not the user's: torch's own files, the harness's, and code without a file."""
 
 _FRAME = re.compile(r'^ *File "(.+?)", line (\d+)', re.MULTILINE)
 
@@ -49,9 +49,9 @@ Frame = tuple[str, int]
 
 
 class ScriptLines:
-    """Names the lines of a script's own files, those in its folder and below, by their path from that folder.
+    """Names for the lines of a script's own files: those in its folder and below, by their path from that folder.
 
-    An operator that a library calls is named by the innermost of the script's lines that led to it.
+    An operator that a library calls gets the innermost of the script's lines that led to the call.
     """
 
     def __init__(self, script: str) -> None:
@@ -60,7 +60,7 @@ class ScriptLines:
         self._forward: dict[int, str] = {}
 
     def here(self) -> str:
-        """Return the line that an operator is called from now; within a backward, the line of its forward."""
+        """Return the line that calls the current operator; in the backward, the line of its forward."""
         node = current_autograd_node()
         if node is not None:
             number = sequence_number(node)
@@ -71,16 +71,16 @@ class ScriptLines:
         return line
 
     def of_stack(self, text: str) -> str:
-        """Return the user's line in a stack trace as FX nodes keep it, outermost frame first; "" where it has none."""
+        """Return the user's line in the stack trace of an FX node (outermost frame first), "" if there is none."""
         frames = [(match[1], int(match[2])) for match in _FRAME.finditer(text)]
         return self._named_line(reversed(frames))
 
     def _named_line(self, frames: Iterator[Frame]) -> str:
-        """Return the innermost of these frames (innermost first) that is the script's, else that of a library."""
+        """Return the innermost of these frames (innermost first) that is the script's, else the innermost library's."""
         library = ""
         for file, line in frames:
-            # A file's name is relative to the script's folder, in full where it lies elsewhere, "" where it is hidden.
-            # An environment in the script's folder counts as a library all the same.
+            # A file in the script's folder is named relative to it, another file in full, a hidden file "".
+            # A virtual environment in the script's folder counts as a library.
             if file not in self._named:
                 own = Path(file).is_relative_to(self._folder) and "site-packages" not in file
                 name = str(Path(file).relative_to(self._folder)) if own else file
@@ -93,15 +93,15 @@ class ScriptLines:
 
 
 def is_called_by_harness(within: Sequence[str]) -> bool:
-    """Say whether the harness itself, which reads values, makes the current call, and not the training.
+    """Return whether the harness makes the current call, to read values, rather than the training.
 
-    Frames of the files `within`, which observe the call, are passed over. So are frames that make the script's calls.
+    Frames of the files `within`, which observe the call, are skipped. So are frames that make calls for the script.
     """
     return is_of_harness(sys._getframe(1), PASSED_OVER.union(within))
 
 
 def is_of_harness(frame: FrameType | None, passed_over: Collection[str]) -> bool:
-    """Say whether the innermost frame that lies in none of the files `passed_over` is the harness's."""
+    """Return whether the innermost frame outside of the files `passed_over` is the harness's."""
     while frame is not None and frame.f_code.co_filename in passed_over:
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
@@ -117,7 +117,7 @@ def _stack() -> Iterator[Frame]:
 def line_in(script: str, frame: FrameType | None = None) -> str:
     """Return the innermost line of the script on the stack of `frame` (default: the caller's), as `train.py:24`.
 
-    Return "" where there is none.
+    Return "" if there is none.
     """
     at = frame or sys._getframe(1)
     while at is not None:
@@ -128,7 +128,7 @@ def line_in(script: str, frame: FrameType | None = None) -> str:
 
 
 def line_in_trace(script: str, trace: str | None) -> str:
-    """Return the same for the text of a stack trace, whose frames read `File "/a/train.py", line 24, in f`."""
+    """Return the same as `line_in` for a stack trace's text, whose frames read `File "/a/train.py", line 24, in f`."""
     before = f'File "{script}", line '
     for line in reversed((trace or "").splitlines()):
         _, separator, rest = line.partition(before)
@@ -137,11 +137,11 @@ def line_in_trace(script: str, trace: str | None) -> str:
     return ""
 
 
-# A failure of an observation, kept out of the observed work until somebody asks for it.
+# A failure of an observation, kept out of the observed work until it is asked for.
 
 
 class KeptFailure:
-    """Keeps the first exception of its `with` blocks, which let none out; `tell` raises it."""
+    """The first exception of its `with` blocks. The blocks suppress every exception; `tell` raises the first one."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -162,8 +162,10 @@ class KeptFailure:
 
 @dataclass(slots=True)
 class Fallback:
-    """An op that a backend runs on the CPU: between `began` and `ended` its arguments are copied, it runs, and
-    its results are copied back, all from one `place` in the Python code."""
+    """An op that a backend runs on the CPU, called from `place` in the Python code.
+
+    Between `began` and `ended` its arguments are copied to the CPU, it runs, and its results are copied back.
+    """
 
     op: str
     place: tuple[Any, int]
@@ -176,7 +178,7 @@ class Fallback:
 
 
 def kind_of(target: Any) -> str:
-    """Return an operator as reports name it: `aten::mul`."""
+    """Return an operator's name in reports: `aten::mul`."""
     parts = parts_of_op(target)
     return str(getattr(target, "__name__", target)) if parts is None else f"{parts[0]}::{parts[1]}"
 
@@ -184,9 +186,9 @@ def kind_of(target: Any) -> str:
 def configuration(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> str:
     """Return the arguments of a call as `float32[4,4], float32[4], dim=1`.
 
-    Tensors are described by dtype and shape, whole numbers and switches by their value, other numbers by their type
-    alone, since a learning rate changes with every step. A tensor that is not on `device` is shown with its own device.
-    Values are never read.
+    Tensors are described by dtype and shape, integers and booleans by their value. Other numbers are described by their
+    type alone, since a learning rate may change with every step. A tensor that is not on `device` is shown with its own
+    device. The elements of tensors are never read.
     """
     described = []
     for position, argument in enumerate(arguments_of(operation)):
@@ -226,7 +228,7 @@ def shape_text(dtype: str, shape: Iterable[Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return an argument as the record of a graph holds it: numbers and lists of them unchanged, all else as text."""
+    """Return an argument in the form of a graph record: numbers and lists of them unchanged, all else as text."""
     if isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (list, tuple)) and all(isinstance(item, (bool, int, float)) for item in value):
@@ -235,6 +237,6 @@ def plain(value: Any) -> Any:
 
 
 def instruction(kind: str, outputs: Any, inputs: str) -> str:
-    """Return an operator as an instruction of a backend without text for it: `complex64[4] aten::mul(float32[4])`."""
+    """Return an instruction's text for a backend that has none for the op: `complex64[4] aten::mul(float32[4])`."""
     made = ", ".join(tensor_text(tensor) for tensor in tensors_in(outputs))
     return f"{made} {kind}({inputs})".lstrip()

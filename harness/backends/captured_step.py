@@ -1,4 +1,4 @@
-"""Collects the ops of one step as they are executed, and cuts them into graphs where the phase changes."""
+"""The ops of one step, collected as they are executed and cut into graphs where the phase changes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ..torch_private.dispatching import current_autograd_node, next_sequence_num
 from ..torch_private.operators import arguments_of, written_names
 from .called_operators import plain
 
-# The value that a tensor carries: the edges of a graph whose ops are seen one after the other.
+# The values that tensors carry: the edges of a graph whose ops are observed one after the other.
 
 GIVEN = "given"
-"""The name of a value that nothing in the graph has made."""
+"""The name of a value that no op of the graph has made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
     """A value, the number of the write that made it (counted from the start), and its place in memory at that time.
 
-    Memory that was released since may hold anything.
+    Memory that was released since then may hold anything.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Carried:
 
 
 class Edges:
-    """Names the values that tensors carry, through views, writes in place and tensors that autograd has saved.
+    """Names for the values that tensors carry, through views, writes in place and tensors that autograd has saved.
 
-    A tensor is identified by its Python object, or by its place in memory where it comes back as another object (as
-    autograd returns saved tensors). A tensor carries what was written to its memory last.
+    A tensor is identified by its Python object. A tensor that comes back as another object, as autograd returns saved
+    tensors, is identified by its place in memory. A tensor carries the value that was last written to its memory.
     """
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ class Edges:
         self._writes = 0
 
     def read(self, tensor: torch.Tensor, wanted: str = GIVEN) -> str:
-        """Return the name of the value that a tensor carries now; a tensor not met before gets one, named `wanted`."""
+        """Return the name of the value that a tensor carries now. A new tensor gets a value named after `wanted`."""
         place = _place(tensor)
         carried: Carried | None = self._by_object.get(tensor)
         if place is not None:
-            if carried is None or carried.place != place:  # the script has put other memory under the tensor
+            if carried is None or carried.place != place:  # the script has replaced the tensor's memory
                 carried = _if_there(self._by_place.get(place))
                 if carried is not None:
                     self._by_object[tensor] = carried
@@ -84,7 +84,7 @@ class Edges:
         self._by_object[tensor] = carried
         if place is not None:
             self._by_place[place] = carried
-            if in_place:  # every other view of this memory carries the new value, too
+            if in_place:  # every other view of this memory carries the new value too
                 self._by_storage[place[0]] = carried
         dtype = str(tensor.dtype).removeprefix("torch.")
         self.values[name] = Value(dtype, tuple(int(size) for size in tensor.shape))
@@ -96,7 +96,7 @@ def _if_there(carried: Carried | None) -> Carried | None:
 
 
 def _place(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """Return the place of a tensor's elements: storage, offset, sizes and strides; None where it has no memory."""
+    """Return the place of a tensor's elements: storage, offset, sizes and strides; None if it has no memory."""
     if tensor.layout != torch.strided or tensor.is_meta:
         return None
     try:
@@ -109,7 +109,7 @@ def _place(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 
 class CapturedStep:
-    """The nodes of a step, in the order of their execution, and the bindings of their edges."""
+    """The nodes of a step in the order of their execution, and the bindings of their edges."""
 
     def __init__(self) -> None:
         self._edges = Edges()
@@ -120,7 +120,7 @@ class CapturedStep:
         self._newest_sequence = next_sequence_number() - 1
 
     def name(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Bind the values that these tensors carry now, and that later ops read, to the script's names for them."""
+        """Bind the values that these tensors carry now to the script's names for them."""
         for binding, tensor in tensors.items():
             self.bind(tensor, binding)
 
@@ -148,7 +148,7 @@ class CapturedStep:
         _, op, overload = str(operation).split(".")
         self._names[op] += 1
         name = op if self._names[op] == 1 else f"{op}_{self._names[op] - 1}"
-        # An op in place returns what it has written: one new value, not two.
+        # An op in place returns the tensor that it wrote: one new value, not two.
         made = [tensor for tensor in tensors_in(outputs) if not any(tensor is target for target in targets)]
         produced = [self._edges.write(tensor, name, in_place=True) for tensor in targets]
         produced += [self._edges.write(tensor, name) for tensor in made]
@@ -163,7 +163,7 @@ class CapturedStep:
             outputs=tuple(produced),
             attributes=attributes,
         )
-        # Its autograd sequence number; an op in the backward has the place of its forward.
+        # Add the autograd sequence number. An op in the backward takes the module and source of its forward.
         running = current_autograd_node()
         newest = next_sequence_number() - 1
         number = newest if running is None else sequence_number(running)
@@ -178,7 +178,7 @@ class CapturedStep:
         self._nodes.append(node)
 
     def graphs(self, stage: str, step: int) -> Iterator[Graph]:
-        """Yield the graphs of this step, one for each stretch of nodes of one phase. They have no names yet."""
+        """Yield the graphs of this step, one for each run of consecutive nodes of one phase. They have no names yet."""
         stretches = [tuple(nodes) for _, nodes in groupby(self._nodes, key=lambda node: node.phase)]
         for number, nodes in enumerate(stretches):
             later = {
@@ -198,8 +198,7 @@ class CapturedStep:
                 if not bound and name not in made:
                     bound = "input" if name.startswith(GIVEN) else f"saved {name}"
                 values[name] = replace(self._edges.values[name], binding=bound)
-            # The hash is the same for stretches of the same ops on the same kinds of tensors, whatever their
-            # values are called
+            # The hash depends on the ops and the kinds of their tensors, not on the names of values.
             numbers: dict[str, int] = {}
             text = hashlib.sha256()
             for node in nodes:

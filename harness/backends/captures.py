@@ -1,4 +1,4 @@
-"""Choose the capture of graphs for a mode, importing no other, and the request that a capture is made from."""
+"""Choose a mode's graph capture without importing the others, and define the request that a capture is made from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ NamedTensors = Callable[[], Mapping[str, torch.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
-    """The script's path, the steps wanted, the source of names and the receiver of failures."""
+    """The request for a capture.
+
+    folder: where the graphs are written.
+    script: the path of the script.
+    steps: the steps to capture.
+    named_tensors: returns the script's tensors by name.
+    failed: receives a failure of the capture.
+    """
 
     folder: GraphFolder
     script: str
@@ -33,11 +40,11 @@ CAPTURES = {
     "lazy": "lazy.capture:LazyCapture",
     "xla": "xla.capture:XlaCapture",
 }
-"""The captures by the base of the mode; every other mode is eager."""
+"""The captures by the base of the mode. Modes of any other base are eager."""
 
 
 def capture_for(base: str, request: CaptureRequest) -> Capture | None:
-    """Return the capture for a mode of this base, None where there is none."""
+    """Return the capture for a mode of this base, None if there is none."""
     module, _, name = CAPTURES.get(base, "compiled.compiled_and_eager:EagerUntilCompiled").partition(":")
     if not module:
         return None

@@ -1,7 +1,8 @@
-"""The CPU's random numbers on another device, for `draws=cpu`: drawn by torch's own kernels on the CPU, so from the
-generator that `torch.manual_seed` sets and in the same order, and then brought to the device.
+"""The CPU's random numbers on another device, for `draws=cpu`.
 
-Each device draws other numbers from the same seed. Two modes on two devices draw alike only so.
+torch's own kernels draw them on the CPU, hence in the same order and from the generator that `torch.manual_seed` seeds.
+They are then copied to the device. Without this, two modes on two devices draw different numbers: each device draws its
+own from the same seed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ bernoulli.p bernoulli_.float cauchy_ exponential_ geometric_ log_normal_ normal_
 uniform_
 """
 FILLING = frozenset(FILLING_NAMES.split())
-"""Ops that draw for each element alike: the values that the tensor held before do not count, and are not read."""
+"""Ops that draw each element alike. The tensor's previous values do not matter and are not read."""
 
 READING_NAMES = """
 bernoulli bernoulli_.Tensor binomial multinomial multinomial.out native_dropout normal.Tensor_Tensor normal.Tensor_float
@@ -29,16 +30,17 @@ normal.float_Tensor poisson randperm randperm.generator_out rrelu_with_noise rre
 _sample_dirichlet _standard_gamma
 """
 READING = frozenset(READING_NAMES.split())
-"""Ops that draw depending on their arguments, whose values are needed: pending ops are executed first."""
+"""Ops whose draws depend on the values of their arguments. Ops pending for those values are executed first."""
 
 ATTENTION, PLAIN_ATTENTION = "scaled_dot_product_attention", "_scaled_dot_product_attention_math"
-"""The op that scripts call, and the op that computes it by plain ops."""
+"""The op that scripts call, and the op that computes it from plain ops."""
 
 
 def draw_on_the_cpu(device: str) -> Undo:
-    """Have each random op of a device draw on the CPU; return the undo. Raises NotAvailable.
+    """Make each random op of a device draw on the CPU, and return the undo.
 
-    Does nothing for the CPU. Attention with dropout is computed by plain ops: the fused kernels draw by themselves.
+    Raise NotAvailable if torch does not report the device's kernels.
+    Do nothing for the CPU. Attention with dropout is computed from plain ops: the fused kernels draw internally.
     """
     kind = device.partition(":")[0]
     overrides = Overrides()
@@ -65,7 +67,7 @@ def _drawn(kernel: DeviceKernel, kind: str, *, reads: bool) -> Callable[..., Any
             if isinstance(value, torch.device):
                 device = value
                 return torch.device("cpu")
-            # A generator of the device itself cannot draw on the CPU: the CPU's default one draws instead.
+            # The device's own generator cannot draw on the CPU: the CPU's default one draws instead.
             return None if isinstance(value, torch.Generator) and value.device.type == kind else value
 
         arguments = mapped(on_the_cpu, args)
@@ -96,7 +98,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Compute `scaled_dot_product_attention` as torch does, but with dropout by the ops that the CPU uses for it."""
+    """Compute `scaled_dot_product_attention` as torch does, but with the CPU's ops if there is dropout."""
     keywords = {"scale": scale, "enable_gqa": enable_gqa}
     if not dropout_p:
         overload = find_overload(ATTENTION)

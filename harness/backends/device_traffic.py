@@ -1,6 +1,6 @@
-"""Copies between the host and a device, and ops that a device hands to the CPU, line by line of the script.
+"""Copies between the host and a device, and ops that a device hands to the CPU, by line of the script.
 
-Launches of kernels are not seen here: only a profiler counts them (`numdrift profile`).
+Kernel launches are not observed here: only a profiler counts them (`numdrift profile`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from .called_operators import HARNESS, KeptFailure, ScriptLines, kind_of
 
 OBSERVING = (__file__, str(device_copies.__file__), str(dispatching.__file__))
 ON_BEHALF = (str(Path(HARNESS, "script")), str(Path(torch.__file__).parent))
-"""Folders of code that acts for its caller; the nearest frame outside of them shows who copies."""
+"""Folders of code that acts for its caller. The nearest frame outside of them shows who makes the copy."""
 
 
 class DeviceTraffic:
-    """Calls `report` with each of them from `__enter__` to `__exit__`. Values that numdrift itself reads are left out.
+    """The observer of a device's copies and fallbacks. It calls `report` with each, from `__enter__` to `__exit__`.
 
-    A copy's seconds are those of the script's call. It waits for all that was launched before where the host needs the
-    values at once, and for nothing where the copy is left to the device.
+    Copies that numdrift makes for itself are left out. A copy's seconds are those of the script's call. Where the host
+    needs the values at once, the call waits for all that was launched before. Where the copy is left to the device, the
+    call waits for nothing.
     """
 
     def __init__(self, script: str, device: str, report: Callable[[Work], None]) -> None:
@@ -77,14 +78,14 @@ class DeviceTraffic:
         result = operation(*args, **kwargs)
         seconds = time.perf_counter() - began
         with self._kept:
-            # A fallback may be the device's own; one to the CPU copies its arguments and its results.
+            # The device may have a fallback of its own. A fallback to the CPU copies its arguments and its results.
             if self._copies > before and is_taken_by_fallback(operation, dispatch_key(self._kind)):
                 self._told(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
         return result
 
 
 def _is_of_harness() -> bool:
-    """Say whether numdrift itself copies, and not the script or code that acts for it."""
+    """Return whether numdrift makes the copy, rather than the script or code that acts for it."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((*OBSERVING, *ON_BEHALF)):
         frame = frame.f_back  # type: ignore[assignment]

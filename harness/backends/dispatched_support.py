@@ -1,7 +1,8 @@
-"""Support of operators on devices that get them one by one from the dispatcher: lazy tensors, torch_xla.
+"""Support of operators on devices that the dispatcher calls op by op: lazy tensors, torch_xla.
 
-Every kernel of the device is called through this observer. The device's own counter of fallbacks, read before and
-after the call, decides on support. The nodes that the call adds to the pending graph are its instructions.
+Every kernel of the device is called through this observer. The device's own counter of fallbacks is read before and
+after the call. If it grew, the device does not support the call. The nodes that the call adds to the pending graph are
+its instructions.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ from ..torch_private.operators import DeviceKernel, device_kernels
 from .called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")
-"""Ops that move values to a device or from it; they do not show what the device can compute."""
+"""Ops that move values to or from a device. They do not show whether the device can compute an op."""
 
 BOOKKEEPING = ("aten::_propagate_xla_data",)
-"""Ops that a backend calls for itself and that belong to no training."""
+"""Ops that a backend calls for its own purposes. They belong to no training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """The outputs of a call, and the instructions that it has added to the pending graph. `reason` says why
-    the backend cannot lower them, "" where it can."""
+    """The outputs of a call, and the instructions that it has added to the pending graph.
+
+    `reason` says why the backend cannot lower them, "" if it can.
+    """
 
     outputs: Any
     instructions: tuple[str, ...] = ()
@@ -40,8 +43,10 @@ class Added:
 
 
 class KernelCall:
-    """One call of a kernel, and its outcome. The kernel gets a number in a tensor's place as the tensor that torch
-    makes of it."""
+    """One call of a kernel, and its outcome.
+
+    A number passed where the kernel takes a tensor becomes the tensor that torch makes of it.
+    """
 
     def __init__(self, kernel: DeviceKernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.done = self.failed = False
@@ -52,12 +57,12 @@ class KernelCall:
         self._kwargs = kwargs
 
     def instruction(self, args: Sequence[Any], device: str) -> str:
-        """Return the call as one instruction, for a backend that has none of its own to show."""
+        """Return the call as one instruction, for a backend that has no text for it."""
         text = configuration(self.kernel.operation, args, self._kwargs, device)
         return instruction(self.kernel.name.partition(".")[0], self.outputs, text)
 
     def run(self, frame: Callable[..., Any] | None = None) -> Any:
-        """Execute the kernel, by `frame(function, args, kwargs)` unless it is None."""
+        """Execute the kernel, through `frame(function, args, kwargs)` if there is a `frame`."""
         self.failed = True
         if frame is None:
             self.outputs = self.kernel.call(*self._args, **self._kwargs)
@@ -69,10 +74,12 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBackend:
-    """A device as the observer sees it. `key` is its dispatch key, `part` the component to blame where it fails.
+    """The part of a device that the observer needs.
 
-    `fallbacks` counts the executions of an op on the CPU, by its full name. `added` takes a call and its arguments,
-    runs the call, and returns what it has added to the pending graph.
+    key: its dispatch key.
+    part: the component that a failure is attributed to.
+    fallbacks: returns how often an op, by its full name, was executed on the CPU.
+    added: takes a call and its arguments, runs the call, and returns its outputs and the instructions that it added.
     """
 
     key: str
@@ -93,7 +100,7 @@ class _Call:
 
 @contextmanager
 def observe_device(backend: DeviceBackend, script: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
-    """Report each operator that the device gets within the context. Raises what has failed in the observer itself."""
+    """Report each operator that the device executes within the context. Raise the observer's own failure at the end."""
     observer = _Observer(backend, ScriptLines(script), report)
     overrides = Overrides()
     try:
@@ -106,7 +113,7 @@ def observe_device(backend: DeviceBackend, script: str, report: Callable[[Operat
 
 
 class _Observer:
-    """Follows the calls. Its first failure is `kept`; from then on calls pass unobserved."""
+    """The observer of the calls. Its first failure is in `kept`; from then on calls pass unobserved."""
 
     def __init__(self, backend: DeviceBackend, lines: ScriptLines, report: Callable[[OperatorCall], None]) -> None:
         self.kept = KeptFailure()
@@ -123,7 +130,7 @@ class _Observer:
             kernel_call = KernelCall(kernel, args, kwargs)
             if self.kept.error is not None:
                 return kernel_call.run()
-            # The calls of a fallback are part of it, and those of the harness itself are not the training's.
+            # Calls within a fallback are part of the fallback. Calls of the harness are not the training's.
             if self._within[-1].kernel.is_fallback if self._within else is_called_by_harness([__file__]):
                 return kernel_call.run()
             call = None
@@ -135,7 +142,7 @@ class _Observer:
                 return kernel_call.run()
             self._within.append(call)
             try:
-                # The instructions are read once for each configuration.
+                # The instructions are read only once for each configuration.
                 cached = self._known.get((kernel.name, call.configuration))
                 if cached is not None:
                     added = replace(cached, outputs=kernel_call.run())
@@ -147,7 +154,7 @@ class _Observer:
                     except Exception as error:
                         if kernel_call.failed:
                             raise
-                        self.kept.error = self.kept.error or error  # the op goes on whatever fails in the observer
+                        self.kept.error = self.kept.error or error  # the op runs whatever fails in the observer
                         added = Added(kernel_call.outputs if kernel_call.done else kernel_call.run())
             except Exception as error:
                 self._within.pop()
@@ -165,7 +172,7 @@ class _Observer:
         name, device = call.kernel.name, self._backend.device
         made = list(tensors_in(added.outputs))
         devices = {tensor.device.type for tensor in (*tensors_in(args), *made)}
-        # A value that is read, or only moved from one device to another, does not show what the device can do.
+        # Reading a value, or moving it from one device to another, does not show what the device can compute.
         if call.kernel.is_read or name in BOOKKEEPING or (len(devices) > 1 and name in COPIES):
             return
         if call.kernel.is_fallback or self._backend.fallbacks(name) > call.fallbacks:
@@ -179,8 +186,10 @@ class _Observer:
             self._tell(call, added.instructions, added.reason)
 
     def _failed(self, call: _Call, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> None:
-        """Report a call that has raised, unless the CPU refuses such arguments, too: shapes that do not fit are no
-        lack of support."""
+        """Report a call that has raised, unless the CPU refuses such arguments too.
+
+        Shapes that do not fit, for example, are no lack of support.
+        """
 
         def moved(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -199,12 +208,12 @@ class _Observer:
         if call.is_told and not fails_anywhere:
             text = said_by(error) or type(error).__name__
             self._tell(call, (instruction(call.kernel.name.partition(".")[0], (), call.configuration),), text)
-        # The calls around it fail because of it, and are not reported as well.
+        # The calls around it fail because of it, and are not reported.
         for outer in self._within:
             outer.is_told = False
 
     def _tell(self, call: _Call, instructions: tuple[str, ...], reason: str) -> None:
-        """Report a call. Where it is unsupported, the calls around it are not reported as well."""
+        """Report a call. If it is unsupported, the calls around it are not reported as well."""
         kind = call.kernel.name.partition(".")[0]
         part = self._backend.part if reason else ""
         self._told(OperatorCall(kind, call.configuration, call.line, instructions, part, reason))

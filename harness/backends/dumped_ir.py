@@ -1,6 +1,6 @@
 """Read the dumps of executed graphs that torch's lazy core and torch_xla write: Python frames, and nodes.
 
-Both dumps have one form, but each core writes shapes in a way of its own.
+Both dumps have the same form, except that each core writes shapes in its own way.
 
   <module> (train.py:32)
   %2 = [Float[], Float[]] aten::nll_loss_forward(%1, %0.1), num_outputs=2, reduction=1, ROOT=1
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from ..records.graph_record import Value
 
 BEGIN = "[ScheduleSyncTensorsGraph]\n"
-"""The line before each graph that was executed."""
+"""The line before each executed graph."""
 
 NODES = "## BEGIN_GRAPH\n"
-"""The line between the frames of a graph and its nodes."""
+"""The line between a graph's frames and its nodes."""
 
 _FRAME = re.compile(r"^  (.*?) \((.*):(\d+)\)$")
 _NODE = re.compile(r"^  %(\d+) = (\[.*?\]|\(.*?\)|\S+) (\w+)::([\w.]+)\(([^()]*)\)(.*)$")
@@ -38,10 +38,10 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class DumpedNode:
-    """One node; an operand is a node's number and the index of one of its outputs.
+    """One node. An operand is a node's number and the index of one of that node's outputs.
 
-    `root` is the highest index among the graph's outputs that are this node. `location` is the Python frame that made
-    the node, as `function@file:line`.
+    root: the highest index among the graph's outputs that this node computes.
+    location: the Python frame that made the node, as `function@file:line`.
     """
 
     number: int
@@ -62,7 +62,7 @@ class DumpedNode:
 
     @property
     def is_given(self) -> bool:
-        """Say whether this is a value that the graph takes, not an op."""
+        """Return whether this is a value that the graph takes, rather than an op."""
         return self.op in ("device_data", "Constant")
 
 
@@ -73,7 +73,7 @@ def frames_in(text: str) -> list[Frame]:
 
 
 def nodes_in(text: str, values_of: Callable[[str], Iterable[Value]]) -> Iterator[DumpedNode]:
-    """Yield the nodes in their order in the text; `values_of` reads a shape."""
+    """Yield the nodes in the order of the text. `values_of` parses a shape."""
     for line in text.splitlines():
         match = _NODE.match(line)
         if match is None:

@@ -1,9 +1,9 @@
 """Every kernel call of a lazy core (torch's, torch_xla's), and the mark that identifies the nodes of a call.
 
-Each new lazy node notes the innermost Python frame. Every kernel is called from a frame of its own whose name
-is the number of the call. So the dump of a graph says of each node which call made it, in the backward and
-inside of swapped kernels, too. XLA's dump has the line of the frame in place of its name. Neither nodes nor hashes
-change because of it.
+Each new lazy node notes the innermost Python frame. Every kernel is called from its own frame, which is named after the
+number of the call. A graph's dump therefore shows which call made each node, even in the backward and in swapped
+kernels. XLA's dump has the line of the frame in place of its name, so the frame's line identifies the call too. The
+mark changes neither nodes nor hashes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from .dispatched_support import as_tensor
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One value that a kernel takes. `tensor` is the lazy core's number of it, None for a number; `value` describes
-    a tensor."""
+    """One value that a kernel takes.
+
+    tensor: the lazy core's number for a tensor's value, None for a number or a tensor of another device.
+    value: the dtype and shape of a tensor, None for a number.
+    """
 
     name: str
     tensor: int | None
@@ -36,17 +39,21 @@ class Operand:
 
     @property
     def is_number(self) -> bool:
-        """Say whether it is a number, not a value of the device; a CPU tensor without dimensions is a number, too."""
+        """Return whether it is a number, not a value of the device. A CPU tensor without dimensions is a number too."""
         return self.tensor is None and (self.value is None or not self.value.shape)
 
 
 @dataclass(slots=True)
 class FollowedCall:
-    """One call of a kernel. `place` has the op, phase, module, source, stack and sequence, `attributes` included.
+    """One call of a kernel.
 
-    `parent` is the number of the call around it. `made` are the lazy core's numbers of its results, and `results`
-    describe each of them, for a follower that asks for that. `is_setup` says that no model had been called yet.
-    `is_reading` says that it is no op of the training: a recorder reads a value. `step` is the step of the call.
+    step: the step of the call.
+    place: its op, phase, module, source, stack, sequence and attributes.
+    parent: the number of the call around it.
+    is_setup: no model had been called yet.
+    is_reading: it is no op of the training; a recorder reads a value.
+    made: the lazy core's numbers for its results.
+    results: the description of each result, if the follower asks for it.
     """
 
     number: int
@@ -71,10 +78,10 @@ Noted = TypeVar("Noted", bound=Numbered)
 
 
 class FollowedKernels(Generic[Noted]):
-    """Replaces the `kernels` of the dispatch key `key` by ones that show each call, until `close`.
+    """Kernels that report each call, in place of the `kernels` of the dispatch key `key`, until `close`.
 
-    `before` returns the record of a call before it runs (None: nobody wants it); `after` takes that record
-    and the outputs. Neither may raise. Not to be closed from within a call.
+    `before` runs ahead of a call and returns its record, or None to leave the call unobserved. `after` takes that
+    record and the outputs. Neither may raise. Do not call `close` from within a call.
     """
 
     def __init__(
@@ -120,7 +127,7 @@ _CODE = _call.__code__
 
 
 def named_frame(name: str, line: int = 1) -> Callable[..., Any]:
-    """Return a function that calls another one from a frame of this name, on the line after `line`."""
+    """Return a function that calls another one from a frame of this name. The call is on the line after `line`."""
     code = _CODE.replace(co_name=name, co_qualname=name, co_filename=CALLED_FROM, co_firstlineno=line)
     return FunctionType(code, _call.__globals__)
 
@@ -131,13 +138,15 @@ def call_on(line: int) -> int:
 
 
 NumberOf = Callable[[torch.Tensor], int | None]
-"""Returns a lazy core's number for the value of a tensor, None for a tensor of another device. Another value of the
-same tensor has another number."""
+"""Returns a lazy core's number for the value of a tensor, None for a tensor of another device.
+
+A new value of the same tensor has a new number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of an op's call: the values that its kernel takes, and the rest as attributes."""
+    """The arguments of a call: the values that its kernel takes, and the rest as attributes."""
 
     operands: tuple[Operand, ...]
     attributes: dict[str, Any]
@@ -156,7 +165,7 @@ class Arguments:
             if is_passed and value is not None and not tensors:
                 attributes[name] = plain(value)
             elif is_passed and len(tensors) == 1 and tensors[0].device.type == "cpu" and not tensors[0].dim():
-                # A number on the CPU is no operand of the IR but a constant in it.
+                # In the IR, a number on the CPU is a constant rather than an operand.
                 attributes[name] = tensors[0].item()
         return cls(tuple(operands), attributes)
 
@@ -165,15 +174,20 @@ def value_of(tensor: torch.Tensor) -> Value:
     return Value(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
 
-# The lazy values that the capture knows: the call that made each, and the script's name for it.
+# The lazy values that the capture has met.
 
 SAME = ("alias_copy", "detach_copy")
-"""Ops whose result is their argument: the core keeps a tensor and what it was detached from as two values."""
+"""Ops whose result equals their argument. The core keeps a tensor and its detached alias as two values."""
 
 
 class KnownValues:
-    """Values by the lazy core's number: the call that made each, the script's name for it, and its name in the graph
-    that has computed it. A number is never used again, so nothing is forgotten."""
+    """Facts about values by the lazy core's number. A number is never reused, so no entry has to be removed.
+
+    calls: the followed calls, by their own numbers.
+    makers: the call that made each value.
+    bindings: the script's name for each.
+    executed: its name in the graph that computed it.
+    """
 
     def __init__(self, number_of: NumberOf) -> None:
         self.number_of = number_of
@@ -184,18 +198,18 @@ class KnownValues:
         self._same: dict[int, list[int]] = {}
 
     def name(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Bind the values that these tensors have now to the script's names for them."""
+        """Bind the current values of these tensors to the script's names for them."""
         for binding, tensor in tensors.items():
             number = self.number_of(tensor)
             if number is not None:
                 self.bindings.setdefault(number, binding)
 
     def numbers_in(self, outputs: Any) -> list[int]:
-        """Return the numbers of the tensors that a call has returned."""
+        """Return the numbers of the tensors that a call returned."""
         return [number for tensor in tensors_in(outputs) if (number := self.number_of(tensor)) is not None]
 
     def made(self, call: FollowedCall) -> None:
-        """Note a call that has run."""
+        """Record a call that has run."""
         for number in call.made:
             self.makers[number] = call
         source = call.operands[0].tensor if call.operands else None
@@ -204,8 +218,8 @@ class KnownValues:
             self._same.setdefault(source, []).append(call.made[0])
 
     def binding(self, number: int) -> str:
-        """Return the script's name for a value, or for one that is the same; "" where the script has no name for it."""
-        # The value itself, then all that are the same as it, nearest first
+        """Return the script's name for a value or for an equal one, "" if the script has none."""
+        # A breadth-first search: the value itself, then the values equal to it, nearest first
         met, waiting = {number}, [number]
         while waiting:
             current = waiting.pop(0)

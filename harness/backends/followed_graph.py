@@ -1,4 +1,4 @@
-"""The IR of an executed lazy graph as a graph of the record: its dump, and the calls that made its nodes."""
+"""The IR of an executed lazy graph as a recorded graph, from its dump and the calls that made its nodes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,12 @@ _FLOAT = re.compile(r"^-?\d+(\.\d*)?(e[+-]?\d+)?$")
 
 @dataclass(frozen=True, slots=True)
 class MadeNodes:
-    """The nodes of a graph by their numbers, the calls that made them, and the node of each call (by its number) that
-    is the call's own op, else its last one."""
+    """The nodes of a graph and the calls that made them.
+
+    nodes: the nodes by their numbers.
+    calls: the call that made each node, by the node's number.
+    main: the number of each call's main node, by the call's number: the last one of the call's own op, else its last.
+    """
 
     nodes: Mapping[int, DumpedNode]
     calls: Mapping[int, FollowedCall]
@@ -47,10 +51,11 @@ class MadeNodes:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The values of a graph as the calls know them.
+    """Facts from the calls about the values of a graph.
 
-    `names` are the names of a node's operands, none where they are not those of its call. `given` are the operands of
-    the calls that take a given value. `numbers` are the lazy core's numbers of the values that the calls returned.
+    names: the names of each node's operands, empty where they are not the operands of its call.
+    given: for each value that the graph takes, the operand of the call that takes it.
+    numbers: the lazy core's numbers for the values that the calls returned.
     """
 
     names: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -59,7 +64,7 @@ class Identified:
 
 
 def by_position(made: MadeNodes) -> Identified:
-    """Identify the values of a core whose nodes take the operands of their call in its order."""
+    """Identify the values of a core whose nodes take the operands of their call in the call's order."""
     identified = Identified()
     for at in made.main.values():
         node, call = made.nodes[at], made.calls[at]
@@ -75,8 +80,10 @@ def by_position(made: MadeNodes) -> Identified:
 
 
 class FollowedGraph:
-    """One dumped graph and the calls that made its nodes. `outputs` are the values that it was executed for,
-    None for one that the dump does not identify."""
+    """One dumped graph and the calls that made its nodes.
+
+    `outputs` are the values that it was executed for, None for a value that the dump does not identify.
+    """
 
     def __init__(
         self,
@@ -114,8 +121,8 @@ class FollowedGraph:
         return self.node_name(number) + (f"_{which}" if which else "")
 
     def graph(self, step: int) -> Graph:
-        """Return the graph, which has no name and hash yet."""
-        # The ops of the graph. An op whose call is not known has the latest phase of its operands.
+        """Return the graph, without a name and a hash."""
+        # An op whose call is unknown gets the latest phase of its operands.
         is_training = any(not call.is_setup for call in self.calls)
         phases: dict[int, str] = {}
         nodes = []
@@ -174,7 +181,7 @@ class FollowedGraph:
         attributes = {
             name: _read(text) for name, text in dumped.tags.items() if name not in TECHNICAL and text != "null"
         }
-        # The op that the node was decomposed from: that of the outermost call around its own, or of its own call
+        # `original` is the op that the node was decomposed from: the op of the outermost call around the node's call
         outer, group, original = call, "", ""
         while outer is not None and outer.parent is not None:
             outer = self._known.calls[outer.parent]
@@ -199,30 +206,30 @@ class FollowedGraph:
         )
 
     def _given_binding(self, node: DumpedNode) -> str:
-        """Return the binding of a given value to the script, "" for an input of the graph's own."""
+        """Return the binding of a given value to the script, "" for an input that the script has no name for."""
         operand, own = self._identified.given.get(node.number), self._calls.get(node.number)
         if node.op == "Constant":
             return "constant"
-        if operand is None:  # no operand is known for it: a number that a known call has brought is fixed
+        if operand is None:  # no operand is known; a number that a known call has made is fixed
             return "" if own is None or node.outputs[0].shape else "constant"
         if operand.tensor is None:
             return "constant"
         saved = self._known.executed.get(operand.tensor)
         bound = self._known.binding(operand.tensor) or (f"saved {saved}" if saved else "")
-        # A kernel that is called with a number may have made a tensor of it.
+        # A kernel that is called with a number may have made a tensor from it.
         if not bound and own is not None and self._known.makers.get(operand.tensor) is own:
             return "constant" if any(argument.is_number for argument in own.operands) else ""
         return bound
 
 
 def call_of(node: DumpedNode, known_values: KnownValues) -> FollowedCall | None:
-    """Return the call that made a node, None for a node that was made before calls were followed."""
+    """Return the call that made a node, None for a node made before calls were followed."""
     mark = _MARK.match(node.location)
     return None if mark is None else known_values.calls.get(int(mark[1]))
 
 
 def is_foreign(dumped: Sequence[DumpedNode], known_values: KnownValues) -> bool:
-    """Say whether a graph has ops and all were made before calls were followed, or only read values."""
+    """Return whether a graph has ops, and each was made before calls were followed or only reads values."""
     calls = [call_of(node, known_values) for node in dumped if not node.is_given]
     return bool(calls) and all(call is None or call.is_reading for call in calls)
 
@@ -232,7 +239,7 @@ def phase_order(phase: str) -> int:
 
 
 def _read(text: str) -> Any:
-    """Return a tag's text as the number or the list of numbers that it states, else the text itself."""
+    """Return a tag's text as a number or a list of integers if it is one, else the text itself."""
     if _INTEGER.match(text):
         return int(text)
     if _FLOAT.match(text):

@@ -1,4 +1,4 @@
-"""The common part of the recorders of steps whose ops have no value when they are called: observing and stopping."""
+"""The base of the recorders of steps whose ops have no value yet when they are called: observing and stopping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Found = TypeVar("Found")
 
 
 class HeldBackStep(StepRecorder):
-    """Observes while it is open. An op that cannot be recorded ends the tape (see `reason`); the training continues."""
+    """A step recorder that observes until `stop`.
+
+    An op that cannot be recorded abandons the tape (see `reason`); the training continues.
+    """
 
     unroller = None
 
@@ -33,7 +36,10 @@ class HeldBackStep(StepRecorder):
             undo()
 
     def _look(self, look: Callable[[], Found]) -> Found | None:
-        """Return what `look` finds, None after the end. What it executes is not observed, and no failure leaves it."""
+        """Return the result of `look`, None once recording has ended.
+
+        Ops that `look` executes are not observed. A failure in it abandons the tape and is not raised.
+        """
         if not self._open or self.reason is not None:
             return None
         self._open = False
@@ -42,7 +48,7 @@ class HeldBackStep(StepRecorder):
                 return look()
         except NotReplayable as refusal:
             self.give_up(str(refusal))
-        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+        except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
         finally:
             self._open = True
@@ -51,6 +57,6 @@ class HeldBackStep(StepRecorder):
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Execute below autograd, without a graph that grows."""
+    """Execute below autograd, so that no autograd graph is built."""
     with torch.no_grad(), bare_execution():
         yield

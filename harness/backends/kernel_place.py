@@ -1,4 +1,4 @@
-"""The place in the script of a kernel that computes several ops."""
+"""The site of a kernel that computes several ops."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from ..records.graph_record import Node
 
 
 def kernel_place(covered: Sequence[Node]) -> Node:
-    """Return the innermost module that all of these ops are in, the last known line, and the autograd sequence number
-    that all of them have; without a name, inputs and outputs."""
+    """Return the site of a kernel for these ops as a node without a name, inputs and outputs.
+
+    Its module is the innermost that contains all of the ops, its line the last known one. Its autograd sequence number
+    is the one that all of them share, else None.
+    """
     paths = (node.module for node in covered)
     split_paths = [path.split(".") if path else [] for path in paths if path is not None]
     common = []

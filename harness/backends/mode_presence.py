@@ -1,4 +1,4 @@
-"""Check that a mode can run on this machine, before anything is started."""
+"""Check that a mode can run on this machine before anything is started."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
 
 OPENER = "numdrift.harness.backends.opened_device:open_devices"
-"""The function that makes devices ready, for processes whose modules lie below its own and cannot import it."""
+"""The function that makes devices ready, by name, for modules of lower levels, which cannot import it."""
 
 
 def require_here(spec: ModeSpec) -> None:
-    """Raise NotAvailable or UsageError where this machine lacks a mode's device, package or backend.
+    """Raise NotAvailable or UsageError if this machine lacks a mode's device, package or backend.
 
-    A mode with an interpreter of its own has them there, and is not checked.
+    A mode with its own interpreter finds them there, and is not checked.
     """
     if spec.python is not None:
         return

@@ -1,4 +1,4 @@
-"""Asks backends about one aten node: the node as a graph of its own, and its execution on another device."""
+"""Ask a backend about one aten node: make a graph of the node alone, and execute it on another device."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..torch_private.probing import copied_graph
 
 
 class Unanswerable(ValueError):
-    """A node that no backend can be asked about: an input is no tensor, or one whose sizes are not numbers."""
+    """A node that no backend can be asked about: an input is not a tensor, or its sizes are not numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorKind:
-    """The properties of a tensor that decide on support: all but its values. Shape and strides in elements."""
+    """The properties of a tensor that decide on support: all but its values. Shape and strides are in elements."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class TensorKind:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorKind:
-        """Return the kind of a tensor. Raises Unanswerable."""
+        """Return the kind of a tensor. Raise Unanswerable if a size is not a number."""
         sizes = (*tensor.shape, *tensor.stride())
         if not all(isinstance(size, int) for size in sizes):
             raise Unanswerable(f"the shape {tuple(tensor.shape)} is not static")
@@ -43,8 +43,10 @@ class TensorKind:
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
     def example(self) -> torch.Tensor:
-        """Return a tensor on the CPU that hardly any op refuses: an identity where it is square, else ones; zeros
-        for integers."""
+        """Return a tensor on the CPU that hardly any op refuses.
+
+        It is an identity if the last two dimensions are equal, else ones; integers are zeros.
+        """
         numbers = self.dtype.is_floating_point or self.dtype.is_complex
         extent = extent_of(self.shape, self.stride)
         made = torch.full((extent,), int(numbers), dtype=self.dtype, device="cpu")
@@ -56,7 +58,7 @@ class TensorKind:
 
 
 def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return the number of elements of memory that a tensor spans; fewer than it has where it is expanded."""
+    """Return the number of elements of memory that a tensor spans; an expanded tensor has more elements than that."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
@@ -64,16 +66,16 @@ def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OneNode:
-    """A node as a graph. `graph` takes tensors of `inputs` and returns the tensors of the node's result as a tuple."""
+    """A node as a graph. `graph` takes tensors of the kinds `inputs` and returns the node's tensors as a tuple."""
 
     graph: torch.fx.GraphModule
     inputs: tuple[TensorKind, ...]
 
 
 def one_node(node: torch.fx.Node) -> OneNode:
-    """Return the graph of a node whose `meta["val"]`, and those of its inputs, are fake tensors.
+    """Return the graph of a node. Its `meta["val"]` and those of its inputs must be fake tensors.
 
-    Raises Unanswerable.
+    Raise Unanswerable if an input is not a tensor or has no static shape.
     """
     graph = torch.fx.Graph()
     kinds: list[TensorKind] = []
@@ -102,7 +104,10 @@ def one_node(node: torch.fx.Node) -> OneNode:
 
 
 def configuration_of(node: torch.fx.Node) -> str:
-    """Return a node's arguments, tensors by dtype and shape: `float32[32, 10], 1, False`. Raises Unanswerable."""
+    """Return a node's arguments, tensors by dtype and shape: `float32[32, 10], 1, False`.
+
+    Raise Unanswerable for a tensor without a static shape.
+    """
 
     def shown(value: Any) -> str:
         if isinstance(value, torch.fx.Node):
@@ -117,7 +122,10 @@ def configuration_of(node: torch.fx.Node) -> str:
 
 
 def identity_of(node: torch.fx.Node) -> tuple[Any, ...]:
-    """Return a key. Of two nodes with the same key a backend supports both or neither. Raises Unanswerable."""
+    """Return a key: a backend supports either both or neither of two nodes with the same key.
+
+    Raise Unanswerable for a tensor without a static shape.
+    """
 
     def known(value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
@@ -136,30 +144,30 @@ def examples(kinds: Sequence[TensorKind]) -> list[torch.Tensor]:
     return [kind.example() for kind in kinds]
 
 
-# Aten graphs of the CPU, executed op by op or lazily on another device.
+# The execution of the CPU's aten graphs on another device, op by op or lazily.
 
 Settle = Callable[[Sequence[torch.Tensor]], None]
-"""Executes what is pending for tensors of a device, so that reading one of them does not execute it alone."""
+"""Executes the ops pending for tensors of a device together, so that reading one does not execute it alone."""
 
 Counters = Callable[[], Mapping[str, int]]
 
 FALLBACK = "aten::"
-"""The prefix with which lazy cores count the ops that they handed to the CPU."""
+"""The prefix of the counters in which lazy cores count the ops that they handed to the CPU."""
 
 
 def nothing_pending(tensors: Sequence[torch.Tensor]) -> None:
-    """Do nothing: settles on devices that execute an op when it is called."""
+    """Do nothing: the `Settle` for devices that execute an op when it is called."""
 
 
 def graph_on(
     graph: torch.fx.GraphModule, device: str, settle: Settle = nothing_pending
 ) -> Callable[..., tuple[Any, ...]]:
-    """Return a function that executes a graph on a device, with inputs and outputs on the CPU."""
+    """Return a function that executes a graph on a device. It takes and returns tensors on the CPU."""
     return taking_cpu_tensors(naming_device(graph, device), device, settle)
 
 
 def naming_device(graph: torch.fx.GraphModule, device: str) -> torch.fx.GraphModule:
-    """Return the graph with this device in place of every device that its calls name."""
+    """Return a copy of the graph with this device in place of every device that its calls name."""
     copied = copied_graph(graph)
     for node in copied.graph.nodes:
         named = {
@@ -175,7 +183,7 @@ def naming_device(graph: torch.fx.GraphModule, device: str) -> torch.fx.GraphMod
 def taking_cpu_tensors(
     run: Callable[..., Any], device: str, settle: Settle = nothing_pending
 ) -> Callable[..., tuple[Any, ...]]:
-    """Return a function that executes `run` on a device, and takes and returns tensors on the CPU."""
+    """Return a function that executes `run` on a device. It takes and returns tensors on the CPU."""
 
     def execute(*inputs: Any) -> tuple[Any, ...]:
         with without_modes(), torch.no_grad():
@@ -189,10 +197,10 @@ def taking_cpu_tensors(
 def asked_by_execution(
     node: torch.fx.Node, device: str, failure_at: str, settle: Settle = nothing_pending, counters: Counters = dict
 ) -> SupportAnswer:
-    """Say whether a device supports a node, by executing it there once on tensors of the same shapes and dtypes.
+    """Return whether a device supports a node, by executing it there once on tensors of the same shapes and dtypes.
 
-    It does not where it raises and the CPU does not, or where `counters` count a fallback. Random generators
-    are left as they were.
+    The device does not support the node if it raises and the CPU does not, or if `counters` count a fallback. The CPU's
+    random generator is left as it was.
     """
     alone = one_node(node)
     before = counters()
@@ -201,7 +209,7 @@ def asked_by_execution(
         if error is not None and _failure(alone, alone.graph) is None:
             first = next(iter(str(error).splitlines()), "")
             return SupportAnswer(f"{type(error).__name__}: {first}", failure_at)
-    # A lazy core counts each op by its name: `aten::sort` one that it handed to the CPU, `lazy::mm` one of its own.
+    # A lazy core counts each op by name: `aten::sort` was handed to the CPU, `lazy::mm` has a kernel in the core.
     grown = {name for name, count in counters().items() if count > before.get(name, 0)}
     fallen = sorted(name for name in grown if name.startswith(FALLBACK))
     if fallen:

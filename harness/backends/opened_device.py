@@ -1,7 +1,7 @@
-"""Devices made ready in a process that runs no script: a referee, a localizer.
+"""Make devices ready in a process that runs no script: a referee, a localizer.
 
-Only a process of a mode touches the mode's device (docs/architecture.md). Such a process belongs to the modes whose
-tapes it executes: it loads what their devices need, as the training did, and installs no swap.
+Only a process of a mode touches the mode's device (docs/architecture.md). A referee or a localizer belongs to the modes
+whose tapes it executes. It loads the packages that their devices need, as the training did, and installs no swap.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ HOST = ("cpu", "meta")
 
 
 def open_devices(devices: Iterable[str]) -> None:
-    """Load what these devices need, such as a vendor's package, through the modes that are named after them.
+    """Load the packages that these devices need, such as a vendor's, through the modes named after the devices.
 
-    Raises NotAvailable for a device that this machine lacks, and whatever a plug-in raises.
+    Raise NotAvailable for a device that this machine lacks. Exceptions of a plug-in propagate.
     """
     for device in sorted(set(devices)):
         kind, numbered, _ = device.partition(":")
@@ -33,7 +33,7 @@ def open_devices(devices: Iterable[str]) -> None:
 
 
 def on_own_device(spec: ModeSpec, local_rank: int) -> ModeSpec:
-    """Return the mode of one of several ranks, on an accelerator of its own where there are several."""
+    """Return the mode of one rank, on the rank's own accelerator if there are several."""
     device = spec.accelerator
     if device is None or ":" in device:
         return spec

@@ -1,4 +1,4 @@
-"""The agreement of a run's ranks where they should hold the same: replicated parameters and their gradients, bit for
+"""The agreement of a run's ranks on what they should have in common: replicated parameters and their gradients, bit for
 bit."""
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from .recorded_drift import bits, common_digests
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """The first tensor whose bits differ from rank 0's: `what` is gradient or value, `rank` the one that differs."""
+    """The first tensor whose bits differ from rank 0's. `what` is "gradient" or "value", `rank` the rank that
+    differs."""
 
     step: int
     what: str
@@ -25,11 +26,12 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The agreement of ranks. `tensors` is the largest number of parameters that ranks held a copy of at a time,
-    `steps` the steps that were looked at.
+    """The agreement of ranks.
 
-    `replicated` says whether the script's wrapper keeps them equal (DistributedDataParallel, or a tensor replicated on
-    its device mesh): then a difference is a fault, and otherwise perhaps what the script means.
+    tensors: the largest number of parameters that ranks had a copy of at a time
+    steps: the number of steps that were compared
+    replicated: whether the script's wrapper keeps the copies equal (DistributedDataParallel, or a tensor replicated on
+        its device mesh). If so, a difference is a fault; otherwise the script may intend it.
     """
 
     agree: bool
@@ -41,16 +43,15 @@ class Agreement:
 
 
 def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
-    """Compare every rank with rank 0; None where no tensor was recorded that two ranks have a copy of.
+    """Compare every rank with rank 0; return None where no recorded tensor has copies on two ranks.
 
-    Gradients come before values, as they are computed before. Buffers are left out: DistributedDataParallel
+    Gradients are compared before values, as they are computed first. Buffers are left out: DistributedDataParallel
     makes them equal at the beginning of a step only. Of sharded tensors only equal shards are compared.
     """
     first: Disagreement | None = None
     steps = tensors = 0
     for rank in ranks[1:]:
-        # The parameters of which both ranks hold a copy: of one shape, and of one place in the whole where they are
-        # sharded
+        # The parameters that both ranks have a copy of: with one shape and, if sharded, with one place in the whole.
         a = ranks[0]
         left, right = _parameters(a), _parameters(rank)
         names = {
@@ -71,7 +72,7 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
         steps = max(steps, looked)
     if not tensors or not steps:
         return None
-    # The copies are kept equal by a wrapper of the models, or by the mesh that the tensors are placed on
+    # The copies are kept equal by a wrapper of the models, or by the mesh on which the tensors are placed.
     wrapped = [bool(event.get("replicated")) for event in ranks[0].journal.events("adopted")]
     sharded = any(entry.shard is not None for entry in _parameters(ranks[0]).values())
     replicated = sharded or (bool(wrapped) and all(wrapped))
@@ -93,7 +94,7 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
 
 
 def _place(entry: TensorEntry) -> tuple[object, ...] | None:
-    """The place of a part in the whole. No rank has a copy of a sum that is spread over ranks."""
+    """Return the place of a part in the whole. A sum that is spread over ranks has no copies."""
     shard = entry.shard
     if shard is None:
         return None
@@ -102,7 +103,8 @@ def _place(entry: TensorEntry) -> tuple[object, ...] | None:
 
 
 def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:
-    # Not the last entry of a name: a layer that is frozen in time goes on as a buffer, and was a parameter before.
+    # The last entry of a name is not enough: a layer that is frozen during the training is a buffer from then on, and
+    # was a parameter before.
     return {entry.name: entry for table in run.journal.tables.values() for entry in table if entry.kind == "parameter"}
 
 

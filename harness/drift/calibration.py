@@ -1,6 +1,6 @@
 """Thresholds: the score beyond which a drift is a fault, by the backend that executed the other mode.
 
-A threshold holds for the backends on which it was found. The default stems from one study; a backend is calibrated by
+A threshold applies to the backends on which it was found. The default comes from one study. A backend is calibrated by
 measuring the scores of at least three benign variants on it (kernels summed in another order, another decomposition):
 
     fault = max(16, 2 * largest benign score)        inspect = fault / 4
@@ -25,18 +25,20 @@ SCHEMA = 1
 TABLE = Path(__file__).with_name("calibration.json")
 
 LEAST_FAULT = 16.0
-"""The threshold of the study behind the method: its largest benign score was 8.4, its smallest fault 44."""
+"""The default threshold. In the study behind it, the largest benign score was 8.4 and the smallest fault 44."""
 
 LEAST_VARIANTS = 3
 INSPECT_SHARE = 4.0
 
 MOST_BENIGN = 2.0
-"""A benign variant scores at most so many times the default threshold; the largest measured was half of it."""
+"""The largest score of a benign variant, as a multiple of the default threshold; the largest measured was half of
+it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The origin of a threshold: `what` in words, torch's version, the command that measured it, and when."""
+    """The origin of a threshold: a description (`what`), torch's version, the command that measured it, and the
+    time."""
 
     what: str
     torch: str = ""
@@ -46,9 +48,10 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A backend's row: scores beyond `fault` are faults, beyond `inspect` worth a look.
+    """A backend's row: scores beyond `fault` are faults, scores beyond `inspect` are worth a look.
 
-    `variants` counts the benign variants behind it; the scores next to the threshold are None where not measured.
+    `variants` counts the benign variants behind it. The scores next to the threshold are None where they were not
+    measured.
     """
 
     fault: float
@@ -61,13 +64,13 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationTable:
-    """Rows by backend, and the default for those that have none."""
+    """The rows by backend, and the default for backends without one."""
 
     default: Calibration
     backends: Mapping[str, Calibration] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """The table in the form of its file."""
+        """Return the table in the form of its file."""
         return {
             "schema": SCHEMA,
             "default": asdict(self.default),
@@ -77,7 +80,7 @@ class CalibrationTable:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The limits for a pair's scores; `calibrated` says whether they were measured on its backend."""
+    """The limits for a pair's scores. `calibrated` says whether they were measured on its backend."""
 
     fault: float
     inspect: float
@@ -86,17 +89,17 @@ class Threshold:
 
 
 def backend_of(spec: ModeSpec) -> str:
-    """The row of a mode: its base, the compiler's backend, and the device where one is stated."""
+    """Return the name of a mode's row: its base, the compiler's backend, and the device where the mode sets one."""
     name = f"{spec.base}:{spec.backend or 'inductor'}" if spec.capabilities.compiles else spec.base
     kind = (spec.device or "").partition(":")[0]
     return f"{name}@{kind}" if kind and kind not in ("cpu", spec.base) else name
 
 
 def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Threshold:
-    """The threshold of a mode: its backend's, or the default."""
+    """Return the threshold of a mode: its backend's, or the default."""
     chosen = packaged_table() if table is None else table
     backend = backend_of(spec)
-    # no row of a relative: what was measured on one device says nothing of another
+    # The row of a related backend does not count: a measurement on one device says nothing about another.
     row = chosen.backends.get(backend)
     used = row or chosen.default
     facts = [used.provenance.what, used.provenance.torch and f"torch {used.provenance.torch}", used.provenance.date]
@@ -107,8 +110,8 @@ def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Thre
 
 
 def threshold_of_pair(a: ModeSpec, b: ModeSpec, table: CalibrationTable | None = None) -> Threshold:
-    """The threshold of two modes, whichever of them is the reference: that of the mode that is not plain eager, or the
-    larger one of two such modes."""
+    """Return the threshold of two modes, whichever of them is the reference: that of the mode that is not plain eager,
+    or the larger one of two such modes."""
     thresholds = {backend_of(spec): threshold_for(spec, table) for spec in (b, a)}
     if len(thresholds) > 1:
         thresholds.pop("cpu", None)
@@ -122,18 +125,19 @@ def calibrated(
     provenance: Provenance,
     smallest_fault: float | None = None,
 ) -> CalibrationTable:
-    """The table with a row for `backend`, made from the scores of its benign variants, by the variants' names.
+    """Return the table with a row for `backend`, computed from the scores of its benign variants by their names.
 
-    Raises UsageError for fewer than LEAST_VARIANTS variants with scores, and for one that is MOST_BENIGN times the
-    default threshold away: that is a false alarm, and a threshold that lets it pass would let faults pass.
+    Raises UsageError for fewer than LEAST_VARIANTS variants with scores. Raises it also for a variant that is
+    MOST_BENIGN times the default threshold away: that is a false alarm, and a threshold that lets it pass would let
+    faults pass.
     """
-    # a variant without scores has not been measured, and proves nothing
+    # A variant without scores was not measured, and proves nothing.
     measured = {name: max(scores) for name, scores in benign_scores.items() if scores}
     if len(measured) < LEAST_VARIANTS:
         raise UsageError(
             f"{len(measured)} benign variants were measured on {backend}: it takes {LEAST_VARIANTS} to calibrate it"
         )
-    # NaN compares with nothing, so what is not finite is the worst by itself
+    # NaN compares with nothing, so a score that is not finite counts as the worst.
     worst = max(measured, key=lambda name: (not math.isfinite(measured[name]), measured[name]))
     largest = measured[worst]
     if not 0 <= largest <= MOST_BENIGN * table.default.fault:
@@ -157,7 +161,7 @@ def read_table(path: Path) -> CalibrationTable:
 
 @cache
 def packaged_table() -> CalibrationTable:
-    """The table that numdrift comes with."""
+    """Return the table that is packaged with numdrift."""
     return read_table(TABLE)
 
 

@@ -1,13 +1,13 @@
-"""A comparison of the calls of two trainings of one mode, which finds the call that first gave other bits in one of
+"""A comparison of the calls of two trainings of one mode, which finds the first call that returned other bits in one of
 them.
 
     zeros       m0                        equal
     mul         m1 <- m0, 1.0000012       the number is another one in the other run: it came from outside of torch
     add_        m0 <- m1                  not looked at any more
 
-Every call before the first difference has given the same bits on equal inputs in both runs. So what differs there has
-come in by that call: by its kernel, a number, memory that no recorded op has filled, a generator, or by threads that
-wrote to the memory that it reads in another order.
+Every call before the first difference returned the same bits on equal inputs in both runs. So the difference came in by
+that call: by its kernel, a number, memory that no recorded op filled, a generator, or threads that wrote in another
+order to the memory that it reads.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ What = Literal[
 ]
 """The way in which two runs came apart:
 
-computed    an op gives other results on equal inputs
-number      an op is given another number, which no recorded op gave
-outside     it reads memory that no recorded op gave
+computed    an op returns other results on equal inputs
+number      an op receives another number, which no recorded op returned
+outside     it reads memory that no recorded op returned
 generator   it draws from a generator that is at another state
 seeded      a line puts a generator at another state
-race        it reads what threads have written in another order
-changed     it reads memory that was changed since an op gave it, by no recorded op
-unfilled    the same, of memory that was made without values
+race        it reads memory that threads wrote to in another order
+changed     it reads memory that was changed since an op returned it, by no recorded op
+unfilled    the same, for memory that was allocated without values
 branch      the script goes on with other calls
-earlier     it reads what a step has left that was not recorded
+earlier     it reads what an earlier step left, which was not recorded
 """
 
 UNFILLED = frozenset(
@@ -43,18 +43,21 @@ UNFILLED = frozenset(
         "resize_as_",
     )
 )  # fmt: skip
-"""Ops that make memory without values. What it holds is chance, and no finding until an op reads it."""
+"""Ops that allocate memory without values. Its content is chance, and no finding until an op reads it."""
 
 BROUGHT = frozenset(("aten.set_",))
-"""Ops that give a tensor other memory, as data loaders do with what their workers have sent."""
+"""Ops that point a tensor at other memory, as data loaders do with the tensors that their workers sent."""
 
 Steps = Iterable[tuple[int, Sequence[CallRecord]]]
 
 
 @dataclass(frozen=True, slots=True)
 class CallDifference:
-    """The first difference of two runs. `one` and `other` are the calls that show it (None: the run has ended). `made`
-    is the call that has made what they read, or one of the threads' calls that race."""
+    """The first difference of two runs.
+
+    `one` and `other` are the calls that show it (None where the run has ended). `made` is the call that produced the
+    memory they read, or one of the threads' calls that race.
+    """
 
     what: What
     step: int
@@ -73,8 +76,8 @@ class CallDifference:
 
 @dataclass(slots=True)
 class _Memory:
-    """The call that has made a memory, the main thread's call that has written to it last, and the calls of other
-    threads since."""
+    """The history of a memory: the call that produced it, the main thread's last call that wrote to it, and the calls
+    of other threads since."""
 
     maker: CallRecord
     last: CallRecord
@@ -82,13 +85,13 @@ class _Memory:
 
 
 class _Side:
-    """The memories of one run, up to the call that was reached."""
+    """The memories of one run, up to the current call."""
 
     def __init__(self) -> None:
         self.memories: dict[int, _Memory] = {}
 
     def main(self, calls: Sequence[CallRecord]) -> Iterator[CallRecord]:
-        """Yield the calls of the main thread; those of others are taken on the way."""
+        """Yield the calls of the main thread. Calls of other threads are recorded on the way."""
         for call in calls:
             if call.thread:
                 self.take(call)
@@ -96,10 +99,10 @@ class _Side:
                 yield call
 
     def take(self, call: CallRecord) -> None:
-        """Remember which call's results lie where. A view of memory that is known makes nothing."""
+        """Note which call's results are in which memory. A view of a known memory is not a new one."""
         fresh = len(call.results) - len(call.written)
         for place, (memory, digest) in enumerate(call.results):
-            if memory < 0:  # of a tensor without memory of its own
+            if memory < 0:  # a tensor without memory of its own
                 continue
             record = self.memories.get(memory)
             if place >= fresh and record is not None:
@@ -112,11 +115,11 @@ class _Side:
 
 
 def first_difference(a_steps: Steps, b_steps: Steps) -> CallDifference | None:
-    """The first difference of two runs in their recorded steps, None where there is none."""
+    """Return the first difference of two runs in their recorded steps; None where there is none."""
     left, right = _Side(), _Side()
     expected, gap = 0, False
     for (step, a_calls), (_, b_calls) in zip(a_steps, b_steps, strict=False):
-        if step > expected:  # what lies in memory may have changed meanwhile
+        if step > expected:  # memory may have changed in the steps between
             left, right, gap = _Side(), _Side(), True
         expected = step + 1
         for a_call, b_call in zip_longest(left.main(a_calls), right.main(b_calls)):
@@ -133,14 +136,17 @@ def first_difference(a_steps: Steps, b_steps: Steps) -> CallDifference | None:
 def _between(
     a_call: CallRecord | None, b_call: CallRecord | None, left: _Side, right: _Side, seen: frozenset[int] = frozenset()
 ) -> CallDifference | None:
-    """Return the difference of two calls before which both runs were the same; memories that were `seen` are not
-    followed."""
+    """Return the difference of two calls before which both runs were the same; None where they are equal.
+
+    Memories in `seen` are not followed.
+    """
     if a_call is None or b_call is None or (a_call.op, a_call.line) != (b_call.op, b_call.line):
         return CallDifference("branch", 0, a_call, b_call)
     unfilled = False
     for place, ((memory, digest), (its, its_digest)) in enumerate(zip(a_call.given, b_call.given, strict=False)):
         if digest != its_digest and digest and its_digest:
-            # What an op only writes to may hold anything before (`fill_` takes it, too), and a view reads nothing.
+            # An op that only writes to a memory does not depend on its content (`fill_` receives it, too), and a view
+            # reads nothing.
             written = place in a_call.written or not any(digest for _, digest in a_call.results)
             if written and _is_unfilled(left, memory) and _is_unfilled(right, its):
                 unfilled = True
@@ -168,8 +174,9 @@ def _between(
 def _of_memory(
     a_call: CallRecord, b_call: CallRecord, memory: int, its: int, left: _Side, right: _Side, seen: frozenset[int]
 ) -> CallDifference:
-    """Say why two calls read other values from memory that held the same when the main thread had last given it."""
-    if memory < 0 or its < 0:  # the call that has given it is unknown
+    """Return the reason why two calls read other values from memory that was the same when the main thread last wrote
+    to it."""
+    if memory < 0 or its < 0:  # the call that produced it is unknown
         return CallDifference("changed", 0, a_call, b_call)
     a_record, b_record = left.memories.get(memory), right.memories.get(its)
     if a_record is None or b_record is None:
@@ -178,7 +185,7 @@ def _of_memory(
         if a_record.maker.name in UNFILLED and b_record.maker.name in UNFILLED:
             return CallDifference("unfilled", 0, a_call, b_call, a_record.maker)
         return CallDifference("changed", 0, a_call, b_call, a_record.last)
-    # Has one of the threads written something else, or have they all written the same in another order?
+    # Check whether a thread wrote something else, or all wrote the same in another order.
     a_writes, b_writes = (
         [_apart_from(call, where) for call in side.threads] for side, where in ((a_record, memory), (b_record, its))
     )
@@ -199,7 +206,7 @@ def _of_memory(
 
 
 def _apart_from(call: CallRecord, memory: int) -> CallRecord:
-    """A call without the memory that several threads write to, and without what they have made of it."""
+    """Return the call without the memory that several threads write to, and without what it wrote there."""
     inputs = tuple(tensor for tensor in call.given if tensor[0] != memory)
     return replace(
         call, given=inputs, written=(), results=tuple((m, "" if m == memory else d) for m, d in call.results)
@@ -207,7 +214,7 @@ def _apart_from(call: CallRecord, memory: int) -> CallRecord:
 
 
 def _content(call: CallRecord) -> tuple[int, str, str, str, str]:
-    """The content of a thread's call, in any order: which memory has which number is chance."""
+    """Return the content of a thread's call without the numbers of its memories, which depend on chance."""
     return call.thread, call.op, call.line, call.numbers, " ".join(digest for _, digest in call.given)
 
 
@@ -217,7 +224,7 @@ def _is_unfilled(side: _Side, memory: int) -> bool:
 
 
 def _unequal(a_numbers: str, b_numbers: str) -> tuple[str, str]:
-    """The first of two calls' numbers that differ."""
+    """Return the first numbers of two calls that differ."""
     for a_number, b_number in zip_longest(a_numbers.split(", "), b_numbers.split(", "), fillvalue=""):
         if a_number != b_number:
             return a_number, b_number

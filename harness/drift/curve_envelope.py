@@ -1,19 +1,19 @@
-"""The envelope of a loss curve: how far rounding alone moves it, and whether a run stays within that.
+"""The envelope of a loss curve: how far rounding alone moves the loss, and whether a run stays within that.
 
-The reference A is run N times more with its initial parameters changed by one unit in the last place (ULP).
-With u the unit roundoff of the loss's dtype:
+The reference A is run N times more with its initial parameters changed by one unit in the last place (ULP). With u the
+unit roundoff of the loss's dtype:
 
     e(t) = |L_A(t)| * max( max over s <= t and i of |L_i(s) - L_A(s)| / |L_A(s)|, 2 u )        the envelope
     R(t) = |L_B(t) - L_A(t)| / e(t)                                               the ratio
     horizon = first t with e(t) / |L_A(t)| > 0.01        onset = first t before it with R(t) > 3
 
-Deviations are relative to the loss of their own step: an absolute one of the first steps would stay as wide
-while the loss falls, and hide what comes later (measured on a tanh MLP under SAM: a bfloat16 kernel reached R
-= 4 by absolute deviations and 39 by relative ones, one-ULP changes 1.0 and 1.7).
+Deviations are relative to the loss of their own step. An absolute deviation of the first steps would stay as wide while
+the loss falls, and hide later ones. (Measured on a tanh MLP under SAM: a bfloat16 kernel reached R = 4 by absolute
+deviations and 39 by relative ones, one-ULP changes 1.0 and 1.7.)
 
-From the horizon on nothing is judged: the script is chaotic there, and R saturates. The factor 3 with N = 8 found 92 %
-of planted faults and none of 65 harmless variants; a test of single steps is sharper, this one is for people. Where the
-loss is exactly zero, the last loss before that is not zero replaces it in both denominators.
+Nothing is judged from the horizon on: the script is chaotic there, and R saturates. The factor 3 with N = 8 found 92 %
+of planted faults and none of 65 harmless variants. A test of single steps is sharper; this one is for people. Where the
+loss is exactly zero, the last non-zero loss before it replaces it in both denominators.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FACTOR = 3.0
 """A ratio above this is outside of the envelope."""
 
 CHAOS = 1e-2
-"""An envelope wider than this share of the loss ends what can be judged."""
+"""An envelope wider than this share of the loss ends the part that can be judged."""
 
 MEMBERS = 8
-"""Perturbed runs that are requested; with 3 or 4 about 2 % of harmless variants leave the envelope."""
+"""The number of perturbed runs that are requested; with 3 or 4, about 2 % of harmless variants leave the envelope."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,16 +68,16 @@ class Envelope:
 
     @property
     def relative(self) -> Floats:
-        """Return e(t) / |L_A(t)|."""
+        """e(t) / |L_A(t)|."""
         return _divided(self.envelope, _scale(self.reference))
 
     @property
     def difference(self) -> Floats:
-        """Return |L_B(t) - L_A(t)| / |L_A(t)|."""
+        """|L_B(t) - L_A(t)| / |L_A(t)|."""
         return _divided(absolute_difference(self.run, self.reference), _scale(self.reference))
 
     def words(self, mode: str) -> str:
-        """Say what the envelope allows to say of the run, which is in this mode."""
+        """Describe how the run relates to the envelope; `mode` names the run."""
         if not self.steps.size:
             return f"no step has a loss of both {mode} and its reference"
         sentences, judged, onset = [], self.judged, self.onset
@@ -120,7 +120,7 @@ class Envelope:
         return "; ".join(sentences)
 
     def to_json(self) -> dict[str, object]:
-        """Return it as plain values; None where the envelope is unknown."""
+        """Return the fields as plain values, with None where the envelope is unknown."""
         return {
             "horizon": self.horizon,
             "onset": self.onset,
@@ -135,7 +135,7 @@ class Envelope:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Envelope:
-        """Read what `to_json` gave; numbers may be texts, as "inf".
+        """Read what `to_json` returned; numbers may be texts, as "inf".
 
         Raises KeyError, TypeError or ValueError for anything else.
         """
@@ -157,10 +157,11 @@ def loss_envelope(
 ) -> Envelope:
     """Compare a run with the envelope of its reference.
 
-    perturbed: runs of the reference, their initial parameters changed by one ULP. They may end early or lack
-    losses; one that has a non-finite loss where the reference has not (or the reverse) makes the envelope
-    infinite. dtype: of the loss; other names than those of `UNIT_ROUNDOFF` raise ValueError, and so does no
-    perturbed run.
+    perturbed: runs of the reference, their initial parameters changed by one ULP. They may end early or lack losses. A
+        run with a non-finite loss where the reference has a finite one (or the reverse) makes the envelope infinite.
+    dtype: the dtype of the loss, a name in `UNIT_ROUNDOFF`.
+
+    Raises ValueError for another dtype, and without a perturbed run.
     """
     if not perturbed:
         raise ValueError("an envelope needs at least one perturbed run of the reference")
@@ -168,7 +169,8 @@ def loss_envelope(
         raise ValueError(f"no unit roundoff is known for {dtype} (known: {', '.join(UNIT_ROUNDOFF)})")
     steps_a, a = reference.recorded()
     steps_b, b = run.recorded()
-    # The largest relative deviation of any perturbed run up to each step, and the last step that one reached
+    # The largest relative deviation of any perturbed run up to each step, and the last step that a perturbed run
+    # reached
     scale, widest, end = _scale(a), np.zeros(steps_a.size), -1
     for series in perturbed:
         own, losses = series.recorded()
@@ -178,7 +180,7 @@ def loss_envelope(
         end = max(end, int(own[-1])) if own.size else end
     widest = np.maximum.accumulate(widest)
     steps, in_a, in_b = np.intersect1d(steps_a, steps_b, assume_unique=True, return_indices=True)
-    # 0 * inf = inf here: an envelope without end stays so
+    # 0 * inf = inf here: an infinite envelope stays infinite.
     widest = np.maximum(widest, 2 * UNIT_ROUNDOFF[dtype])
     with np.errstate(invalid="ignore", over="ignore"):
         envelope = np.where(np.isinf(widest), np.inf, scale * widest)[in_a]
@@ -193,7 +195,8 @@ def loss_envelope(
 
 
 def _scale(losses: Floats) -> Floats:
-    """Return |L| at each step; where that is zero or not finite the last other one before, 0 without any."""
+    """Return |L| at each step. Where it is zero or not finite, return the last other one before it, or 0 without
+    any."""
     size = np.abs(losses)
     usable = np.isfinite(size) & (size > 0)
     last = np.maximum.accumulate(np.where(usable, np.arange(size.size), -1))
@@ -206,7 +209,7 @@ def _ratio(reference: Floats, run: Floats, envelope: Floats) -> Floats:
 
 
 def _divided(a: Floats, b: Floats) -> Floats:
-    """Return a / b for numbers that are not negative, with 0 / 0 = 0 and x / inf = 0 for every x."""
+    """Return a / b for non-negative numbers, with 0 / 0 = 0 and x / inf = 0 for every x."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where((a == 0) | np.isinf(b), 0.0, a / b)
 

@@ -1,4 +1,4 @@
-"""The draw that one of two runs makes alone, where runs that draw from one generator come apart.
+"""The draw that only one of two runs makes, found where runs that draw from one generator come apart.
 
 one     uniform_  s0 > s1     dropout  s1 > s2                     the states before and after
 other   uniform_  s0 > s1     rand     s1 > s5     dropout  s5 > s6     `rand` is the other's alone
@@ -18,9 +18,13 @@ Side = Literal["a", "b", "both"]
 
 @dataclass(frozen=True, slots=True)
 class DrawDifference:
-    """The first draw that the other run does not make. `side` has it alone. Where `side` is `both`, each run draws
-    there, `a` and `b`, other counts or by other ops (`seeded`: the draw puts the generator at another state). `after`
-    is the draw before it, which is the same."""
+    """The first draw that the two runs do not share.
+
+    side: the run that makes the draw; `both` where each run draws there, but draws another count or by another op
+    a, b: the draw of each run
+    after: the draw before it, which both runs share
+    seeded: whether the draw puts the generator at another state
+    """
 
     side: Side
     step: int
@@ -31,7 +35,7 @@ class DrawDifference:
 
     @property
     def call(self) -> CallRecord:
-        """The draw to name: of both, the other mode's, unless only the reference's is known to be of a module."""
+        """The draw to name. Of both, it is the other mode's, unless only the reference's has a module."""
         named = self.a if self.side == "a" else self.b
         if self.side == "both" and named is not None and not named.module and self.a is not None and self.a.module:
             named = self.a
@@ -40,7 +44,7 @@ class DrawDifference:
 
 
 def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str) -> DrawDifference | None:
-    """The first draw from a generator in which the calls of a step differ, None where all are the same."""
+    """Return the first draw from a generator in which the calls of a step differ; None where all are equal."""
     a_draws, b_draws = _draws(a, generator), _draws(b, generator)
     for place, (a_draw, b_draw) in enumerate(zip_longest(a_draws, b_draws)):
         if a_draw is not None and b_draw is not None and a_draw[1] == b_draw[1]:
@@ -51,7 +55,7 @@ def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str)
             return _difference(side, a_draw, b_draw, after)
         if _key(a_draw) == _key(b_draw):
             return _difference("both", a_draw, b_draw, after)
-        # One of the two is the next draw of the other run: then the draw before that one is made by one run alone.
+        # If one of the two is the other run's next draw, only that other run makes the draw before it.
         for key in (_key, _op):
             if place + 1 < len(b_draws) and key(b_draws[place + 1]) == key(a_draw) != key(b_draw):
                 return _difference("b", None, b_draw, after)

@@ -1,16 +1,16 @@
-"""A run of several processes compared with a run of a single process that takes the whole batch at each step.
+"""A comparison of a run of several processes with a run of a single process that takes the whole batch at each step.
 
-The loss of the single run is compared with the mean of the ranks' (they take equal parts of the batch), its gradients
-and parameters with the sum of the ranks' parts. Distances are relative, ||a - b||_2 / ||a||_2, and come from the best
-that both recorded:
+The loss of the single run is compared with the mean of the ranks' losses (they take equal parts of the batch), its
+gradients and parameters with the sum of the ranks' parts. Distances are relative, ||a - b||_2 / ||a||_2, and use the
+best record that both runs have:
 
     values   kept parameter values, exact
     sketch   the difference of two linear sketches: within a factor of 0.52 to 1.48 of the distance for 95 of 100, and
              good from the sketches' own rounding on, 2 * ROUNDING * sqrt(n) relative to the norm
     norm     | ||a|| - ||b|| | / ||a||, a lower bound of the distance
 
-The results are distances. The sums over the batch are in another order, so they are never zero for long; where they
-jump is where to look.
+The results are distances. The sums over the batch are in another order, so the distances are not zero for long; a jump
+shows where to look.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ from .wholes import What, block_of, whole_steps, whole_values
 How = Literal["values", "sketch", "norm"]
 
 SMALLEST = 2.0**-24
-"""The smallest distance from which a growth is called a jump: the roundoff of float32."""
+"""The smallest distance from which growth counts as a jump: the roundoff of float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorDistance:
-    """The distance of a tensor from the single run's after (gradient: in) a step. `rank` is the rank whose part is
-    farthest away, where the tensor is sharded and its values are kept (of a gradient: whose part of the value that it
-    moved). `nonfinite` says that the counts of NaNs or infinities differ.
+    """The distance of a tensor from the single run's after a step; for a gradient, in a step.
+
+    rank: the rank whose part is farthest away, where the tensor is sharded and its values are kept; for a gradient, the
+        rank of the value that it moved
+    nonfinite: whether the counts of NaNs or infinities differ
     """
 
     step: int
@@ -55,7 +57,7 @@ class TensorDistance:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """The step at which the largest distance grows the most: from `before` (at least SMALLEST) to `at`'s."""
+    """The step at which the largest distance grows the most, from `before` (at least SMALLEST) to that of `at`."""
 
     before: float
     at: TensorDistance
@@ -63,11 +65,13 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatchComparison:
-    """The comparison. `single` and `several` are the runs' labels, `losses` compares the single run's with the mean of
-    the ranks'.
+    """The comparison of a run of several processes with a single one.
 
-    `largest` has the farthest tensor of each step, `final` every tensor of the last step. `lacking` says which records
-    would show more.
+    single, several: the labels of the runs
+    losses: the single run's losses compared with the mean of the ranks'
+    largest: the farthest tensor of each step
+    final: every tensor of the last step
+    lacking: the records that would show more
     """
 
     single: str
@@ -91,7 +95,7 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
     by_step = [sorted(distances, key=_order) for distances in _distances(single, ranks)]
     largest = [distances[0] for distances in by_step if distances]
     final = by_step[-1] if by_step else []
-    # Where the largest distance grows the most; None where it never exceeds the roundoff of float32
+    # The step at which the largest distance grows the most; None where it never exceeds the roundoff of float32
     jump, before = None, SMALLEST
     for distance in largest:
         if distance.relative_l2 > before and (
@@ -121,10 +125,9 @@ def compare_global_batch(single: RecordedRun, ranks: Sequence[RecordedRun]) -> G
 
 
 def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunComparison:
-    """Compare two runs as any two are compared, but with the mean of the ranks' losses, and without tensors of one rank
-    alone.
+    """Compare two runs as usual, but with the mean of the ranks' losses, and without tensors that only one rank has.
 
-    The result is never identical: what the ranks recorded together has no bits to compare with those of one process.
+    The result is never identical: the joint records of the ranks have no bits to compare with those of one process.
     """
     losses = _losses(single, ranks_of(several))
     compared = compare_runs(single, several)
@@ -132,7 +135,7 @@ def whole_batch_compared(single: RecordedRun, several: RecordedRun) -> RunCompar
 
 
 def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
-    # the ranks take equal parts of the batch, so the mean of their means, where all have one, is that of all
+    # The ranks take equal parts of the batch, so the mean of their means is that of the batch, where all have one.
     losses = [{record.step: record.loss for record in run.journal.steps if record.loss is not None} for run in ranks]
     common = sorted(set.intersection(*(set(losses_of_rank) for losses_of_rank in losses)))
     means = {step: math.fsum(losses_of_rank[step] for losses_of_rank in losses) / len(losses) for step in common}
@@ -143,8 +146,10 @@ def _losses(single: RecordedRun, ranks: Sequence[RecordedRun]) -> LossDrift:
 
 
 def _distances(single: RecordedRun, ranks: Sequence[RecordedRun]) -> Iterator[list[TensorDistance]]:
-    """Yield the distances of every tensor that both have, step by step. The exact distance of a value replaces its
-    estimate, and a gradient has the rank of the value that it moved."""
+    """Yield the distances of every tensor that both runs have, step by step.
+
+    The exact distance of a value replaces its estimate, and a gradient gets the rank of the value that it moved.
+    """
     several = dict(whole_steps(ranks))
     how: How
     for step, single_tensors in whole_steps([single]):
@@ -183,7 +188,7 @@ def _relative(distance: float, norm: float) -> float:
 
 
 def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapping[str, TensorDistance]:
-    """Return the distances of the parameters and buffers whose values both kept."""
+    """Return the distances of the parameters and buffers whose values both runs kept."""
     try:
         single_values = single.journal.values(step)
         values, places = whole_values(ranks, step)
@@ -194,7 +199,7 @@ def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapp
         b = values.get(name)
         if b is not None and a.shape == b.shape and a.dtype.kind in "fc":
             distance = _relative(_norm(a, b), _norm(a))
-            # Of a sharded tensor, the rank whose part is farthest away; of copies, none
+            # The rank whose part of a sharded tensor is farthest away; copies have no such rank.
             parts = {}
             for rank, shard in enumerate(places[name] if distance else ()):
                 if shard is None or shard.offset is None or all(word == "replicate" for word in shard.placements):
@@ -212,7 +217,7 @@ def _exact(single: RecordedRun, ranks: Sequence[RecordedRun], step: int) -> Mapp
 
 
 def _norm(a: Array, b: Array | None = None) -> float:
-    """||a||, or ||a - b||: infinite where one is not finite and the other is not the same."""
+    """Return ||a||, or ||a - b||: infinite where one element is not finite and the other is not the same."""
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     if b is None:
         return float(np.linalg.norm(a.astype(wide)[np.isfinite(a)]))

@@ -1,15 +1,16 @@
-"""A paired test over seeds of whether one mode needs more steps than another to the same loss.
+"""A paired test over seeds of whether one mode needs more steps than another to reach the same loss.
 
 With t_X(v) the number of steps until the running minimum of X's loss is <= v, the lag of seed s is
 
     tau_s = mean over v of (t_B(v) - t_A(v)) / t_A(v)
 
-over 20 losses v, evenly spaced on a logarithmic scale below both first losses, down to the least one that both runs
-reach. Over the seeds: Wilcoxon's signed-rank test, two-sided, seeds without lag left out, exact (all signs of the
-ranks that occurred, ties of |tau| sharing their ranks), times the number of comparisons (Bonferroni).
+over 20 losses v, evenly spaced on a logarithmic scale, from below both first losses down to the lowest loss that both
+runs reach. The test over the seeds is Wilcoxon's signed-rank test: two-sided, without the seeds whose lag is 0, exact
+(all signs of the ranks that occurred, ties of |tau| sharing their ranks). Its p is multiplied by the number of
+comparisons (Bonferroni).
 
-Seeds without lag are evidence for neither side: counted as "not worse" they once made p = 0.006 of a pure
-tie. Source: F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1(6), 1945.
+Seeds whose lag is 0 are evidence for neither side: counted as "not worse", they once made p = 0.006 of a pure tie.
+Source: F. Wilcoxon, Individual Comparisons by Ranking Methods, Biometrics Bulletin 1(6), 1945.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ import numpy as np
 from .loss_distance import Floats, LossSeries, Steps
 
 LEVELS = 20
-"""Losses at which the steps are counted."""
+"""The number of losses at which the steps are counted."""
 
 SEEDS = 10
-"""Paired seeds that a claim needs."""
+"""The number of paired seeds that a claim needs."""
 
 SIGNIFICANCE = 0.05
 """A corrected p below this is significant."""
@@ -33,13 +34,14 @@ SIGNIFICANCE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LagTest:
-    """The result of the test of whether B needs more (or fewer) steps than A to the same loss.
+    """The result of the test of whether B needs more (or fewer) steps than A to reach the same loss.
 
     seeds: the number of seeds compared; those without a loss that both runs reach are left out.
-    lags: the lag of each of them, 0.003 for 0.3 % more steps; later, earlier: the counts above and below 0.
-    median_lag: of all lags, zeros included; None without any.
-    p, p_corrected: before and after the correction for several comparisons.
-    significant: p_corrected is below 0.05, and the seeds are at least 10.
+    lags: the lag of each of them, 0.003 for 0.3 % more steps.
+    later, earlier: the number of lags above and below 0.
+    median_lag: the median of all lags, zeros included; None without any.
+    p, p_corrected: the p before and after the correction for several comparisons.
+    significant: whether p_corrected is below 0.05 and there are at least 10 seeds.
     """
 
     seeds: int
@@ -56,9 +58,9 @@ class LagTest:
 def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, comparisons: int = 1) -> LagTest:
     """Test for a systematic lag.
 
-    pairs: for each seed the losses of A and of B.
-    mode: names B in the text.
-    comparisons: the number of tests like this one; the p of each is multiplied by it.
+    pairs: the losses of A and of B, for each seed.
+    mode: the name of B in the text.
+    comparisons: the number of tests like this one, by which the p of each is multiplied.
     """
     if comparisons < 1:
         raise ValueError(f"comparisons must be at least 1, not {comparisons}")
@@ -101,9 +103,9 @@ def lag_test(pairs: Sequence[tuple[LossSeries, LossSeries]], *, mode: str, compa
 
 
 def relative_lag(a: LossSeries, b: LossSeries) -> float | None:
-    """Return tau of one seed; None if there is no range of losses that both runs go through.
+    """Return tau of one seed; None if there is no range of losses that both runs pass through.
 
-    Where that range reaches zero or below, the losses v are spaced evenly on a linear scale.
+    Where that range includes zero or negative losses, the losses v are spaced evenly on a linear scale.
     """
     (count_a, best_a), (count_b, best_b) = _progress(a), _progress(b)
     if not (best_a.size and best_b.size):
@@ -118,15 +120,16 @@ def relative_lag(a: LossSeries, b: LossSeries) -> float | None:
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """Return the exact two-sided p of Wilcoxon's signed-rank test, zeros left out; 1 if nothing is left.
+    """Return the exact two-sided p of Wilcoxon's signed-rank test without the zeros; 1 if nothing is left.
 
     Under the null hypothesis each rank is positive or negative with probability 1/2. Equal |d| share the mean of their
-    ranks, hence twice the ranks are whole numbers, and the sum over the positive ones is built up rank by rank.
+    ranks, so twice the ranks are whole numbers. The distribution of the sum over the positive ranks is built up rank by
+    rank.
     """
     values = np.array([value for value in differences if value != 0], dtype=np.float64)
     if not values.size:
         return 1.0
-    # Twice the ranks, from 1 on, ties sharing the mean of theirs
+    # Twice the ranks, from 1 on; ties share the mean of theirs
     sizes = np.abs(values)
     ordered = np.sort(sizes)
     first = np.searchsorted(ordered, sizes, "left")
@@ -135,7 +138,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     total = int(doubled.sum())
     chances = np.zeros(total + 1)
     chances[0] = 1.0
-    for rank in doubled:  # each is positive or negative: the sum grows by it, or does not
+    for rank in doubled:  # the rank is positive, and the sum grows by it, or negative
         moved = np.zeros_like(chances)
         moved[rank:] = chances[: total + 1 - rank]
         chances = (chances + moved) / 2
@@ -145,7 +148,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def _progress(series: LossSeries) -> tuple[Steps, Floats]:
-    """Return how many steps were made at each finite loss, the first being 1, and the least loss up to there."""
+    """Return the number of steps taken at each finite loss, counted from 1, and the lowest loss up to there."""
     steps, losses = series.recorded()
     finite = np.isfinite(losses)
     counted = steps[finite] - (steps[0] if steps.size else 0) + 1
@@ -153,7 +156,7 @@ def _progress(series: LossSeries) -> tuple[Steps, Floats]:
 
 
 def _steps_to(levels: Floats, counted: Steps, best: Floats) -> Steps:
-    """Return t(v) for each level v; the least loss reached is not above any of them."""
+    """Return t(v) for each level v; no level is below the lowest loss reached."""
     return counted[np.searchsorted(-best, -levels, "left")]
 
 

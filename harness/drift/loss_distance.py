@@ -22,9 +22,9 @@ Steps = NDArray[np.int64]
 class LossDrift:
     """The drift between the losses of a reference and of another run, over the steps that both have.
 
-    Everything but `common_steps` is None if there is no common step. `first_differing_step` is None
-    also if every pair of losses has equal bits (all NaNs count as equal, -0.0 and 0.0 do not).
-    The steps of the maxima are the first at which the maximum is reached.
+    Everything but `common_steps` is None if there is no common step. `first_differing_step` is also None if every pair
+    of losses has equal bits (all NaNs count as equal, -0.0 and 0.0 do not). The steps of the maxima are the first at
+    which the maximum is reached.
     """
 
     common_steps: int
@@ -44,7 +44,7 @@ def loss_drift(
     """Compare the losses of run b with those of the reference a at the steps where both have one.
 
     steps_a, steps_b: strictly increasing step numbers.
-    losses_a, losses_b: one loss for each step, None where a step had none; such steps are skipped.
+    losses_a, losses_b: one loss for each step; None for a step without a loss, which is skipped.
     """
     steps, a, b = common_losses(steps_a, losses_a, steps_b, losses_b)
     if steps.size == 0:
@@ -89,23 +89,23 @@ def recorded_losses(steps: Sequence[int], losses: Sequence[float | None]) -> tup
 
 
 def differs(a: Floats, b: Floats) -> NDArray[np.bool_]:
-    """Say for each pair whether the bits differ; all NaNs count as equal, -0.0 and 0.0 do not."""
+    """Return for each pair whether the bits differ; all NaNs count as equal, -0.0 and 0.0 do not."""
     unequal: NDArray[np.bool_] = (a != b) & ~(np.isnan(a) & np.isnan(b))
     opposite_zeros: NDArray[np.bool_] = (np.signbit(a) != np.signbit(b)) & (a == b)
     return unequal | opposite_zeros
 
 
 def absolute_difference(a: Floats, b: Floats) -> Floats:
-    """Return |a - b| for each pair, with the rules for non-finite values of this module."""
+    """Return |a - b| for each pair, with the rules of this module for non-finite values."""
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(a - b)
-    # inf - inf is NaN as well, and equal infinities are put right by the next line
+    # inf - inf is NaN as well; the next line corrects equal infinities.
     difference = np.where(np.isnan(difference), np.inf, difference)
     return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, difference)
 
 
 def relative_difference(a: Floats, b: Floats) -> Floats:
-    """Return |a - b| / |a| for each pair, with the rules for zero and non-finite values of this module."""
+    """Return |a - b| / |a| for each pair, with the rules of this module for zero and non-finite values."""
     absolute = absolute_difference(a, b)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         relative = absolute / np.abs(a)
@@ -113,12 +113,12 @@ def relative_difference(a: Floats, b: Floats) -> Floats:
     return np.where(absolute == 0.0, 0.0, relative)
 
 
-# The losses of one run over its steps, as the tests of curves take them.
+# The losses of one run by step, as the tests of curves take them.
 
 
 @dataclass(frozen=True, slots=True)
 class LossSeries:
-    """Strictly increasing steps and one loss for each, None for a step without loss."""
+    """Strictly increasing steps and one loss for each; None for a step without a loss."""
 
     steps: Sequence[int]
     losses: Sequence[float | None]

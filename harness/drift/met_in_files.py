@@ -1,4 +1,4 @@
-"""Runs that have met in a file: one read what another wrote. They are no two runs of one script then."""
+"""Runs that have met in a file: one read a file that another wrote. Then they are not two runs of one script."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ..runs.manifest import RunManifest
 
 
 def met_in_files(runs: Mapping[str, RunManifest]) -> list[str]:
-    """Return a sentence for each file that one of these runs, each with its name in sentences, had from another one."""
+    """Return a sentence for each file that one of these runs read and another wrote. `runs` is keyed by their names in
+    sentences."""
     writers: dict[str, list[str]] = {}
     for name, run in runs.items():
         for file in run.files.outside if run.files is not None else ():

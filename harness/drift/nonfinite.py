@@ -11,12 +11,12 @@ from ..runs.recorded_run import RecordedRun
 from .recorded_drift import common_digests, common_steps
 
 Holding = dict[tuple[str, str], str]
-"""The content of each value of a step: NaN, infinity, both or, as "", only numbers; by what it is and its name."""
+"""The content of each value of a step, by its kind and name: "NaN", "infinity", both, or "" for finite numbers only."""
 
 
 @dataclass(frozen=True, slots=True)
 class NonfiniteValue:
-    """A value that is not finite: `what` is loss, gradient or value, `holds` NaN, infinity or both."""
+    """A value that is not finite. `what` is loss, gradient or value; `holds` is NaN, infinity or both."""
 
     step: int
     what: str
@@ -26,12 +26,14 @@ class NonfiniteValue:
 
 @dataclass(frozen=True, slots=True)
 class Nonfinite:
-    """The first value of each run that is not finite, None for a run without.
+    """The first value of each run that is not finite; None for a run without one.
 
-    `only` is the first value that is not finite in one run alone, `in_b` says in which. Without such a value
-    the runs agree in this, as two runs do whose mask holds infinities. `loss` is the first loss that is not
-    finite in both: then nothing that comes after it says anything. How many elements are not finite is not
-    compared: a loss scale that overflows does so in a number of them that rounding decides.
+    only: the first value that is not finite in one run alone; None where the runs agree, as two runs do whose mask
+        contains infinities
+    in_b: whether `only` is in b
+    loss: the first loss that is not finite in both; nothing after it means anything
+
+    The number of non-finite elements is not compared: where a loss scale overflows, rounding decides it.
     """
 
     a: NonfiniteValue | None
@@ -47,7 +49,8 @@ class Nonfinite:
 
 
 def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
-    """Look at losses and digests of the steps that both runs have; None when everything is finite in both."""
+    """Examine the losses and digests of the steps that both runs have; return None where everything is finite in
+    both."""
     first_a = first_b = only = loss = None
     in_b = False
     for step, held_in_a, held_in_b in _steps(a, b):
@@ -59,7 +62,7 @@ def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
         first_b = first_b or next(iter(sides[1]), None)
         if loss is None:
             loss = next((value for value in sides[0] if value.what == "loss" and held_in_b["loss", value.name]), None)
-        # the count of such elements is not compared: where a loss scale overflows, rounding decides it
+        # The number of such elements is not compared: where a loss scale overflows, rounding decides it.
         if only is None and (
             key := next(
                 (candidate for candidate in held_in_a if bool(held_in_a[candidate]) != bool(held_in_b[candidate])), None
@@ -77,7 +80,7 @@ def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
 
 
 def _steps(a: RecordedRun, b: RecordedRun) -> Iterator[tuple[int, Holding, Holding]]:
-    """Yield the contents of the values of each step, in the order of execution, of those that both runs recorded."""
+    """Yield the contents of the values that both runs recorded, step by step, in the order of execution."""
     digests = common_digests(a.journal, b.journal)
     waiting = next(digests, None)
     for left, right in common_steps(a.journal, b.journal):
@@ -91,7 +94,7 @@ def _steps(a: RecordedRun, b: RecordedRun) -> Iterator[tuple[int, Holding, Holdi
                     {("gradient", name): _of_digest(digest) for name, digest in digests_of_step.gradients.items()}
                 )
                 side.update({("value", name): _of_digest(digest) for name, digest in digests_of_step.values.items()})
-        # a value that one side did not record is no evidence
+        # A value that one side did not record is no evidence.
         both = [key for key in held_in_a if key in held_in_b]
         yield left.step, {key: held_in_a[key] for key in both}, {key: held_in_b[key] for key in both}
 

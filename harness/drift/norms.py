@@ -2,8 +2,8 @@
 
     ||x||_2 = 2**e * sqrt(sum (x_i / 2**e)**2)        2**e: the power of two just above max |x_i|
 
-(J. L. Blue, A Portable Fortran Program to Find the Euclidean Norm of a Vector, ACM TOMS 4(1), 1978.) As there, the
-scaling, which is slow, is left out where the plain sum of squares is far from both ends of what a float64 holds.
+(J. L. Blue, A Portable Fortran Program to Find the Euclidean Norm of a Vector, ACM TOMS 4(1), 1978.) As in that
+program, the slow scaling is left out where the plain sum of squares is far from both ends of float64's range.
 Everything is accumulated in float64; a complex number counts as its real and its imaginary part.
 """
 
@@ -22,15 +22,15 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
 PIECE = 1 << 16
-"""Elements at a time: as float64 they stay in a processor's cache."""
+"""The number of elements processed at a time: as float64 they fit into a processor's cache."""
 
 UNSCALED = 1e-250, 1e250
-"""The range in which a sum of squares needs no scaling: its loss from numbers whose squares vanish is below 1e-300."""
+"""The range in which a sum of squares needs no scaling: squares that vanish take less than 1e-300 from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """The number mantissa * 2**exponent, which a float may be too small to hold."""
+    """The number mantissa * 2**exponent, which may be out of a float's range."""
 
     mantissa: float
     exponent: int
@@ -41,7 +41,7 @@ class Norm:
 
     @property
     def value(self) -> float:
-        """The nearest float; infinite beyond their range."""
+        """The nearest float; infinite beyond the range of floats."""
         return as_float(self.exact)
 
 
@@ -49,8 +49,8 @@ class Norm:
 class Difference:
     """The difference of array b from a, over the elements that are finite on both sides.
 
-    `same_places` says whether NaNs and infinities of either sign are at the same places; `differing` counts
-    elements that differ in value: 0.0 equals -0.0, and a NaN equals a NaN.
+    same_places: whether NaNs and infinities of either sign are at the same places
+    differing: the number of elements that differ in value; 0.0 equals -0.0, and a NaN equals a NaN
     """
 
     distance: Norm
@@ -71,12 +71,12 @@ def is_floating(array: Array) -> bool:
 
 
 def norm(array: Array) -> Norm:
-    """The norm of the finite elements of a floating array."""
+    """Return the norm of the finite elements of a floating array."""
     return _joined(_norm(x[np.isfinite(x)]) for x in _pieces(array))
 
 
 def difference(a: Array, b: Array) -> Difference:
-    """Compare b with a; both floating and of one shape."""
+    """Compare b with a, both floating and of one shape."""
     if a.shape != b.shape:
         raise ValueError(f"shapes differ: {a.shape} and {b.shape}")
     distances, norms, same_places, differing = [], [], True, 0
@@ -93,7 +93,7 @@ def difference(a: Array, b: Array) -> Difference:
         same_places &= not np.any(unequal & ~finite)
         differing += int(np.count_nonzero(unequal))
         norms.append(_norm(x[np.isfinite(x)]))
-        if np.isinf(apart[finite]).any():  # two finite numbers further apart than the largest one
+        if np.isinf(apart[finite]).any():  # two finite numbers further apart than the largest float
             halved = _norm(y[finite] / 2 - x[finite] / 2)
             distances.append(Norm(halved.mantissa, halved.exponent + 1))
         else:
@@ -102,14 +102,15 @@ def difference(a: Array, b: Array) -> Difference:
 
 
 def root_mean_square(norms: Iterable[Norm]) -> Norm:
-    """sqrt(mean n_i**2); 0 of none."""
+    """Return sqrt(mean n_i**2); 0 without norms."""
     listed = list(norms)
     together = _joined(listed)
     return Norm(together.mantissa / math.sqrt(max(1, len(listed))), together.exponent)
 
 
 def _pieces(array: Array, beside: Array | None = None) -> Iterator[Floats]:
-    """The elements in order as float64, PIECE at a time; real numbers get imaginary parts `beside` complex ones."""
+    """Yield the elements in order as float64, PIECE at a time. Real numbers get imaginary parts where `beside` is
+    complex."""
     flat = array.reshape(-1)
     wide = np.complex128 if "c" in (array.dtype.kind, beside.dtype.kind if beside is not None else "") else np.float64
     for start in range(0, flat.size, PIECE):
@@ -127,7 +128,7 @@ def _norm(finite: Floats) -> Norm:
     if largest == 0.0:
         return Norm(0.0, 0)
     exponent = math.frexp(largest)[1]
-    # In two halves: 2**-exponent itself is no float for the smallest numbers.
+    # Scaled in two halves, since 2**-exponent itself overflows for the smallest numbers.
     scaled = np.ldexp(np.ldexp(magnitudes, -(exponent // 2)), exponent // 2 - exponent)
     return Norm(math.sqrt(float(np.sum(scaled * scaled))), exponent)
 

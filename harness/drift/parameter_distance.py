@@ -2,9 +2,9 @@
 
     relative_l2 = ||a - b||_2 / ||a||_2        (a is the reference; accumulated in float64)
 
-with 0 / 0 = 0 and x / 0 = inf. Two NaNs and two equal infinities are 0 apart, and a non-finite
-element of a has no part in ||a||. An element that is non-finite on one side only, or differently on
-both, makes `max_absolute` and `relative_l2` infinite.
+with 0 / 0 = 0 and x / 0 = inf. Two NaNs and two equal infinities are 0 apart, and a non-finite element of a does not
+count in ||a||. An element that is non-finite on one side only, or differently on both, makes `max_absolute` and
+`relative_l2` infinite.
 
 Arrays of different dtypes are compared in float64. Their `max_ulp` is in units of the coarser dtype (fewer mantissa
 bits): a float64 oracle is rounded to float32 before it is compared with a float32 run.
@@ -30,13 +30,13 @@ class ParameterDrift:
     """The drift of one parameter from the reference.
 
     shape, dtype: those of the reference.
-    max_ulp: None unless both sides are float16, float32 or float64. Of elements near zero, and more so of those that
-        cross it, it is astronomical however small the drift: there are two thousand million numbers between -1e-9 and
-        1e-9.
-    differing: elements with different bits; all NaNs count as equal, -0.0 and 0.0 do not.
-    numel: elements altogether.
-    scale_ulp: `max_absolute` in units in the last place of the reference's largest finite value, which is what the
-        rounding of a sum over the tensor is about; None as for max_ulp, and where the reference is all zero.
+    max_ulp: the largest distance in ULP; None unless both sides are float16, float32 or float64. It is astronomical for
+        elements near zero, and more so for those that cross it, however small the drift: there are two thousand million
+        numbers between -1e-9 and 1e-9.
+    differing: the number of elements with different bits; all NaNs count as equal, -0.0 and 0.0 do not.
+    numel: the number of all elements.
+    scale_ulp: `max_absolute` in ULP of the reference's largest finite value, about the size of the rounding of a sum
+        over the tensor; None as for max_ulp, and where the reference is all zero.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ParameterDrift:
 
 @dataclass(frozen=True, slots=True)
 class ParameterMismatch:
-    """A parameter that has another shape or dtype on the two sides; with one shape it has a drift as well."""
+    """A parameter whose shape or dtype differs between the two sides. If the shape is the same, it also has a drift."""
 
     name: str
     shape_a: tuple[int, ...]
@@ -63,7 +63,8 @@ class ParameterMismatch:
 
 @dataclass(frozen=True, slots=True)
 class ParameterComparison:
-    """The drift of all parameters, the largest `relative_l2` first, then by name; the other fields by name."""
+    """The drift of all parameters, the largest `relative_l2` first, then by name. The other fields are sorted by
+    name."""
 
     drifts: tuple[ParameterDrift, ...]
     only_a: tuple[str, ...]
@@ -93,7 +94,7 @@ def parameter_drift(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]
 
 
 def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
-    # the ULP of the coarser dtype measures the distance, if there is one
+    # The ULP of the coarser dtype measures the distance, if it has one.
     has_ulp = a.dtype.type in _ULP_TYPES and b.dtype.type in _ULP_TYPES
     unit = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize).newbyteorder("=") if has_ulp else None
     ulp, absolute, differing, largest = 0, 0.0, 0, 0.0
@@ -137,7 +138,8 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
 
 
 def _spacing(value: float, unit: np.dtype[Any]) -> float:
-    """The distance from a magnitude to the next larger number of a format; of its largest one, to the one below."""
+    """Return the distance from a magnitude to the next larger number of a format; for its largest one, to the one
+    below."""
     limits = np.finfo(unit)
     return float(np.spacing(unit.type(min(max(value, float(limits.tiny)), float(limits.max) / 2))))
 
@@ -147,7 +149,7 @@ def _wide(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _norm(magnitudes: NDArray[np.float64]) -> float:
-    """Return the L2 norm; scaled by a power of two, so that squares neither overflow nor vanish."""
+    """Return the L2 norm, scaled by a power of two so that squares neither overflow nor vanish."""
     largest = float(magnitudes.max(initial=0.0))
     if largest == 0.0 or math.isinf(largest):
         return largest

@@ -1,5 +1,5 @@
-"""A bit-for-bit comparison of what two runs recorded, from the first value that was computed to the last, and of their
-random generators."""
+"""A bit-for-bit comparison of the records of two runs, from the first computed value to the last, and of their random
+generators."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..runs.journal import Journal, StepDigests, StepRecord
 from ..runs.recorded_run import RecordedRun
 
 INPUTS = ("initial", "generator", "batch")
-"""Kinds of differences in what goes into the steps, as opposed to what they compute."""
+"""Kinds of differences in the inputs of the steps, as opposed to their results."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedDifference:
-    """The first thing that differs: `what` is initial, generator, batch, loss, gradient, value or steps."""
+    """The first difference of its kind: `what` is initial, generator, batch, loss, gradient, value or steps."""
 
     step: int
     what: str
@@ -26,7 +26,7 @@ class RecordedDifference:
 
 
 def common_digests(a: Journal, b: Journal) -> Iterator[tuple[int, StepDigests, StepDigests]]:
-    """Yield the digests of each step of which both runs have them, in order."""
+    """Yield the digests of each step for which both runs have them, in order."""
     others = b.digests()
     waiting = next(others, None)
     for step, digests in a.digests():
@@ -39,28 +39,32 @@ def common_digests(a: Journal, b: Journal) -> Iterator[tuple[int, StepDigests, S
 
 
 def common_steps(a: Journal, b: Journal) -> list[tuple[StepRecord, StepRecord]]:
-    """The records of each step that both runs have, in order."""
+    """Return the records of each step that both runs have, in order."""
     others = {record.step: record for record in b.steps}
     return [(record, others[record.step]) for record in a.steps if record.step in others]
 
 
 def bits(digest: Digest | None) -> tuple[int, int] | None:
-    """The part of a digest that decides on equality: statistics of equal tensors may be NaN, which equals nothing."""
+    """Return the part of a digest that decides on equality: statistics of equal tensors may be NaN, which equals
+    nothing."""
     return None if digest is None else (digest.hash, digest.numel)
 
 
 def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
-    """The run that has fewer steps than the other because its seconds were over: the two are compared on their common
-    steps. None where they have as many, or differ in length for a reason of their own."""
+    """Return the run that has fewer steps than the other because a limit in seconds ended it; None where there is none.
+
+    Such runs are compared on their common steps. None is returned where both have equally many steps, or differ in
+    length for another reason.
+    """
     short, long = sorted((a, b), key=lambda run: len(run.journal.steps))
-    # an experiment has the length of its run, which it is given in steps: another time the seconds end elsewhere
+    # An experiment gets the length of its run as a number of steps: a limit in seconds would end it elsewhere.
     by = "max_steps" if short.manifest.experiment else "max_seconds"
     ended = by in short.journal.limits and len(short.journal.steps) < len(long.journal.steps)
     return short if ended else None
 
 
 def own_steps(run: RecordedRun) -> set[int]:
-    """The steps that a run took from the state that it had come to by itself.
+    """Return the steps that a run took from the state that it had reached by itself.
 
     resynced 2, rejoined 3, resynced 5     steps 2, and 5 and all after it, began in another run's state
     """
@@ -75,11 +79,11 @@ def own_steps(run: RecordedRun) -> set[int]:
 
 
 def differences(a: RecordedRun, b: RecordedRun) -> Iterator[RecordedDifference]:
-    """Yield the first difference of the initial values, then those of every step, then missing steps; steps that b
-    began in another run's state are left out.
+    """Yield the first difference of the initial values, then those of every step, then missing steps.
 
-    A step has at most one difference each of its generators, batches, losses, gradients and values: the first. What one
-    run did not record is left out, and so is what a damaged journal lacks.
+    A step has at most one difference of each kind (generators, batches, losses, gradients, values): the first. Steps
+    that b began in another run's state are left out, as is anything that one run did not record or a damaged journal
+    lacks.
     """
     if (name := _first(*_readable(_initial(a.journal), _initial(b.journal)))) is not None:
         yield RecordedDifference(0, "initial", name)
@@ -94,7 +98,7 @@ def differences(a: RecordedRun, b: RecordedRun) -> Iterator[RecordedDifference]:
 
 
 def first_computed_difference(a: RecordedRun, b: RecordedRun) -> int | None:
-    """The first step at which something that a step computes differs; what goes into it does not count."""
+    """Return the first step with a difference in something computed; differences in its inputs do not count."""
     for step, groups in _groups_of_steps(a.journal, b.journal):
         if any(what not in INPUTS and _first(left, right) is not None for what, left, right in groups):
             return step
@@ -106,7 +110,7 @@ Group = tuple[str, Held, Held]
 
 
 def _groups_of_steps(a: Journal, b: Journal) -> Iterator[tuple[int, list[Group]]]:
-    """Yield what both recorded of each step, in the order in which a step makes it."""
+    """Yield the records that both runs have of each step, in the order in which a step computes them."""
     digests = common_digests(a, b)
     waiting = next(digests, None)
     for record_a, record_b in common_steps(a, b):
@@ -140,7 +144,7 @@ def _initial(journal: Journal) -> dict[str, Digest | None]:
 
 
 def _losses(record: StepRecord) -> Held:
-    # by their bits, but all NaNs are equal
+    # Compared by their bits, except that all NaNs are equal
     return {
         f"loss {index}": b"nan" if math.isnan(value) else struct.pack("<d", value)
         for index, value in enumerate(record.losses)
@@ -150,7 +154,7 @@ def _losses(record: StepRecord) -> Held:
 def _readable(
     a: Mapping[str, Digest | None], b: Mapping[str, Digest | None]
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """The bits of the tensors that both runs have and could read; a gradient may be absent, which is readable."""
+    """Return the bits of the tensors that both runs have and could read. An absent gradient counts as read."""
     names = [
         name for name in a if name in b and all(digest is None or digest.readable for digest in (a[name], b[name]))
     ]
@@ -158,7 +162,7 @@ def _readable(
 
 
 def _first(a: Held, b: Held) -> str | None:
-    """The first name, in a's order, for which the two sides hold different things or one holds nothing."""
+    """Return the first name, in a's order, whose contents differ or that one side lacks."""
     missing = object()
     return next((name for name in [*a, *b] if a.get(name, missing) != b.get(name, missing)), None)
 
@@ -168,11 +172,12 @@ def _first(a: Held, b: Held) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorDifference:
-    """A difference of `generator` (torch, python, numpy or a device), first at another state before `step`.
+    """A difference of a `generator` (torch, python, numpy or a device).
 
-    `drawn` is the step in which the runs drew different numbers from it; None when it began otherwise. `used`
-    says whether the difference can have changed something: both runs drew in that step, or the reference
-    alone, or one of them draws later on.
+    step: the first step before which the states differ
+    drawn: the step in which the runs drew different numbers from it; None when they began with other states
+    used: whether the difference may have changed a value: both runs or the reference alone drew in that step, or one of
+        them draws later
     """
 
     step: int
@@ -184,7 +189,7 @@ class GeneratorDifference:
 def generator_differences(
     a: RecordedRun, b: RecordedRun, steps: Container[int] | None = None
 ) -> list[GeneratorDifference]:
-    """Return the first difference of each generator in these steps, in their order."""
+    """Return the first difference of each generator in these steps, sorted by step."""
     records = [pair for pair in common_steps(a.journal, b.journal) if steps is None or pair[0].step in steps]
     names = dict.fromkeys(
         name for record_a, record_b in records for name in record_a.generators if name in record_b.generators
@@ -202,14 +207,14 @@ def generator_differences(
         if first is None:
             continue
         drawn = records[first - 1][0].step if first else None
-        # The reference drew in the step before: the other run drew its number elsewhere or not at all.
+        # If the reference drew in the step before, the other run drew that number elsewhere or not at all.
         later = ({state for state in states[first:] if state is not None} for states in (states_of_a, states_of_b))
         used = (first > 0 and states_of_a[first - 1] != states_of_a[first]) or any(len(states) > 1 for states in later)
         generator_changes.append(GeneratorDifference(records[first][0].step, name, drawn, used))
     return sorted(generator_changes, key=lambda change: change.step)
 
 
-# The control: a run against its own repetition, bit for bit.
+# The control: a run compared with its own repetition, bit for bit.
 
 GENERATORS = {
     "torch": ("torch's generator", "torch.manual_seed(0)"),
@@ -227,11 +232,11 @@ FIRST_TANH = (
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The comparison of a run with its repetition: equal bits, or else the first difference, a sentence about it, and
-    what helps.
+    """The comparison of a run with its repetition: equal bits, or else the first difference, a sentence about it, and a
+    remedy.
 
-    `what` is initial, generator, batch, loss, gradient, value or steps. A generator that differs without any
-    other difference does not count.
+    `what` is initial, generator, batch, loss, gradient, value or steps. A generator that differs without any other
+    difference does not count.
     """
 
     repeatable: bool
@@ -243,7 +248,7 @@ class Repetition:
 
 
 def repetition(first: RecordedRun, again: RecordedRun) -> Repetition:
-    """Compare a run with its repetition: everything that both journals hold."""
+    """Compare a run with its repetition: everything in both journals."""
     difference = next((candidate for candidate in differences(first, again) if candidate.what != "generator"), None)
     if difference is None:
         return Repetition(True, text=f"{first.manifest.label} repeats bit for bit")

@@ -9,15 +9,15 @@ be better. r is computed for every floating value that differs between A and B, 
 One side is called closer when one of these rules holds, else they are equal:
 
 1. all values: the median of r is at least 1 in size (the typical error of one side is twice the other's), a two-sided
-   sign test (W. J. Dixon and A. M. Mood, JASA 41, 1946) over the r that are not 0 gives p < 0.01, and no step's own
+   sign test (W. J. Dixon and A. M. Mood, JASA 41, 1946) over the r that are not 0 has p < 0.01, and no step's own
    median says the opposite by as much;
 2. several steps: of two or more steps, each has four or more values with |r| of at least 0.25, nine in ten of them on
    one side with a median of at least 0.5 in size, and it is the same side in all steps.
 
 The values of one step share their causes, so the sign test alone would call chance significant, and a median alone
-would rest on two or three values. Two orders of summation in a chain of 12 small layers were distinguished, wrongly, by
-rule 1 in less than 1 of 100 cases with one step, and by rule 2 in none of 200 cases with three steps. Rule 2 sees what
-a single inaccurate kernel does: it worsens some values of every step, and leaves the others as they were.
+would rest on two or three values. For two orders of summation in a chain of 12 small layers, rule 1 wrongly called one
+closer in less than 1 of 100 cases with one step, and rule 2 in none of 200 cases with three steps. Rule 2 detects the
+effect of a single inaccurate kernel: it worsens some values of every step, and leaves the others as they were.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from .step_noise import Noise
 from .step_score import unit_roundoff
 
 MEDIAN = 1.0
-"""Size of the median log2 ratio from which on one side is closer: a factor of 2."""
+"""The size of the median log2 ratio from which on one side is closer: a factor of 2."""
 
 MATERIAL = 0.25
-"""Size of r from which on the errors of a value differ materially: by a fifth."""
+"""The size of r from which on the errors of a value differ materially: by a fifth."""
 
 LEAST_MATERIAL = 4
 ONE_SIDED = 0.9
-"""Share of a step's materially different values that must be on one side."""
+"""The share of a step's materially different values that must be on one side."""
 
 SIGNIFICANCE = 0.01
 """The largest p of the sign test; it takes 8 values of one sign."""
@@ -50,7 +50,7 @@ SIGNIFICANCE = 0.01
 class TensorErrors:
     """The errors of one value: as L2 norms, relative to the exact value, and in units of the noise (None without).
 
-    `ratio` is r; it is infinite or NaN where a side is not finite, and takes no part.
+    `ratio` is r. Where a side is not finite, it is infinite or NaN, and does not count.
     """
 
     name: str
@@ -65,7 +65,7 @@ class TensorErrors:
 
 @dataclass(frozen=True, slots=True)
 class StepErrors:
-    """The errors of one step's values that differ between A and B."""
+    """The errors of the values of one step that differ between A and B."""
 
     step: int
     tensors: tuple[TensorErrors, ...]
@@ -80,9 +80,11 @@ class StepErrors:
 class Accuracy:
     """The side that is closer to the exact result: `a`, `b` or `equal`.
 
-    `median` is that of r over all steps (by the second rule, of the values that tell), positive where A is closer.
-    `values` counts them, and `significance` is the p of the sign test over all. `reference_worse` says that A, the
-    reference, is the less accurate side by 2 times or more.
+    median: the median of r over all steps, positive where A is closer; by the second rule, of the materially different
+        values
+    values: the number of values in the median
+    significance: the p of the sign test over all values
+    reference_worse: whether A, the reference, is less accurate by a factor of 2 or more
     """
 
     closer: str
@@ -94,7 +96,7 @@ class Accuracy:
 
 
 def step_errors(a: TensorFile, b: TensorFile, exact: TensorFile, noise: Noise) -> StepErrors:
-    """Measure both modes of one step against the step in double."""
+    """Measure the errors of both modes of one step against the step in double."""
     errors = []
     for name, own in a.tensors.items():
         versions = [file.tensors.get(name) for file in (a, b, exact)]
@@ -104,14 +106,15 @@ def step_errors(a: TensorFile, b: TensorFile, exact: TensorFile, noise: Noise) -
 
 
 def accuracy(steps: Sequence[StepErrors], a: str = "the reference", b: str = "the other mode") -> Accuracy | None:
-    """Say which side is closer over all steps, `a` and `b` being their names; None without a value that differs."""
+    """Decide which side is closer over all steps; `a` and `b` are their names. Return None without a value that
+    differs."""
     ratios = [tensor.ratio for step in steps for tensor in step.tensors if math.isfinite(tensor.ratio)]
     middle = _median(ratios)
     if middle is None:
         return None
     significance = sign_test(sum(ratio > 0 for ratio in ratios), sum(ratio < 0 for ratio in ratios))
     sided = _side_of_every_step(steps)
-    # one step that says the opposite makes chance of what the values of the other steps share
+    # If one step says the opposite, the agreement of the values of the other steps is chance.
     opposed = any(math.copysign(1, middle) * (step.median or 0.0) <= -MEDIAN for step in steps)
     clear = abs(middle) >= MEDIAN and significance < SIGNIFICANCE and not opposed
     closer = ("a" if middle > 0 else "b") if clear else "equal"
@@ -125,7 +128,7 @@ def accuracy(steps: Sequence[StepErrors], a: str = "the reference", b: str = "th
 
 
 def _side_of_every_step(steps: Sequence[StepErrors]) -> str:
-    """The side that is closer in each of several steps, by the second rule; empty without one."""
+    """Return the side that is closer in each of several steps, by the second rule; "" without one."""
     sides = set()
     for step in steps:
         telling = [err.ratio for err in step.tensors if math.isfinite(err.ratio) and abs(err.ratio) >= MATERIAL]
@@ -139,7 +142,7 @@ def _side_of_every_step(steps: Sequence[StepErrors]) -> str:
 
 
 def sign_test(positive: int, negative: int) -> float:
-    """The two-sided p of so many positive and negative signs when both are equally likely.
+    """Return the two-sided p of these numbers of positive and negative signs when both are equally likely.
 
     2 * sum_{i <= min} C(n, i) / 2**n, at most 1.
     """
@@ -165,7 +168,7 @@ def _text(closer: str, middle: float, values: tuple[int, int], a: str, b: str) -
 
 
 def _errors(name: str, a: TensorFile, b: TensorFile, exact: TensorFile, noise: Noise) -> TensorErrors | None:
-    """Measure the errors of a value; None for one that is the same on both sides."""
+    """Measure the errors of a value; return None for one that is the same on both sides."""
     left, right, true = (file.tensors[name] for file in (a, b, exact))
     if not difference(left, right).differing:
         return None
@@ -173,7 +176,7 @@ def _errors(name: str, a: TensorFile, b: TensorFile, exact: TensorFile, noise: N
     value_noise = noise.tensors.get(name)
     rms = value_noise.rms if value_noise and value_noise.rms and math.isfinite(value_noise.rms) else None
     finite = difference_a.same_places and difference_b.same_places
-    # half a unit roundoff, by which a correctly rounded result errs: a side below it cannot be better
+    # Half a unit roundoff is the error of a correctly rounded result: a side below it cannot be better.
     floor = unit_roundoff(name, a, b) / 2
     error_a, error_b = (side.distance.value if side.same_places else math.inf for side in (difference_a, difference_b))
     return TensorErrors(

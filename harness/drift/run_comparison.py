@@ -1,4 +1,4 @@
-"""Two recorded runs compared with each other: losses at every step, parameters at the last one.
+"""A comparison of two recorded runs: losses at every step, parameters at the last one.
 
 The results are distances. Whether they exceed rounding is not decided here.
 """
@@ -22,7 +22,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class TensorDifference:
-    """The first recorded tensor whose bits differ: `what` is value or gradient."""
+    """The first recorded tensor whose bits differ. `what` is "value" or "gradient"."""
 
     step: int
     tensor: str
@@ -33,10 +33,11 @@ class TensorDifference:
 class RunComparison:
     """The comparison of run b with run a, the reference.
 
-    `first_tensor` is the first differing tensor by digests. `parameters_step` is the last step of which both runs kept
-    their values, and `parameters` the distances there; None where a run did not record them. With `whole_batch` several
-    ranks were compared with one process, whose bits are not to be compared. `cut_short` is the run that has fewer steps
-    because its seconds were over.
+    first_tensor: the first differing tensor by digests
+    parameters_step: the last step for which both runs kept the parameters
+    parameters: the distances at that step; None where a run did not record them
+    whole_batch: whether several ranks were compared with one process, whose bits cannot be compared
+    cut_short: the run that has fewer steps because a limit in seconds ended it
     """
 
     a: str
@@ -67,8 +68,10 @@ class RunComparison:
 
     @property
     def identical(self) -> bool:
-        """Check whether nothing differs that both runs recorded, and they recorded the same steps; for a run that was
-        cut short, those that both have."""
+        """Check whether everything that both runs recorded is equal, and they recorded the same steps.
+
+        For a run that was cut short, only the steps that both have count.
+        """
         return (
             not self.whole_batch
             and (self.steps_a == self.steps_b or bool(self.cut_short))
@@ -78,14 +81,14 @@ class RunComparison:
         )
 
     def to_json(self) -> dict[str, object]:
-        """The comparison as plain values."""
+        """Return the comparison as plain values."""
         content = asdict(self) | {"identical": self.identical}
         seldom = ("whole_batch", "cut_short")
         return {key: value for key, value in content.items() if value or key not in seldom}
 
 
 def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
-    """Compare two runs, a being the reference. Raises UsageError when one of them has no step."""
+    """Compare two runs; a is the reference. Raises UsageError when one of them has no step."""
     for run in (a, b):
         if not run.journal.steps:
             raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {_why_empty(run)}")
@@ -138,7 +141,7 @@ def _losses(run: RecordedRun) -> tuple[list[int], list[float | None]]:
 
 
 def _first_tensor(a: RecordedRun, b: RecordedRun) -> tuple[TensorDifference | None, int]:
-    """The first differing tensor, and the number of steps of which both have digests."""
+    """Return the first differing tensor, and the number of steps for which both runs have digests."""
     steps_of_b = dict(b.journal.digests())
     first, compared = None, 0
     for step, digests_a in a.journal.digests():
@@ -164,7 +167,7 @@ def _parameters(a: RecordedRun, b: RecordedRun, step: int) -> ParameterCompariso
     brain = {name for name in left if dtypes_a.get(name) == dtypes_b.get(name) == "bfloat16"}
     drifts = []
     for drift in compared.drifts:
-        if drift.name in brain:  # NumPy lacks bfloat16: such values are float32 whose lower halves are zero
+        if drift.name in brain:  # NumPy lacks bfloat16: these are float32 whose lower halves are zero
             halves = [(side[drift.name].view(np.uint32) >> 16).astype(np.uint16) for side in (left, right)]
             ulp = max_ulp(halves[0], halves[1], bfloat16=True)
             of_largest = None if drift.scale_ulp is None else drift.scale_ulp / 2**16

@@ -1,4 +1,4 @@
-"""Differences in what two runs were given during their steps: random numbers, batches, hyper-parameters."""
+"""Differences in the inputs of two runs during their steps: random numbers, batches, hyper-parameters."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from ..runs.recorded_run import RecordedRun
 from .recorded_drift import GENERATORS, common_steps, generator_differences
 
 KINDS = ("script", "arguments", "autocast", "initial", "hyper-parameter", "generator", "batch", "steps")
-"""The order in which, at one step, a cause comes before its consequence."""
+"""The kinds of differences, ordered so that at one step a cause comes before its consequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetupDifference:
-    """A difference between what went into two runs, at the first step at which it shows.
+    """A difference between the inputs of two runs, at the first step at which it shows.
 
-    `name` is the tensor, hyper-parameter, generator or argument, `size` a relative distance where there is
-    one. `follows` marks a consequence of another difference, or of the drift itself. `harmless` is "rounding"
-    for values that are a few ULP apart, "unused" for a generator that nothing is drawn from, else empty.
+    name: the tensor, hyper-parameter, generator or argument
+    size: a relative distance, where there is one
+    follows: whether it is a consequence of another difference, or of the drift itself
+    harmless: "rounding" for values that are a few ULP apart, "unused" for a generator that nothing is drawn from, else
+        ""
     """
 
     kind: str
@@ -34,23 +36,21 @@ class SetupDifference:
 
     @property
     def counts(self) -> bool:
-        """Check whether it alone makes the runs incomparable."""
+        """Check whether this difference alone makes the runs incomparable."""
         return not self.follows and not self.harmless
 
 
-# The inputs of the steps of two runs: random numbers and batches.
-#
-# Only the first call of a root module in a step brings data from outside: a later one may be fed with what an
-# earlier one computed. And an argument of the first call may come from the model as well, as a hidden state
-# that is carried on does. Such a value comes apart in the step after the training has; one that was still
-# equal in a later step is data.
+# The inputs of the steps of two runs: random numbers and batches. Only the first call of a root module in a step brings
+# data from outside: a later one may get inputs that an earlier one computed. An argument of the first call may come
+# from the model as well, as a hidden state does that is carried on. Such a value differs from the step after the first
+# drift on; an argument that is still equal in a later step is data.
 
 Argument = tuple[str, tuple[int, ...], str]
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
 def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
-    """The first difference of each random generator."""
+    """Return the first difference of each random generator."""
     setup = []
     for difference in generator_differences(a, b):
         called = GENERATORS.get(difference.generator, (f"the generator of {difference.generator}", ""))[0]
@@ -63,10 +63,10 @@ def generator_setup(a: RecordedRun, b: RecordedRun) -> list[SetupDifference]:
 
 
 def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[int]:
-    """The arguments of the models that the training makes itself (a memory, a prediction), by their places.
+    """Return the places of the models' arguments that the training computes itself (a memory, a prediction).
 
-    An intervention shows them: where a training was begun in another state, what comes from outside is what it was, and
-    what descends from the training is not.
+    An intervention shows them: where a training began in another state, an argument from outside stays the same, and
+    one that derives from the training changes.
     """
     places = set[int]()
     if forced is None:
@@ -91,13 +91,13 @@ def made_by_the_training(free: RecordedRun, forced: RecordedRun | None) -> set[i
 
 
 ROUNDED = 64.0
-"""The number of roundings of its dtype, by its norm, by which a batch that a mode computes itself may differ from the
-reference's: it is the same after some ops, and computed by other kernels."""
+"""The largest distance at which a batch that a mode computes itself still counts as the reference's, in roundings of
+its dtype, by norm. Such a batch is the result of a few ops, computed by other kernels."""
 
 
 def rounded_arguments(forced: RecordedRun | None) -> set[int]:
-    """The places of the models' arguments that a mode computes within a step begun in the reference's state, and that
-    equal the reference's but for rounding: noise that is mixed into a batch on the device."""
+    """Return the places of the models' arguments that a mode computes within a step begun in the reference's state, and
+    that equal the reference's but for rounding. An example is noise that is mixed into a batch on the device."""
     largest: dict[int, float] = {}
     for event in () if forced is None else forced.journal.events("own-batch"):
         for place, apart in event["arguments"]:
@@ -112,16 +112,17 @@ def batch_setup(
     from_the_model: Collection[int] = (),
     rounded: Collection[int] = (),
 ) -> list[SetupDifference]:
-    """Return the first batch that differs, and the first that differs though it does not come from the model, and by
-    more than rounding.
+    """Return the first batch that differs, and the first that differs by more than rounding and does not come from the
+    model.
 
-    `drifting_from` is the first step that computed something else, `rounded` are arguments that differ by rounding
-    only.
+    drifting_from: the first step that computed something else
+    from_the_model: the places of arguments that the training computes itself
+    rounded: the places of arguments that differ by rounding only
     """
     equal_after_drift: set[int] = set()
     follows = by_rounding = None
     for record_a, record_b in common_steps(a.journal, b.journal):
-        # after the training has come apart an argument may come from the model: equal once more, it is data
+        # After the training has come apart, an argument may come from the model; if it is equal again, it is data.
         late = drifting_from is not None and record_a.step > drifting_from
         compared = list(compared_arguments(record_a, record_b))
         if any(place < 0 for place, *_ in compared):
@@ -142,7 +143,8 @@ def batch_setup(
 
 
 def compared_arguments(a: StepRecord, b: StepRecord) -> Iterator[tuple[int, Argument, bool]]:
-    """Yield each argument of the first call by its place, and whether both sides' are equal; place -1 for other counts.
+    """Yield each argument of the first call by its place, with whether both sides' are equal. The place is -1 where the
+    counts differ.
 
     Arguments that one side did not read are left out, and so are numbers that the modes keep in different precisions.
     """
@@ -164,28 +166,29 @@ def _differing(step: int, place: int, argument: Argument, follows: bool = False)
     return SetupDifference("batch", step, f"argument {place}", text, follows=follows)
 
 
-# The hyper-parameters that two runs gave to their optimizers.
+# The hyper-parameters that two runs passed to their optimizers.
 
 SAME = 1e-6
-"""Numbers this close, relatively, are the same: a mode may keep them as float32."""
+"""The relative distance up to which two numbers are the same: a mode may keep them as float32."""
 
 DRIFTING = 1e-2
-"""A number that comes apart by less than this, after the training has, is computed from the training (as the
+"""A number that differs by less than this, after the training has come apart, is computed from the training (as the
 step size of an adaptive method is) and follows the drift."""
 
 IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable"})
-"""Keys that say how an optimizer computes and not what: they belong to the mode."""
+"""Keys that select the implementation of an optimizer and not its result: they belong to the mode."""
 
 Optimizers = Sequence[Mapping[str, Any]]
 
 
 def hyper_differences(a: RecordedRun, b: RecordedRun, drifting_from: int | None) -> list[SetupDifference]:
-    """The first difference of each hyper-parameter; `drifting_from` is the first step that computed something else."""
+    """Return the first difference of each hyper-parameter. `drifting_from` is the first step that computed something
+    else."""
     left, right = a.journal.hyper(), b.journal.hyper()
     if not left or not right:
         return []
     first_by_name: dict[str, SetupDifference] = {}
-    # What a schedule does after one of the runs has ended is no difference.
+    # Changes of a schedule after one of the runs has ended are no difference.
     reached = min(max((record.step for record in run.journal.steps), default=0) for run in (a, b))
     for step in sorted({step for step, _ in (*left, *right) if step <= reached}):
         optimizers_a, optimizers_b = _at(left, step), _at(right, step)
@@ -198,7 +201,7 @@ def hyper_differences(a: RecordedRun, b: RecordedRun, drifting_from: int | None)
 
 
 def _at(changes: Sequence[tuple[int, Any]], step: int) -> Optimizers | None:
-    """The optimizers in force in a step; None before the first optimizer stepped."""
+    """Return the optimizers in force in a step; None before the first optimizer stepped."""
     in_force: list[Optimizers] = [optimizers for since, optimizers in changes if since <= step]
     return in_force[-1] if in_force else None
 
@@ -216,7 +219,7 @@ def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterato
             yield _said(step, "groups", f"{counts} ({left['class']}, from step {step})")
         for number, (group_a, group_b) in enumerate(zip(left["groups"], right["groups"], strict=False)):
             place = f"({left['class']}, group {number}, from step {step})"
-            # A key that one side lacks says nothing: other versions of torch know other keys.
+            # A key that one side lacks is ignored: other versions of torch have other keys.
             for key in group_a:
                 if key in IMPLEMENTATION or key not in group_b or _same(group_a[key], group_b[key]):
                     continue
@@ -230,8 +233,8 @@ def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterato
 
 
 def _other_parameters(a: Sequence[str], b: Sequence[str]) -> str:
-    """Describe the difference of two lists of names; where the counts are equal, by the first names that only one side
-    has."""
+    """Describe the difference of two lists of names: by the counts or, where these are equal, by the first names that
+    only one side has."""
     if len(a) != len(b):
         return f"{len(a)} against {len(b)}"
     only = [[name for name in side if name not in opposite] for side, opposite in ((a, b), (b, a))]
@@ -253,7 +256,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _relative(a: Any, b: Any) -> float | None:
-    """|a - b| / max(|a|, |b|); None for what is no number."""
+    """Return |a - b| / max(|a|, |b|); None for values that are not numbers."""
     if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in (a, b)):
         return None
     x, y = float(a), float(b)

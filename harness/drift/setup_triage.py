@@ -1,5 +1,4 @@
-"""All differences in what two runs were given, initial values first: the reasons why they need not agree however well
-both compute."""
+"""All differences in the inputs of two runs, initial values first: reasons to differ, however well both compute."""
 
 from __future__ import annotations
 
@@ -22,18 +21,18 @@ from .ulp import max_ulp
 # The parameters and buffers that two runs start from.
 
 ROUNDING_ULP = 4
-"""Initial values that are at most so many ULP apart are the same up to rounding."""
+"""Initial values that are at most this many ULP apart are the same up to rounding."""
 
 ROUNDING_RELATIVE = 1e-6
 """Tensors whose relative L2 distance is at most this are the same up to rounding: 17 units of float32 rounding."""
 
 MOST_NAMED = 3
-"""Tensors that are named one by one; more are one difference."""
+"""The largest number of tensors that are named one by one; more are reported as one difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Other:
-    """A tensor that starts from other values; `text` goes after its name."""
+    """A tensor that starts from other values; `text` follows its name in a sentence."""
 
     name: str
     text: str
@@ -44,7 +43,7 @@ class _Other:
 def initial_differences(
     a: RecordedRun, b: RecordedRun, state_a: TensorFile | None, state_b: TensorFile | None
 ) -> list[SetupDifference]:
-    """Return the differences before step 0; distances come from the states of step 0 where both are given."""
+    """Return the differences before step 0. Distances are computed from the states of step 0 where both are passed."""
     left, right = a.journal.initial(), b.journal.initial()
     if not left or not right:
         return []
@@ -71,7 +70,7 @@ def _of_the_beginning(state: TensorFile | None) -> bool:
 
 
 def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state_b: TensorFile | None) -> _Other | None:
-    """Say how two tensors of one name differ; None when they do not, or when that is unknown."""
+    """Describe how two tensors of one name differ; None where they do not, or where that is unknown."""
     if a.shape != b.shape:
         return _Other(a.name, f"is of shape {list(a.shape)} against {list(b.shape)}", None, False)
     if not a.digest.readable or not b.digest.readable:
@@ -83,7 +82,8 @@ def _other(a: InitialTensor, b: InitialTensor, state_a: TensorFile | None, state
     right = state_b.tensors.get(key) if state_b else None
     tolerance = max(ROUNDING_RELATIVE, 4 * max(UNIT_ROUNDOFF.get(tensor.dtype, 0.0) for tensor in (a, b)))
     if left is None or right is None or left.shape != right.shape:
-        # By statistics: all of them within rounding are rounding, though a permutation would look the same
+        # Only the statistics are compared: if all are within rounding, so are the values, though a permutation would
+        # look the same.
         if a.dtype != b.dtype and _close(a.digest, b.digest, 0.0):
             return None
         floating = all(tensor.dtype.startswith(("float", "bfloat", "complex")) for tensor in (a, b))
@@ -123,11 +123,11 @@ def _grouped(others: Sequence[_Other], harmless: str) -> list[SetupDifference]:
 
 
 WITHOUT_NUMBERS = frozenset({"DEVICE", "TORCHINDUCTOR_CACHE_DIR"})
-"""Variables that are numdrift's own, by the mode, and that torch sets itself where it compiles."""
+"""Variables that numdrift sets for the mode, and that torch sets itself where it compiles."""
 
 OF_PROCESS = ("TORCHELASTIC_", "LTC_SAVE_TENSORS")
-"""The beginnings of variables that say how ranks were started, or where lazy graphs are written, which changes no
-number."""
+"""The beginnings of variables that change no number: they say how ranks were started, or where lazy graphs are
+written."""
 
 
 def setup_differences(
@@ -138,11 +138,12 @@ def setup_differences(
     from_the_model: Collection[int] = (),
     rounded: Collection[int] = (),
 ) -> list[SetupDifference]:
-    """Compare what went into two runs, the first occurrence of each kind and name, a cause before its consequence.
+    """Compare the inputs of two runs; return the first difference of each kind and name, a cause before its
+    consequence.
 
-    `state_a` and `state_b` are the states that step 0 began with; without them the digests give the distances between
-    initial values. The arguments `from_the_model` are known to be made by the training itself, and the mode computes
-    those `rounded` as the reference has them but for rounding.
+    state_a, state_b: the states in which step 0 began; without them, distances between initial values come from digests
+    from_the_model: the arguments that the training is known to compute itself
+    rounded: the arguments that the mode computes as the reference does, but for rounding
     """
     drifting_from = first_computed_difference(a, b)
     setup, left, right = [], a.manifest, b.manifest
@@ -153,7 +154,7 @@ def setup_differences(
         arguments = [" ".join(manifest.arguments) or "(none)" for manifest in (left, right)]
         text = f"the script's arguments are {arguments[0]} against {arguments[1]}"
         setup.append(SetupDifference("arguments", 0, "arguments", text))
-    # A mode without autocast computes in another precision than one that has it
+    # A mode without autocast computes in another precision than one with it.
     without = [
         any(doubt["text"].startswith(NO_AUTOCAST) for doubt in side.adopted.get("doubts", ())) for side in (left, right)
     ]
@@ -166,12 +167,12 @@ def setup_differences(
     setup += generator_setup(a, b)
     setup += batch_setup(a, b, drifting_from, from_the_model, rounded)
     counts = [len(run.journal.steps) for run in (a, b)]
-    # A run that failed is shorter for that reason
+    # A run that failed is shorter for that reason.
     failed = any(manifest.failed and manifest.status != "nonfinite" for manifest in (left, right))
     unlike = counts[0] != counts[1] and cut_short(a, b) is None
     if unlike and not (a.journal.damage or b.journal.damage or failed):
         setup.append(SetupDifference("steps", min(counts), "steps", f"{counts[0]} against {counts[1]} steps"))
-    # What follows is marked: batches are drawn from generators, and the length comes of everything before.
+    # Consequences are marked: batches are drawn from generators, and the length depends on everything before.
     linked: list[SetupDifference] = []
     for entry in sorted(setup, key=lambda item: (item.step, KINDS.index(item.kind))):
         causes = {cause.kind for cause in linked if cause.counts}
@@ -181,7 +182,8 @@ def setup_differences(
 
 
 def environment_differences(a: RecordedRun, b: RecordedRun) -> list[str]:
-    """Return the facts about the two processes that differ; a mode may state them, so they are no set-up."""
+    """Return the facts in which the two processes differ. A mode may set them, so they are no difference in the
+    set-up."""
     left, right = a.manifest.environment, b.manifest.environment
     facts = differences(left, right)
     variables = [environment.get("environment") or {} for environment in (left, right)]

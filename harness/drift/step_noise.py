@@ -1,20 +1,20 @@
-"""The rounding noise of a training step: how far rounding alone moves its values, the unit in which drift is measured.
+"""The rounding noise of a training step: how far rounding alone moves its values. Drift is measured in this unit.
 
-A step is repeated N times on its tape with random rounding after every op (Monte Carlo arithmetic), or by N
-runs that start from a state which is one ULP off. For each value x of the step
+A step is repeated N times on its tape with random rounding after every op (Monte Carlo arithmetic), or by N runs that
+start from a state which is one ULP off. For each value x of the step
 
     rms = sqrt(mean_i ||x_i - x||_2**2)        over the elements that are finite on both sides
 
 and for a tensor of integers, the number of repetitions in which it differed at all (flips).
 
-A network of ReLUs or maxima jumps where an input passes a kink. Another kernel may pass one that 8 repetitions do not:
-its error is some times their noise. So suspicious steps are repeated again with rounding 16 times as strong (reach, the
-largest distance). Where a value then moves more than three times as far as in proportion, drift is compared with the
-jump. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with drifts of 250 to
-2,600 times rms, and the other 26 of 1.3 to 5.5.
+A network of ReLUs or maxima jumps where an input passes a kink. Another kernel may pass a kink that 8 repetitions do
+not: then its error is several times their noise. So suspicious steps are repeated again with rounding 16 times as
+strong (reach, the largest distance). Where a value then moves more than three times as far as in proportion, drift is
+compared with the jump. Measured on a residual network of 16 ReLUs under Inductor: 4 of 30 steps had such a kink, with
+drifts of 250 to 2,600 times rms, and the other 26 of 1.3 to 5.5.
 
-Sources: D. S. Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997; C. Denis, P. de Oliveira Castro and E.
-Petit, Verificarlo, ARITH 2016 (arXiv 1509.01347).
+Sources: D. S. Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997; C. Denis, P. de Oliveira Castro and E. Petit,
+    Verificarlo, ARITH 2016 (arXiv 1509.01347).
 """
 
 from __future__ import annotations
@@ -36,24 +36,23 @@ from ..runs.step_outcomes import noise_path, read_noise_record
 from .norms import Array, Norm, as_float, difference, is_floating, norm, root_mean_square
 
 JUMP_SHARE = 4.0
-"""The share of a jump that is the yardstick: with the usual threshold of 16 a drift may be 4 jumps, as several may
-coincide."""
+"""The divisor of a jump: drift is compared with a quarter of it. With the usual threshold of 16, a drift may be 4
+jumps, as several may coincide."""
 
 JUMP = 3.0
-"""The multiple of the proportional distance that makes a jump. Of 16 smooth replays the farthest is 0.7 to 2 times as
-far."""
+"""The multiple of the proportional distance from which on a movement is a jump. The farthest of 16 smooth replays moves
+0.7 to 2 times as far."""
 
 
 SECOND_MOMENT = re.compile(r"state (?P<parameter>.+)\.[^.]+")
-"""The name of a state of an optimizer, which may be one."""
+"""The name of a state of an optimizer that may be a second moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorNoise:
     """The noise of one value; `norm` is ||x||_2 of the undisturbed one.
 
-    `reach` is the largest distance that rounding of `strength` times the usual one made, 0 where that was not
-    looked at.
+    `reach` is the largest distance under rounding of `strength` times the usual one, 0 where that was not tried.
     """
 
     rms: float
@@ -64,7 +63,8 @@ class TensorNoise:
 
     @property
     def jumps(self) -> bool:
-        """Check whether stronger rounding moves the value much farther than in proportion: a discrete choice turns."""
+        """Check whether stronger rounding moves the value much farther than in proportion: then a discrete choice
+        turns."""
         return self.reach > JUMP * self.strength * self.rms
 
     @property
@@ -83,9 +83,9 @@ class TensorNoise:
 class Noise:
     """The noise of one step's values, from `replays` repetitions.
 
-    `equal` says whether the unchanged replay gave the step's own bits; if it did not, `reason` says why,
-    `differs` names what was unequal, and nothing was measured. `taped` is off for noise that stems from
-    elsewhere than a tape of this very step.
+    equal: whether the unchanged replay returned the step's own bits; if not, nothing was measured
+    reason, differs: why it did not, and the values that were unequal
+    taped: whether the noise was measured on a tape of this very step
     """
 
     step: int
@@ -102,15 +102,16 @@ class Noise:
         return self.replays > 0 and bool(self.tensors)
 
     def at(self, step: int, outcome: TensorFile) -> Noise:
-        """The noise of another step that gave `outcome`, if each value's relative noise were the one of this step.
+        """Return the noise of another step with this `outcome`, as if each value's relative noise were the same as in
+        this step.
 
-        Where a value is zero here, its noise is taken as it is.
+        The noise of a value that is zero here is used unscaled.
         """
         moved = {}
         for name, noise in self.tensors.items():
             if name in outcome.tensors and is_floating(outcome.tensors[name]):
                 scale = norm(outcome.tensors[name])
-                # in proportion: a value twice as large is rounded by twice as much
+                # In proportion: a value twice as large is rounded by twice as much.
                 rms = noise.rms if noise.relative is None else _times(noise.relative, scale)
                 moved[name] = TensorNoise(rms, scale.value, noise.flips)
             elif name in outcome.tensors:
@@ -118,9 +119,9 @@ class Noise:
         return replace(self, step=step, tensors=moved, taped=False, edge_replays=0)
 
     def of(self, name: str) -> TensorNoise | None:
-        """The noise of one value.
+        """Return the noise of one value.
 
-        For a value that was not measured, the median relative noise of the measured ones of its kind
+        For a value that was not measured, return the median relative noise of the measured values of its kind
         (gradient, parameter and so on), as the noise of a value of norm 1; None without any.
         """
         if name in self.tensors:
@@ -134,19 +135,18 @@ class Noise:
         return TensorNoise(statistics.median(relatives), 1.0) if relatives else None
 
     def of_gradient(self, state: str, z: float) -> float:
-        """Return how much coarser a gradient is rounded, where its square in an optimizer's second moment is z noises
-        away.
+        """Return how many noises a gradient is away, where its square in an optimizer's second moment is z noises away.
 
         A gradient g with the noise n that is moved by k n moves its square by 2 g k n + (k n)**2, and rounding alone
         moves that by 2 g n + n**2. With r = g / n
 
             z = (2 r k + k**2) / (2 r + 1)        k = sqrt(r**2 + z (2 r + 1)) - r
 
-        which is z for a gradient far above its noise, and sqrt(z) for one that is nothing but rounding, as that of a
-        bias before a batch normalization: rounded 10 times as coarsely, its square is 100 noises away.
+        k is z for a gradient far above its noise, and sqrt(z) for one that is nothing but rounding, as that of a bias
+        before a batch normalization: rounded 10 times as coarsely, its square is 100 noises away.
 
-        `state` is the name of a value that is nowhere negative, as `state net.weight.exp_avg_sq`; of one that is no
-        state, and of a gradient whose noise is not known, z itself.
+        `state` is the name of a value that is nowhere negative, as `state net.weight.exp_avg_sq`. For a name that is no
+        state, and for a gradient whose noise is unknown, z itself is returned.
         """
         state_name = SECOND_MOMENT.fullmatch(state)
         of = f" {state_name['parameter']}" if state_name else ""
@@ -157,14 +157,15 @@ class Noise:
         if not ratios or len(ratios) < len(gradients) or not 1 < z < math.inf:
             return z
         r = max(ratios)
-        # the difference of two large numbers that are all but equal, without the difference
+        # The difference of two large, almost equal numbers, computed without subtracting them
         return z * (2 * r + 1) / (math.sqrt(r * r + z * (2 * r + 1)) + r)
 
     @classmethod
     def from_runs(cls, step: int, reference: TensorFile, perturbed: Sequence[TensorFile]) -> Noise:
         """Measure the noise by repetitions of the reference's step that began one ULP off.
 
-        Without repetitions nothing is measured: a score then knows the rounding of the values themselves only.
+        Without repetitions nothing is measured: then a score only takes the rounding of the values themselves into
+        account.
         """
         tensors = {
             name: _measured(value, [file.tensors[name] for file in perturbed if name in file.tensors])
@@ -174,12 +175,12 @@ class Noise:
 
 
 def read_noise(run: Path, step: int) -> Noise | None:
-    """The noise that a run recorded of a step, None if it recorded none. Raises JournalError for damage."""
+    """Return the recorded noise of a step; None where the run recorded none. Raises JournalError for damage."""
     record = read_noise_record(run, step)
     if record is None:
         return None
     try:
-        # files from before the edges were looked at lack `edge`
+        # Older files, from before edges were looked at, lack `edge`.
         strength = _size((record.get("edge") or {}).get("strength", 16.0))
         tensors = {
             str(name): TensorNoise(
@@ -216,7 +217,7 @@ def _times(factor: float, by: Norm) -> float:
 
 def _measured(value: Array, others: Sequence[Array]) -> TensorNoise:
     others = [repetition for repetition in others if repetition.shape == value.shape]
-    if not is_floating(value):  # integers have no size of an error, only whether they differ at all
+    if not is_floating(value):  # integers have no error of a certain size: they differ or not
         return TensorNoise(0.0, 0.0, sum(not np.array_equal(value, repetition) for repetition in others))
     moved = root_mean_square(difference(value, repetition).distance for repetition in others)
     return TensorNoise(moved.value, norm(value).value)

@@ -1,23 +1,22 @@
-"""Drift of one training step in units of the reference's rounding noise.
+"""The drift of one training step in units of the reference's rounding noise.
 
-For each value of the step (losses, gradients, and what the optimizer left: parameters, buffers, its state)
+For each value of the step (losses, gradients, and the optimizer's results: parameters, buffers, its state)
 
     z = ||B - A||_2 / (rms + u * ||A||_2 + tiny)
 
-A is the reference's value and B that of the other mode, started from the same state; rms is how far random
-rounding moves A (see noise), u half the spacing of numbers at 1 in the coarser of both dtypes (the rounding
-of the value itself), and tiny = 1e-43 is below what float32 resolves near zero. z is 0 if and only if the
-values are equal; multiplying A, B and rms by one factor leaves z as it is, up to tiny.
+A is the reference's value and B that of the other mode, started from the same state. rms is how far random rounding
+moves A (see `step_noise`), u half the spacing of numbers at 1 in the coarser of both dtypes (the rounding of the value
+itself). tiny = 1e-43 is below what float32 resolves near zero. z is 0 if and only if the values are equal; multiplying
+A, B and rms by one factor leaves z as it is, up to tiny.
 
-A NaN or an infinity on one side only, a value that one side lacks, and other shapes are infinitely far away.
-Where stronger rounding makes a value jump (a ReLU or a maximum next to its kink; see noise), the jump takes
-the place of rms. A state that is nowhere negative is taken for a second moment, a square, and has the z of what it is
-the square of (`Noise.of_gradient`). Integers have no rounding: they are equal, or they differ. Where replays with
-random rounding changed them as well, a discrete choice is on the edge, and a difference says nothing.
+A NaN or an infinity on one side only, a value that one side lacks, and different shapes are infinitely far away. Where
+stronger rounding makes a value jump (a ReLU or a maximum next to its kink), the jump replaces rms. A state that is
+nowhere negative is treated as a second moment, a square, and has the z of the gradient that was squared
+(`Noise.of_gradient`). Integers have no rounding: they are equal, or they differ. Where replays with random rounding
+changed them as well, a discrete choice is on the edge, and a difference says nothing.
 
-Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance
-measured by perturbation is also that of TTrace (arXiv 2506.09280) and of CESM-ECT (Baker et al., GMD 8,
-2015).
+Sources: the study behind the threshold is described in docs/reference/score.md; the idea of a tolerance measured by
+    perturbation is also that of TTrace (arXiv 2506.09280) and of CESM-ECT (Baker et al., GMD 8, 2015).
 """
 
 from __future__ import annotations
@@ -49,17 +48,18 @@ UNIT_ROUNDOFF = {
 EDGE = "a discrete choice depends on rounding"
 
 KINDS = ("loss", "gradient", "parameter", "buffer", "state")
-"""The order in which equally bad values are named: the one that comes first in a step is named first."""
+"""The order in which equally bad values are named: that of their computation in a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepScore:
     """The drift of one step: the worst floating value's `score`, and all values, the worst first.
 
-    `discrete` names integers that differ though rounding never changed them. `taped` says whether the noise
-    was measured at this very step, `replays` by how many repetitions (0: not at all, so that z is an upper
-    bound); `looked_closer` that stronger rounding was tried as well. `ill_conditioned` says that all of the drift
-    is what rounding of their inputs causes in the ops that make it.
+    discrete: integers that differ though rounding never changed them
+    taped: whether the noise was measured at this very step
+    replays: the number of repetitions that measured the noise; with 0 the noise is unmeasured, and z is an upper bound
+    looked_closer: whether stronger rounding was tried as well
+    ill_conditioned: whether all of the drift is the effect of rounded inputs in the ops that cause it
     """
 
     step: int
@@ -79,7 +79,7 @@ class StepScore:
 
     @property
     def why(self) -> str:
-        """The explanation of the score of the worst value, when it is no distance."""
+        """The explanation of the worst value's score where it is no distance."""
         return next((tensor.why for tensor in self.tensors if tensor.name == self.tensor), "")
 
 
@@ -102,7 +102,7 @@ def score_step(a: TensorFile, b: TensorFile, noise: Noise) -> StepScore:
 
 
 def unit_roundoff(name: str, a: TensorFile, b: TensorFile) -> float:
-    """u of the coarser of both sides' dtypes."""
+    """Return u of the coarser of both sides' dtypes."""
     return max(_unit(name, a), _unit(name, b))
 
 
@@ -140,7 +140,7 @@ def _score(name: str, a: TensorFile, b: TensorFile, noise: Noise) -> TensorScore
         return TensorScore(name, score, float(differing), float(left.size), float(flips), why, discrete=True)
     apart = difference(left, right)
     unit = unit_roundoff(name, a, b)
-    # The noise of a value that was not measured is that of a value of norm 1, so it grows with the norm.
+    # The noise of a value that was not measured is that of a value of norm 1, so it is multiplied by the norm.
     own = name in noise.tensors
     rms = 0.0 if its_noise is None else its_noise.size if own else as_float(Fraction(its_noise.rms) * apart.norm.exact)
     if not apart.same_places:
@@ -167,5 +167,5 @@ def _z(distance: Norm, norm: Norm, rms: float, unit: float) -> float:
     if distance.mantissa == 0.0 or math.isinf(rms):
         return 0.0
     scale = Fraction(rms) + Fraction(unit) * norm.exact + Fraction(TINY)
-    # A difference is one, however small: a quotient below the smallest float is not zero.
+    # Unequal values never score 0: a quotient below the smallest float is rounded up to it.
     return as_float(distance.exact / scale) or math.ulp(0.0)

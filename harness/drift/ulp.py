@@ -1,14 +1,14 @@
 """Distance between floating-point numbers in units in the last place (ULP).
 
-The representable numbers of one format stand on a line; the distance of two of them is the number
-of steps from one to the other. The bit pattern of a non-negative number, read as an integer, is its
-place on that line, and the sign bit mirrors it:
+The representable numbers of one format are points on a line; the distance of two of them is the number of steps from
+one to the other. The bit pattern of a non-negative number, read as an integer, is its place on that line, and the sign
+bit mirrors it:
 
     distance(a, b) = | |a| - |b| |   for equal signs, where |x| is the pattern without its sign bit
     distance(a, b) =   |a| + |b|     for opposite signs
 
-Sources: D. Goldberg, What Every Computer Scientist Should Know About Floating-Point Arithmetic,
-ACM Computing Surveys 23(1), 1991; B. Dawson, Comparing Floating Point Numbers, 2012 Edition.
+Sources: D. Goldberg, What Every Computer Scientist Should Know About Floating-Point Arithmetic, ACM Computing Surveys
+    23(1), 1991; B. Dawson, Comparing Floating Point Numbers, 2012 Edition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAN_DISTANCE = 2**64 - 1
 """Distance between a NaN and a number; the largest real one, -inf to inf in float64, is below it."""
 
 CHUNK = 1 << 20
-"""Elements looked at together, which bounds the temporary memory."""
+"""The number of elements processed at a time, which bounds the temporary memory."""
 
 _INFINITY = {np.dtype(np.float16): 0x7C00, np.dtype(np.float32): 0x7F800000, np.dtype(np.float64): 0x7FF0 << 48}
 _BFLOAT16_INFINITY = 0x7F80
@@ -43,10 +43,10 @@ def ulp_distance(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) ->
         raise ValueError(f"shapes differ: {a.shape} and {b.shape}")
     negative_a, magnitude_a = _sign_and_magnitude(a)
     negative_b, magnitude_b = _sign_and_magnitude(b)
-    # unsigned numbers cannot be negative, so the smaller is taken from the larger
+    # Unsigned numbers cannot be negative, so the smaller is subtracted from the larger.
     apart = np.maximum(magnitude_a, magnitude_b) - np.minimum(magnitude_a, magnitude_b)
     distance = np.where(negative_a == negative_b, apart, magnitude_a + magnitude_b)
-    # every pattern beyond infinity's is a NaN
+    # Every pattern beyond that of infinity is a NaN.
     nan_a, nan_b = magnitude_a > infinity, magnitude_b > infinity
     distance = np.where(nan_a | nan_b, np.uint64(NAN_DISTANCE), distance)
     return np.where(nan_a & nan_b, np.uint64(0), distance)
@@ -59,7 +59,7 @@ def max_ulp(a: NDArray[Any], b: NDArray[Any], *, bfloat16: bool = False) -> int:
 
 
 def paired_chunks(a: NDArray[Any], b: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield both arrays in one order as flat native-endian pieces of at most `CHUNK` elements.
+    """Yield both arrays in the same order as flat native-endian pieces of at most `CHUNK` elements.
 
     A piece is valid only until the next one is requested.
     """
@@ -78,7 +78,7 @@ def paired_chunks(a: NDArray[Any], b: NDArray[Any]) -> Iterator[tuple[NDArray[An
 
 
 def _infinity(a: NDArray[Any], b: NDArray[Any], bfloat16: bool) -> np.uint64:
-    """Return the bit pattern of infinity in the common format, or refuse a format that has no ULP here."""
+    """Return the bit pattern of infinity in the common format. Raise TypeError for a format that has no ULP here."""
     formats = {a.dtype.newbyteorder("="), b.dtype.newbyteorder("=")}
     if bfloat16 and formats == {np.dtype(np.uint16)}:
         return np.uint64(_BFLOAT16_INFINITY)

@@ -1,6 +1,6 @@
-"""The one word for a pair of runs, and the sentence that explains it.
+"""The verdict on a pair of runs, and the sentence that explains it.
 
-A verdict that makes a comparison void comes before those about its result:
+A verdict that makes a comparison void takes precedence over those about its result:
 
     failed > nondeterministic > different-setup > nonfinite > identical > beyond-rounding > rounding
 
@@ -27,18 +27,21 @@ REMEDY = "which starts steps of both modes from one state"
 
 
 SAME_DRAWS = ("give both the same seeds", "let neither draw more than the other")
-"""What makes two modes draw the same random numbers."""
+"""The ways to make two modes draw the same random numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictEvidence:
     """The evidence about one pair; `a` is the reference's name, `b` that of the other run.
 
-    `failed` are sentences about runs that did not get through (one whose loss is not finite did). `identical` and
-    `first_differing_step` are of the free runs. `steps` are the scores of steps that both modes made from one state;
-    `unscored` says why there are none, and `command` makes them; `stateless` says why nothing can make them.
-    `common_steps` is the number of steps that both have where one run was cut short, else None. `drawing` says what
-    makes the two draw the same random numbers.
+    failed: sentences about runs that did not get through (a run whose loss is not finite did)
+    identical, first_differing_step: the comparison of the free runs
+    steps: the scores of steps that both modes took from one state
+    unscored: why there are no scores
+    stateless: why no command can make them
+    command: the command that makes them
+    common_steps: the number of steps that both have where one run was cut short, else None
+    drawing: how to make the two draw the same random numbers
     """
 
     a: str
@@ -73,12 +76,14 @@ def decide(evidence: VerdictEvidence) -> Verdict:
 
 
 def worst_of(steps: Sequence[StepScore] | Sequence[StepFindings]) -> float:
-    """The largest score of some steps, infinite where integers differ that rounding leaves alone; 0 of no step."""
+    """Return the largest score of some steps, infinite where integers differ that rounding leaves alone; 0 without
+    steps."""
     return max((math.inf if step.discrete else step.score for step in steps), default=0.0)
 
 
 def _void(evidence: VerdictEvidence) -> Verdict | None:
-    """Return a verdict in which no score takes part: one that comes before makes void what comes after."""
+    """Return a verdict that does not depend on scores; None where there is none. An earlier check makes later ones
+    void."""
     if evidence.failed:
         return Verdict("failed", f"failed: {'; '.join(evidence.failed)}")
     broken = [repetition for repetition in evidence.repetitions if not repetition.repeatable]
@@ -95,7 +100,8 @@ def _void(evidence: VerdictEvidence) -> Verdict | None:
         if causes[0].kind == "generator":
             text += f"; {evidence.drawing}"
         return Verdict("different-setup", text, step=causes[0].step)
-    # A value of one run alone, or the loss of both: what comes after it is no training. A mask of infinities is.
+    # After a value that is not finite in one run alone, or a loss that is not finite in both, nothing is comparable. A
+    # mask of infinities is harmless.
     nonfinite = evidence.nonfinite
     value = None if nonfinite is None else nonfinite.only or nonfinite.loss
     if nonfinite is not None and value is not None:
@@ -112,7 +118,7 @@ def _beyond_rounding(evidence: VerdictEvidence) -> Verdict | None:
     worst = _worst(significant)
     if worst is None:
         return None
-    # the worst step names the score, the first one is where to look for the cause
+    # The worst step determines the score; the first significant step is where to look for the cause.
     first, limit = significant[0], evidence.threshold.fault
     if worst.score > limit:
         why = f": {worst.why}" if math.isinf(worst.score) and worst.why else ""
@@ -183,8 +189,10 @@ def _rounding(evidence: VerdictEvidence) -> Verdict:
 
 
 def _significant(evidence: VerdictEvidence) -> list[StepScore]:
-    """Return the steps beyond the threshold. Without measured noise only a step that no rounding explains is beyond it,
-    and a step of ill-conditioned ops is not."""
+    """Return the steps beyond the threshold.
+
+    Without measured noise, only a step that no rounding explains is beyond it. A step of ill-conditioned ops is not.
+    """
     return [
         step
         for step in sorted(evidence.steps, key=lambda step: step.step)
@@ -195,7 +203,7 @@ def _significant(evidence: VerdictEvidence) -> list[StepScore]:
 
 
 def _worst(steps: Sequence[StepScore]) -> StepScore | None:
-    """The step with the largest score, the first of equal ones."""
+    """Return the step with the largest score, the first of equal ones."""
     return max(sorted(steps, key=lambda step: step.step), key=lambda step: step.score, default=None)
 
 
@@ -207,7 +215,7 @@ def _largest(steps: Sequence[StepScore], worst: StepScore) -> str:
 
 
 def _notes(evidence: VerdictEvidence, verdict: Verdict) -> tuple[str, ...]:
-    """Return what else a reader of the word should know."""
+    """Return notes on the verdict for its reader."""
     causes = [] if verdict.word == "different-setup" else [item for item in evidence.setup if item.counts]
     notes = [item.text for item in causes]
     notes += [f"{item.text} (rounding)" for item in evidence.setup if item.harmless == "rounding"]

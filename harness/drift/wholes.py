@@ -1,7 +1,7 @@
-"""The tensors of a step, added up from the parts that the ranks of a run recorded.
+"""The tensors of a step, joined from the parts that the ranks of a run recorded.
 
-Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. Of several copies one
-counts. No hash is made of several parts: only parts can be said to have equal bits.
+Counts and sums of squares add, minima and maxima are those of the parts, and sketches are linear. Of several copies,
+one counts. No hash is computed from several parts: only parts can be compared bit for bit.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ What = Literal["gradient", "value"]
 
 @dataclass(frozen=True, slots=True)
 class WholeDigest:
-    """A tensor as its parts describe it: statistics of the finite elements, None where they do not add up (a sum that
-    is spread over ranks), and its sketch, None where none was recorded."""
+    """A tensor described by its parts. The statistics are of the finite elements; they are None where they do not add
+    up (a sum that is spread over ranks). The sketch is None where none was recorded."""
 
     numel: int
     nan: int | None
@@ -40,9 +40,9 @@ WholeStep = Mapping[tuple[What, str], WholeDigest]
 
 
 def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]:
-    """Yield the tensors of each step of which every rank has digests, gradients first."""
+    """Yield the tensors of each step for which every rank has digests, gradients first."""
     entries = [entries_of(run) for run in ranks]
-    # The gradients that are placed in another way than their parameters
+    # The gradients that are placed differently from their parameters
     spread = [{event["tensor"] for event in run.journal.events("gradient-shard")} for run in ranks]
     digests = [dict(run.journal.digests()) for run in ranks]
     sketches = [dict(sketches_of(run)) for run in ranks]
@@ -64,9 +64,9 @@ def whole_steps(ranks: Sequence[RecordedRun]) -> Iterator[tuple[int, WholeStep]]
 
 
 def whole_values(ranks: Sequence[RecordedRun], step: int) -> tuple[dict[str, Array], dict[str, list[Shard | None]]]:
-    """Put the kept values of a step together from the ranks' parts; return them and the place of each rank's part.
+    """Join the kept values of a step from the ranks' parts; return them and the place of each rank's part.
 
-    Values that cannot be put together are left out. Raises KeyError where a rank has not kept the step.
+    Values that cannot be joined are left out. Raises KeyError where a rank has not kept the step.
     """
     values = [run.journal.values(step) for run in ranks]
     entries = [entries_of(run) for run in ranks]
@@ -88,7 +88,7 @@ def whole_values(ranks: Sequence[RecordedRun], step: int) -> tuple[dict[str, Arr
 
 
 def block_of(shard: Shard, shape: Sequence[int]) -> tuple[slice, ...]:
-    """The place of a part of this shape in the whole."""
+    """Return the place of a part of this shape in the whole."""
     assert shard.offset is not None
     return tuple(slice(first, first + size) for first, size in zip(shard.offset, shape, strict=True))
 
@@ -100,8 +100,10 @@ def _is_block(shard: Shard | None) -> bool:
 
 
 def entries_of(run: RecordedRun) -> dict[str, TensorEntry]:
-    """The record of each tensor. A table is written anew when the script adds or drops some, and the last one
-    counts."""
+    """Return the record of each tensor.
+
+    A new table is written when the script adds or drops some; the last one counts.
+    """
     return {entry.name: entry for table in run.journal.tables.values() for entry in table}
 
 
@@ -123,7 +125,7 @@ def _sketch(
     sketches: list[Sketch] = []
     for rank, step in enumerate(steps):
         if shards[rank] is None and rank:
-            continue  # a copy; of a sharded tensor every rank wrote what it adds
+            continue  # a copy; for a sharded tensor, every rank recorded its own share
         group = None if step is None else step.gradients if what == "gradient" else step.values
         sketch = None if group is None else group.get(name)
         if sketch is None:
@@ -134,7 +136,7 @@ def _sketch(
 
 def _whole(parts: Sequence[Digest], shards: Sequence[Shard | str | None], sketch: Sketch | None) -> WholeDigest | None:
     spread = any(shard == "spread" or (isinstance(shard, Shard) and not _is_block(shard)) for shard in shards)
-    # The ranks whose parts make the whole: rank 0 of copies that no mesh knows of
+    # The ranks whose parts make up the whole; of copies that no mesh knows of, rank 0
     counting = [
         rank
         for rank, shard in enumerate(shards)

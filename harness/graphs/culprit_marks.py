@@ -19,8 +19,12 @@ from .run_graphs import RunGraphs
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The mark of a culprit's node: `label` names the culprit, `numbers` are its drift in this run (`max_ulp`, `rho`,
-    `share`), `reason` is a sentence."""
+    """The mark of a culprit's node.
+
+    label: the name of the culprit
+    numbers: its drift in this run (`max_ulp`, `rho`, `share`)
+    reason: a sentence
+    """
 
     label: str
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -29,7 +33,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class SeenCulprit:
-    """A culprit of a pair from the view of the run `own`, one of its sides; `names` has both runs by side."""
+    """A culprit of a pair, seen from the run `own`, one of the pair's sides; `names` maps each side to its run."""
 
     found: Culprit
     names: Mapping[str, str]
@@ -38,7 +42,7 @@ class SeenCulprit:
     def is_at(self, node: Node) -> bool:
         """Check whether the node is this op, or was decomposed from it, in a phase and a module of the culprit.
 
-        If the node's module is not known, its line decides, and if that is not known either, the op alone.
+        Without a known module, the node's line decides; without a known line, the op alone.
         """
         culprit = self.found
         names = {f"{node.domain}.{node.op}", node.full_op, node.original}
@@ -47,7 +51,7 @@ class SeenCulprit:
             return False
         if culprit.module is not None and node.module is not None:
             return node.module == culprit.module or node.module in culprit.places
-        # Only the ends of paths are compared: the run may have been made in another folder.
+        # Only file name and line are compared: the run may have been recorded in another folder.
         return not (culprit.source and node.source) or Path(culprit.source).name == Path(node.source).name
 
     def mark(self) -> Mark:
@@ -67,28 +71,28 @@ class SeenCulprit:
         )
 
     def _by_name(self, of_sides: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the known values of the sides, by the names of their runs."""
+        """Return the known values of the sides, keyed by run name."""
         return {name: of_sides[side] for side, name in self.names.items() if of_sides.get(side) is not None}
 
 
 def marks_for(run: RecordedRun, graph: Graph, pre: Graph | None = None) -> dict[str, Mark]:
-    """Return the marks of a graph's nodes, and of the ops inside its kernels, by their names.
+    """Return the marks of a graph's nodes, and of the ops inside its kernels, keyed by name.
 
-    A kernel is marked when it covers a marked node of its pre graph, which is read from the run unless it is passed.
-    Without an investigation there are none. Raises JournalError when `investigation.json` cannot be read.
+    A kernel is marked when it covers a marked node of its pre graph, which is read from the run unless it is passed. A
+    run without an investigation has no marks. Raises JournalError when `investigation.json` cannot be read.
     """
     culprits = list(_culprits(run.path.parent / INVESTIGATION, run.manifest.mode))
     if not culprits:
         return {}
     if pre is None and graph.pre in {entry.name for entry in RunGraphs(run).entries}:
         pre = RunGraphs(run).graph(graph.pre)
-    # An investigation names ops of the script, which are in the graph before the compiler; a compiler's kernel has the
-    # names of the nodes that it covers.
+    # An investigation names ops of the script, which are nodes of the pre-compilation graph. A compiler's kernel lists
+    # the names of the nodes that it covers.
     covered = _marked(pre.nodes if pre else (), culprits)
     marks = {}
     for node in graph.nodes:
         inside = _marked(node.body, culprits)
-        # The mark of the node itself, else of a node that it covers, else of the first culprit inside of it.
+        # The node's own mark, else that of a node that it covers, else that of the first culprit inside it.
         mark = _marked((node,), culprits).get(node.name)
         mark = mark or next((covered[name] for name in node.covers if name in covered), None)
         mark = mark or next(iter(inside.values()), None)
@@ -104,7 +108,7 @@ def _marked(nodes: Sequence[Node], culprits: Sequence[SeenCulprit]) -> dict[str,
 
 
 def _culprits(path: Path, mode: str) -> Iterator[SeenCulprit]:
-    """Yield the culprits of the pairs with this mode; those that are no op have no node to mark."""
+    """Yield the culprits of the pairs with this mode; a culprit that is not an op has no node to mark."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

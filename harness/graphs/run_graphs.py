@@ -1,4 +1,4 @@
-"""Reading the graphs of a run; nothing here writes."""
+"""Reads the graphs of a run; nothing here writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class GraphEntry:
-    """One line of the index: a graph that was captured. `nodes` counts them."""
+    """One line of the index: a captured graph. `nodes` is the number of its nodes."""
 
     name: str
     stage: str
@@ -46,7 +46,8 @@ class GraphEntry:
 
 @dataclass(frozen=True, slots=True)
 class GraphExecution:
-    """One execution of a graph: `graph` is its name without a stage, `cut` says why a lazy graph ended there."""
+    """One execution of a graph: `graph` is its name without the stage, `cut` the reason why a lazy graph ended
+    there."""
 
     step: int
     graph: str
@@ -79,7 +80,7 @@ class RunGraphs:
 
     @cached_property
     def unavailable(self) -> Sequence[tuple[str, str]]:
-        """The stages that could not be captured, with the reason of each."""
+        """The stages that could not be captured, each with its reason."""
         return self._read("unavailable", lambda facts: (facts["stage"], facts["reason"]))
 
     def graph(self, name: str) -> Graph:
@@ -91,12 +92,12 @@ class RunGraphs:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             graph = Graph.from_json(data)
-            # The codec takes JSON as it comes: the types of names and steps are checked here.
+            # The codec does not check types: those of names and steps are checked here.
             names = [graph.name, graph.mode, graph.stage, graph.phase, graph.pre, graph.hash, graph.code]
             names += [*graph.inputs, *graph.outputs, *graph.notes, *graph.values]
             nodes = list(graph.nodes)
             for node in nodes:
-                nodes += node.body  # the list grows while it is walked: bodies have nodes with bodies
+                nodes += node.body  # the list grows during the loop: nodes in a body may have bodies
                 names += [node.name, node.op, node.domain, node.overload, node.phase, node.source, node.stack]
                 names += [node.original, node.group, node.code, node.module or ""]
                 names += [*node.inputs, *node.input_names, *node.outputs, *node.covers]
@@ -113,15 +114,17 @@ class RunGraphs:
     def select(
         self, *, step: int | None = None, phase: str | None = None, stage: str | None = None
     ) -> list[GraphEntry]:
-        """Return the graphs of this step, phase and stage, in the order of their capture. Raises GraphsNotFound, which
-        names those that exist."""
+        """Return the graphs of this step, phase and stage, in the order of their capture.
+
+        Raises GraphsNotFound, which names the steps, phases or stages that exist.
+        """
         entries = self.entries
         for what, value, values_of in (
             ("step", step, lambda entry: (entry.step,)),
             ("phase", phase, lambda entry: entry.phase.split("+")),
             ("stage", stage, lambda entry: (entry.stage,)),
         ):
-            # The hint names values of the entries that are left: with a step, the phases of that step.
+            # The hint names only values of the remaining entries: with a step, the phases of that step.
             existing = dict.fromkeys(str(item) for entry in entries for item in values_of(entry) if item != "")
             entries = tuple(entry for entry in entries if value is None or value in values_of(entry))
             if not entries:
@@ -148,7 +151,7 @@ class RunGraphs:
 
     @cached_property
     def _events(self) -> Sequence[tuple[int, dict[str, Any]]]:
-        """The events of the index with the numbers of their lines."""
+        """The events of the index with their line numbers."""
         path = self.path / INDEX
         if not path.exists():
             return ()
@@ -159,7 +162,7 @@ class RunGraphs:
         events = []
         for number, line in enumerate(text.splitlines(keepends=True), 1):
             if not line.endswith("\n"):
-                break  # a kill has torn the last line
+                break  # a kill cut off the last line
             try:
                 event = json.loads(line)
             except ValueError as error:
@@ -170,12 +173,12 @@ class RunGraphs:
 
 
 def graphs_of(run: RecordedRun) -> RunGraphs:
-    """Return the graphs of a run. Raises GraphsNotFound, with the remedy, when it has none."""
+    """Return the graphs of a run. Raises GraphsNotFound, with the remedy, when the run has none."""
     graphs = RunGraphs(run)
     if graphs.entries:
         return graphs
     why = "".join(f" ({stage}: {reason})" for stage, reason in graphs.unavailable)
-    # A run with `--graphs` that has no graphs did not come to the requested steps.
+    # A run with `--graphs` but without graphs did not reach the requested steps.
     try:
         config = json.loads((run.path / CONFIG).read_text(encoding="utf-8"))
         requested = str(config.get("graph_steps", "")) if config.get("graphs") is True else ""
@@ -194,12 +197,12 @@ def graphs_of(run: RecordedRun) -> RunGraphs:
 
 
 def _flaw(data: Any) -> str:
-    """Return the reason why parsed JSON, None where it was none, is no graph record."""
+    """Return the reason why parsed JSON (None where it was not JSON) is no graph record."""
     if not isinstance(data, dict):
         return "it is not JSON" if data is None else "it is no JSON object"
     if data.get("schema") != SCHEMA:
         return f"its schema is {data.get('schema', 'missing')}"
-    # The outermost flaw is reported: that of the graph, then of a node, then of its cut.
+    # The outermost flaw is reported: first of the graph, then of a node, then of its cut.
     nodes = data.get("nodes")
     for what, record, contents in (
         ("the graph", Graph, [data]),

@@ -1,5 +1,7 @@
-"""Report the moments of a training to its observers, in one order, and keep their failures out of the training and of
-each other."""
+"""The dispatch of a training's moments to its observers, in a fixed order.
+
+A failure of one observer reaches neither the training nor the other observers.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OUTWARDS = frozenset({"backward_ended", "step_ended", "script_ended", "close"})
-"""Moments that are reported from the last observer to the first, as contexts are left: the newest hooks go first."""
+"""Moments that are reported from the last observer to the first. Like nested contexts, the newest hooks are removed
+first."""
 
 
 class Guard:
     """A context that keeps a failure of the recorder itself out of the training.
 
-    Any exception ends in it: `failed` is called with what was being done and the exception, and the script continues.
+    It catches every exception and calls `failed(doing, error)`; the script continues.
     """
 
     __slots__ = ("_doing", "_failed")
@@ -34,7 +37,7 @@ class Guard:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        # SystemExit and KeyboardInterrupt are no failures: they end the script.
+        # SystemExit and KeyboardInterrupt pass through: they are not failures, and must end the script.
         if isinstance(error, Exception):
             self._failed(self._doing, error)
             return True
@@ -43,10 +46,12 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of a recording that an observer belongs to; `stops` says in the notice of a failure what ends with it.
+    """A part of the recording, to which several observers may belong.
 
-    A part that is `needed` refuses the run if one of its observers cannot be made. If a part `stays`, all its observers
-    stop writing when one of them fails. They still hear of every moment, for what they do for the training itself.
+    stops: the text of a failure's notice that names the recording that ends.
+    needed: an observer of this part that cannot be created refuses the run.
+    stays: when one observer of this part fails, all of them stop writing. They are still notified of every moment,
+        because the training itself may depend on them.
     """
 
     stops: str
@@ -56,9 +61,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The position of one observer in the order. `made_by` is `module:class` in `observers/`.
+    """The position of one observer in the order.
 
-    `wanted` says which runs have the observer. Notices call it `name`, and so do the options of a bring-up tool.
+    name: its name in notices and in the options of a bring-up tool.
+    made_by: its class, as `module:class` in `observers/`.
+    wanted: returns True for the runs that have this observer.
     """
 
     name: str
@@ -68,7 +75,10 @@ class Seat:
 
 
 class Audience:
-    """The observers of one training, in the order of their seats; `failed(part, doing, error)` reports what stops."""
+    """The observers of one training, in the order of their seats.
+
+    `failed(part, doing, error)` is called when an observer fails and its part stops.
+    """
 
     def __init__(self, failed: Callable[[Part, str, Exception], None]) -> None:
         self._failed = failed
@@ -79,9 +89,9 @@ class Audience:
         self._stopped: set[Part] = set()
 
     def take_seats(self, seats: Sequence[Seat], config: RunConfig, around: Callable[[Seat], Surroundings]) -> None:
-        """Make the observers that a run wants; `around` returns the surroundings of each.
+        """Create the observers that a run wants; `around` returns the surroundings of each.
 
-        Raises what an observer of a needed part raises: a UsageError if the run makes no sense.
+        Raises whatever an observer of a needed part raises, such as a UsageError for a contradictory run.
         """
         for seat in seats:
             if not seat.wanted(config):
@@ -98,9 +108,9 @@ class Audience:
                 self._guards[made] = self.guard(made)
 
     def tell(self, moment: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
-        """Report a moment, a method of Observer, to all observers that override it; return their answers."""
+        """Call `moment`, a method of Observer, on all observers that override it, and return their answers."""
         name = moment.__name__
-        # Most observers override few moments, and `given` is reported at every call of a model: look up once which do.
+        # Most observers override few moments, and `given` is reported at every call of a model: look them up only once.
         waiting = self._told.get(name)
         if waiting is None:
             original = getattr(Observer, name)
@@ -108,13 +118,13 @@ class Audience:
             waiting = self._told[name] = tuple(reversed(overriding) if name in OUTWARDS else overriding)
         answers: list[R] = []
         for observer in waiting:
-            if observer in self._there:  # an observer may leave while the moment is reported to the others
+            if observer in self._there:  # an observer may leave while the others are notified
                 with self._guards[observer]:
                     answers.append(getattr(observer, name)(*args, **kwargs))
         return answers
 
     def guard(self, observer: Observer) -> Guard:
-        """Keep a failure of an observer out of the training, also where something other than this audience calls it."""
+        """Return a context that keeps an observer's failure out of the training, for callers other than this class."""
         return Guard(lambda _, error: self._fails(observer, error), "")
 
     def close(self) -> None:
@@ -125,7 +135,7 @@ class Audience:
                 observer.close()
 
     def forget(self) -> None:
-        """Make every observer stop writing: this is a fork of the process."""
+        """Make every observer stop writing, in a fork of the process."""
         self.tell(Observer.forget)
         self._there.clear()
 
@@ -133,7 +143,7 @@ class Audience:
         seat = self._seats[observer]
         part, doing = seat.part, observer.doing or seat.name
         if not part.stays:
-            # Remove it before it is closed: a failure of `close` comes back here, and must not close it again.
+            # Remove the observer before closing it: a failure of `close` calls this method again.
             was_there = observer in self._there
             self._there.pop(observer, None)
             self._failed(part, doing, error)
@@ -144,7 +154,7 @@ class Audience:
             self.stop(part, doing, error)
 
     def stop(self, part: Part, doing: str, error: Exception) -> None:
-        """Make every observer of a part stop writing, because of an error in `doing` something."""
+        """Make every observer of a part stop writing because of an error; `doing` names the activity that failed."""
         if part not in self._stopped:
             self._stopped.add(part)
             for observer, seat in self._seats.items():

@@ -1,7 +1,7 @@
 """The interface of a mode's backend to the bring-up tools, written once for each backend.
 
-`Mode.adapter()` returns it. `numdrift analyze`, `partition`, `metrics` and `snapshot` know nothing else of backends.
-So they all serve a plug-in that has an adapter (docs/guide/add-a-backend.md).
+`Mode.adapter()` returns it. `numdrift analyze`, `partition`, `metrics` and `snapshot` use backends only through this
+interface, so they all work with a plug-in that has an adapter (docs/guide/add-a-backend.md).
 """
 
 from __future__ import annotations
@@ -24,36 +24,38 @@ Tell = Callable[[], None]
 
 
 class Adapter(Protocol):
-    """A backend as the tools see it. A method that the backend cannot serve raises NotAvailable with the reason."""
+    """The interface of a backend. A method that the backend cannot support raises NotAvailable with the reason."""
 
     name: str
     """The backend's name in tables: `inductor`, `lazy (TorchScript)`."""
 
     instruction_set: str
-    """The name of the backend's own instructions in reports: `inductor`, `lazy`, `hlo`."""
+    """The name of the backend's instruction set in reports: `inductor`, `lazy`, `hlo`."""
 
     executes_at_once: bool  # as eager does
-    """True if an operator is executed where it is called. There are no graphs then, and a phase of a step
-    (forward, backward, optimizer) is one execution."""
+    """True if the backend executes an op where it is called. Such a backend has no graphs, and a phase of a step
+    (forward, backward, optimizer) counts as one execution."""
 
     def versions(self) -> Mapping[str, str]:
-        """Return the versions of the packages that take part, by name (`torch`, `torch_xla`)."""
+        """Return the versions of the packages that the backend uses, by name (`torch`, `torch_xla`)."""
 
     def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
-        """Report to `report`, within the context, every operator that the backend is given.
+        """Return a context that calls `report` with every operator that the backend receives.
 
-        `script` is the path of the training script, for the lines. Changes no bit of the results. Raises NotAvailable
-        when it is called, not within the context."""
+        `script` is the path of the training script, to find the line of each call. The context changes no bit of the
+        results. The call itself raises NotAvailable; entering the context does not."""
 
     def without_execution(self) -> AbstractContextManager[None]:
-        """Have the backend capture and lower what it is given within the context, and execute nothing: values that are
-        read from it are zeros. Raises NotAvailable when it is called, not within the context."""
+        """Return a context in which the backend captures and lowers ops and executes nothing.
+
+        Values that are read from the backend are zeros. The call itself raises NotAvailable; entering the context does
+        not."""
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
-        """Say whether the backend can execute an aten node of an FX graph.
+        """Return whether the backend can execute an aten node of an FX graph.
 
-        `meta["val"]` of the node and of its inputs are fake tensors. The answer comes from the backend itself, never
-        from a list."""
+        `meta["val"]` of the node and of its inputs are fake tensors. The backend itself provides the answer, never a
+        list of ops."""
 
     def compile_graph(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Return a function that executes an aten graph on the backend.
@@ -62,22 +64,22 @@ class Adapter(Protocol):
         examples, fake or real."""
 
     def observe_work(self, script: str, report: Callable[[Work], None]) -> AbstractContextManager[Tell]:
-        """Report to `report`, within the context, what the backend compiles, executes and transfers.
+        """Return a context that calls `report` with each compilation, execution and transfer of the backend.
 
-        The context's value is a function that reports what has not been reported yet, and raises what has failed.
-        Changes no bit of the results, and no graph."""
+        The context's value is a function that reports all pending work and raises the error of a failed one. The
+        context changes neither a bit of the results nor a graph."""
 
     def counters(self) -> Mapping[str, int]:
-        """Return the current values of the backend's own counters, by its own names."""
+        """Return the current values of the backend's counters, under the backend's names."""
 
     def report(self) -> str:
-        """Return the backend's own report in its own form; "" if it has none."""
+        """Return the backend's report in the backend's format; "" if it has none."""
 
 
 def adapter_for(spec: ModeSpec) -> Adapter:
     """Return the adapter of a mode. Raises ModeError, with the missing members, if the mode returns something else."""
     made: Any = registry.load(spec.base)(spec).adapter()
-    # An attribute that is only annotated is no member of the class, so both are looked at.
+    # An attribute that is only annotated is not in vars(Adapter).
     members = (*Adapter.__annotations__, *(name for name in vars(Adapter) if not name.startswith("_")))
     lacking = [name for name in dict.fromkeys(members) if not hasattr(made, name)]
     if lacking:
@@ -89,8 +91,10 @@ def adapter_for(spec: ModeSpec) -> Adapter:
 
 
 def load_adapter(target: str, spec: ModeSpec) -> Adapter:
-    """Make the adapter `target`, named `folder.module:class` within `backends/`. Only a run with a bring-up tool needs
-    it."""
+    """Create the adapter of the class `target`, which is `folder.module:class` within `backends/`.
+
+    The import is deferred because only a run with a bring-up tool needs an adapter.
+    """
     module, _, name = target.partition(":")
     made: Adapter = getattr(importlib.import_module(f"numdrift.harness.backends.{module}"), name)(spec)
     return made

@@ -1,4 +1,4 @@
-"""The interfaces of a mode and of a capture of its graphs to the recorder. Each mode has a small class for each."""
+"""The interfaces through which the recorder uses a mode and the capture of its graphs."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
     from .backend_adapter import Adapter
 
 Moment = Literal["backward", "step", "end"]
-"""The moments when a mode may act: after a backward, after the outermost optimizer step, and at the script's end."""
+"""The moments at which a mode may act: after a backward, after the outermost optimizer step, at the script's end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptFacts:
-    """The facts about the script that are known before its first line runs: the names that its code object mentions."""
+    """The facts about the script that are known before it runs: `names` are those that its code object mentions."""
 
     names: frozenset[str]
 
     def imports(self, package: str) -> bool:
-        """Say whether the script imports a package, or a module of it."""
+        """Return whether the script imports a package or a module of it."""
         return any(name.partition(".")[0] == package for name in self.names)
 
 
 class Mode(Protocol):
-    """One way to execute a reproducer, inside its process: all that the harness may ask of it.
+    """A way to execute a training, inside the training's process: everything that the harness may ask of a mode.
 
-    A mode derives from this class, or from a mode that does. What has a body here is optional.
+    A mode derives from this class, or from a mode that does. Members with a body here are optional.
 
     capabilities: the facts by which the mode differs from others.
-    device: the torch device that the script is to use; the environment variable DEVICE carries it. It is known before
-        `prepare`, as the script reads DEVICE at its first line.
+    device: the torch device for the script, passed in the environment variable DEVICE. It is known before `prepare`,
+        because the script may read DEVICE in its first line.
     backend: the name of the compiler's backend; None where nothing is compiled.
-    device_settings: by name what the mode's device is set to that changes numbers, each as two functions: one reads it
-        as a plain value, one sets it.
+    device_settings: the settings of the mode's device that change numbers, by name. Each is a pair of functions: one
+        returns the setting as a plain value, the other sets it.
     """
 
     capabilities: Capabilities = Capabilities()
@@ -56,15 +56,15 @@ class Mode(Protocol):
     def require_here(self) -> None:
         """Raise NotAvailable or UsageError if this machine lacks the mode's device, package or backend.
 
-        The tools ask before anything is started.
+        The tools call it before they start anything.
         """
         return
 
     @abstractmethod
     def prepare(self, script: ScriptFacts, swaps: Swaps) -> None:
-        """Set the process up and install the swaps, before the script's first line.
+        """Set up the process and install the swaps, before the script's first line.
 
-        Raises NotAvailable with the remedy, and UsageError for a swap that the mode cannot have.
+        Raises NotAvailable with the remedy, and UsageError for a swap that the mode does not support.
         """
 
     @abstractmethod
@@ -72,41 +72,42 @@ class Mode(Protocol):
         """Take over a root module, before its first call."""
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
-        """Return what the mode executes in place of a function that computes loss and gradients in one.
+        """Return the mode's replacement of a function that computes loss and gradients together.
 
-        None where it executes the function itself.
+        Return None where the mode executes the function itself.
         """
         return None
 
     @abstractmethod
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
-        """Close a piece of work, and call `settled` as soon as its values can be read without
-        executing anything that the script would not have executed by then."""
+        """Close a piece of work, and call `settled` as soon as its values can be read.
+
+        Reading them then executes nothing that the script would not have executed by that time."""
 
     @abstractmethod
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the values as CPU tensors; a tensor that lives on the CPU is returned itself, not copied.
+        """Return the values as CPU tensors; a tensor on the CPU is returned itself, not copied.
 
-        Of a tensor that is sharded over ranks this is the part that is here."""
+        For a tensor that is sharded over ranks, return this rank's part."""
 
     def has_value(self, tensor: torch.Tensor) -> bool:
-        """Say whether a tensor of the mode's device has its value already, so that reading it executes nothing."""
+        """Return whether a tensor of the mode's device has its value already, so that reading it executes nothing."""
         return self.capabilities.has_values
 
     def execute(self) -> None:
-        """Execute the ops that are pending, where the mode holds some back."""
+        """Execute the pending ops, in a mode that defers them."""
         return
 
     def mark_step(self) -> None:
-        """Cut the graph here, where the script asks for it and the mode cuts graphs."""
+        """Cut the graph at the script's request, in a mode that cuts graphs."""
         return
 
     def step_recorder(self, step: int, script: str) -> StepRecorder | None:
-        """Return what records a step as the mode executes it; None where ops have their values when they are called."""
+        """Return the recorder of a step as the mode executes it; None where ops have their values when called."""
         return None
 
     def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
-        """Return the `SnapshotObserver` that hands the mode's executions to a camera; None for those of eager mode.
+        """Return the `SnapshotObserver` that passes the mode's executions to a camera; None for eager executions.
 
         `bound` returns the tensors of the training by name. Raises NotAvailable.
         """
@@ -114,37 +115,37 @@ class Mode(Protocol):
 
     @abstractmethod
     def adapter(self) -> Adapter:
-        """Return what the bring-up tools ask the mode's backend."""
+        """Return the interface of the mode's backend to the bring-up tools (see `backend_adapter`)."""
 
     def leave(self) -> None:
-        """Restore what the mode has set in a process that goes on without it."""
+        """Undo the mode's settings in a process that continues without the mode."""
         return
 
 
 @runtime_checkable
 class CuttingMode(Mode, Protocol):
-    """A mode that holds ops back and executes them where their graph is cut; the policy `off` cuts it nowhere."""
+    """A mode that defers ops and executes them where their graph is cut; the policy `off` cuts it nowhere."""
 
     policy: str
 
     def observe_cuts(
         self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None
     ) -> Callable[[], None]:
-        """Have `about_to_cut` called before each cut, including the script's own, and `cut` after it.
+        """Call `about_to_cut` before each cut and `cut` after it, including the cuts that the script requests.
 
-        Return the undo.
+        Return a function that stops this.
         """
         ...
 
 
 class Capture(Protocol):
-    """A capture of graphs in the script's process, which changes no bit of what the script computes.
+    """A capture of graphs in the script's process, which changes no bit of the script's results.
 
     Its methods may raise anything: the caller ends the capture with a notice, and the training continues.
     """
 
     def install(self) -> None:
-        """Begin, before the script's first line and after the mode has prepared the process."""
+        """Begin the capture. Called after the mode has prepared the process and before the script's first line."""
 
     def adopted(self, module: torch.nn.Module) -> None:
         """A root module is about to be called for the first time; its mode has taken it over already."""
@@ -159,4 +160,4 @@ class Capture(Protocol):
         """The mode has just closed a piece of work: `backward`, `step` (the next step begins) or `end`."""
 
     def remove(self) -> None:
-        """Take every hook out; nothing is written afterwards."""
+        """Remove every hook; nothing is written afterwards."""

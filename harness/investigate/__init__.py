@@ -1,1 +1,1 @@
-"""The main job: run the modes, gather evidence, judge it, write the findings."""
+"""The investigation: run the modes, gather evidence, judge it, write the findings."""

@@ -1,5 +1,5 @@
-"""The step in which a differing batch is followed to its origin: the other mode has begun it in the reference's state,
-and both modes have a tape of it or can record one."""
+"""The step in which a differing batch is followed to its origin: the other mode began it in the reference's state, and
+both modes have a tape of it or can record one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from .evidence import PairEvidence
 
 
 def batch_step(evidence: PairEvidence) -> int | None:
-    """The step to look into, None where no batch differs in a step that began in one state.
+    """Return the step in which to follow a differing batch; None where no batch differs in a step that began in one
+    state.
 
-    The tape of step 0 begins when the first model is called, so it lacks what was made before: another step is better.
-    A step that both modes have a tape of needs no further training.
+    The tape of step 0 begins when the first model is called, so it lacks the calls before that: any other step is
+    preferred. Next, a step that already has a tape in both modes is preferred, since it needs no further training.
     """
     forced = evidence.forced
     if forced is None:
         return None
     reference_records = {record.step: record for record in evidence.a.journal.steps}
-    # Where the reference's batch was put in place, this is what the script would have supplied
+    # In these steps the reference's batch replaced a different one of the script's own.
     differing = {int(event["step"]) for event in forced.journal.events("given")}
     for record in forced.journal.steps:
         reference_record = reference_records.get(record.step)
@@ -39,9 +40,11 @@ def batch_step(evidence: PairEvidence) -> int | None:
 
 
 def step_with_its_data(pair: PairFindings, evidence: PairEvidence) -> int | None:
-    """Return another step beyond rounding whose tape shows what makes the data, where the only thing found is that step
-    0 starts from other data; None where there is none. Where optimizers take turns, the step belongs to the same
-    optimizer."""
+    """Return another step beyond rounding whose tape shows how its data are made; None where there is none.
+
+    Such a step is needed where the only finding is that step 0 starts from other data. Where optimizers take turns, the
+    step belongs to the same optimizer.
+    """
     proven_culprits, forced = [culprit for culprit in pair.culprits if culprit.is_proven], evidence.forced
     data_only = all(culprit.kind == SETUP and culprit.op is None and culprit.step == 0 for culprit in proven_culprits)
     if forced is None or not proven_culprits or not data_only or pair.threshold is None:
@@ -53,10 +56,10 @@ def step_with_its_data(pair: PairFindings, evidence: PairEvidence) -> int | None
         if worst_of([step_findings]) > pair.threshold and not step_findings.explained
     ]
     others = [step for step in beyond if step and ended_by.get(step) == ended_by.get(0)]
-    # A step that both have a tape of takes no further training
+    # A step that both modes have a tape of needs no further training.
     return min(others, key=lambda step: (not tape_path(forced.path, step).exists(), step), default=None)
 
 
 def own_arguments(evidence: PairEvidence) -> list[str]:
-    """The arguments of the models that the training makes itself, as tapes name them."""
+    """Return the arguments of the models that the training computes itself, as tapes name them."""
     return [f"argument {place}" for place in sorted(made_by_the_training(evidence.b, evidence.forced))]

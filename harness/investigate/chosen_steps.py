@@ -1,8 +1,8 @@
-"""The choice of a training's steps to look at: those that the other mode starts from the reference's state, and those
-of which tapes are recorded.
+"""The choice of steps to look at: those that the other mode starts from the reference's state, and those that are
+recorded as tapes.
 
-The choice depends on the free runs: where a pair first differs, where it comes apart most suddenly, and of which steps
-states were kept.
+The choice depends on the free runs: where a pair first differs, where it comes apart most suddenly, and which steps
+have a kept state.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from .laboratory import Progress
 from .pair_scores import spec_of
 
 MOST_FORCED = 64
-"""Steps that are started from the reference's state: enough to see a fault that begins late."""
+"""The largest number of steps started from the reference's state: enough to see a fault that begins late."""
 
 MOST_TAPES = 4
-"""Steps recorded as tapes: a tape with its replays costs about as much as 60 steps."""
+"""The largest number of steps recorded as tapes: a tape with its replays costs about as much as 60 steps."""
 
 STATE_SHARE = 9
-"""State and outcome of a step over the bytes of its parameters and buffers: three times them for the state
-(parameters and Adam's two moments), once for the gradients left over, five times for the outcome."""
+"""The bytes of a step's state and outcome, as a multiple of the bytes of its parameters and buffers. The state takes
+three times as much (parameters and Adam's two moments), the gradients left over once, the outcome five times."""
 
 SUDDEN = 8.0
-"""The factor by which a drift exceeds that of each of the BEFORE steps where a pair comes apart suddenly."""
+"""A pair comes apart suddenly where its drift exceeds that of each of the BEFORE steps by this factor."""
 
 BEFORE = 8
 
 
 def most_forced(bytes_a_step: int, budget: int) -> int:
-    """Return how many steps a budget in bytes allows to start from the reference's state; at least two."""
+    """Return the number of steps that may start from the reference's state within a budget in bytes; at least two."""
     return max(2, min(MOST_FORCED, budget // max(1, bytes_a_step)))
 
 
 def forced_steps(
     count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int, shorter: Iterable[int] = ()
 ) -> tuple[int, ...]:
-    """The steps of a training of `count` steps to start from the reference's state.
+    """Return the steps of a training of `count` steps that start from the reference's state.
 
-    The first steps, those where pairs first differed, the last, and the rest evenly spaced, as many as MOST_FORCED and
-    the `budget` in bytes allow; at least two. Pairs that have fewer steps in common add the last step of each of the
-    `shorter` counts, and evenly spaced steps before it.
+    These are the first steps, those where pairs first differ, the last, and the rest evenly spaced. Their number is
+    limited by MOST_FORCED and by the `budget` in bytes, but is at least two. Pairs with fewer common steps add the last
+    step of each of the `shorter` counts, and evenly spaced steps before it.
     """
     counts = sorted({*shorter, count})
     most = most_forced(bytes_a_step, budget)
     if count <= most:
         return tuple(range(count))
-    # In the order in which they matter, since a small budget cuts the list off
+    # The order is by importance, since a small budget cuts the list off.
     wanted = [0, *sorted(set(first_differing)), 1, *(length - 1 for length in reversed(counts))]
     chosen = list(dict.fromkeys(step for step in wanted if 0 <= step < count))[:most]
     shares = (step for length in counts for step in evenly(length, most // len(counts)))
@@ -68,27 +68,30 @@ def forced_steps(
 
 
 def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[int, ...]:
-    """The forced steps that are recorded as tapes: the first, where a pair first differed, the middle, the last."""
+    """Return the forced steps that are recorded as tapes: the first, those where a pair first differs, the middle, the
+    last."""
     wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
     return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
 
 
 def bytes_of_state(run: RecordedRun) -> int:
-    """The bytes of a state's parameters and buffers."""
-    # float32 and any dtype that is not listed take 4
+    """Return the bytes of a state's parameters and buffers."""
+    # float32 and dtypes that are not listed take 4 bytes.
     sizes = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bfloat16": 2, "float16": 2, "bool": 1}
     return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries_of(run).values())
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenSteps:
-    """The steps of one investigation. `forced` steps start from the reference's state, and the noise of `taped` steps
-    is measured. The reference has a tape of each of the `recorded` steps, and the other modes have one of each of the
-    `held` steps.
+    """The chosen steps of one investigation.
 
-    `of` maps the path of a run to the steps that one further training of it may begin in the reference's state while it
-    remains its control in all others. A run that is missing there takes all `forced` steps in one training and is
-    repeated in another.
+    forced: the steps that start from the reference's state
+    taped: the steps whose noise is measured
+    recorded: the steps that the reference has a tape of
+    held: the steps that each other mode has a tape of
+    of: for each run's path, the steps that one further training of it may begin in the reference's state while it
+        remains its control in all others; a run that is missing there takes all `forced` steps in one training and is
+        repeated in another
     """
 
     forced: tuple[int, ...]
@@ -143,11 +146,11 @@ def choose(
     facts = spec_of(reference).capabilities
     eager = facts.has_values and not facts.compiles
     taped = taped_steps(steps, [*firsts, *apart])
-    # A tape takes about half as much as its state and outcome. Reading the values of a mode that compiles takes long,
-    # and lazy tensors have none.
+    # A tape takes about half as much space as its state and outcome. A reference that compiles reads values slowly, and
+    # lazy tensors have none: such a reference records the `taped` steps only.
     recorded = steps if eager and 2 * len(steps) * size <= budget else taped
-    # The step looked into is the first significant one: mostly one of these, or the last one where all drift is
-    # rounding.
+    # The step looked into is the first significant one. Mostly it is one of these; where all drift is rounding, it is
+    # the last one.
     held = tuple(step for step in taped if step in (steps[0], *firsts, *apart, steps[-1]))
     return ChosenSteps(steps, taped, recorded, held, of)
 
@@ -156,13 +159,14 @@ def within_control(
     reference: RecordedRun, run: RecordedRun, first: int | None, sudden: int | None, most: int
 ) -> tuple[int, ...]:
     """Return the steps that a repetition of the run may begin in the reference's state while it still repeats the run
-    in the others; none where that is not possible. The pair differs from step `first` on, and comes apart in step
-    `sudden`.
+    in the others; an empty tuple where that is not possible.
 
-    Both runs have kept the state of each of these steps. The run has also kept its state of the next step, in which it
-    continues as itself. No two of them are neighbours, except where the pair comes apart. In the first step that
-    differs both runs are in one state anyway. There are no such steps where a batch comes apart late: input that a
-    training makes itself (a memory, a prediction) is in no state.
+    The pair differs from step `first` on, and comes apart in step `sudden`.
+
+    Both runs have kept the state of each of these steps. The run has also kept its own state of the next step, from
+    which it continues as itself. No two of the steps are neighbours, except where the pair comes apart. In the first
+    step that differs both runs are in one state anyway. Where a batch comes apart late there are no such steps: input
+    that a training computes itself (a memory, a prediction) is in no state.
     """
     if first is None or late_arguments(reference, run):
         return ()
@@ -171,12 +175,11 @@ def within_control(
     able = [step for step in range(first + 1, count) if step in begun and (step + 1 in own or step == count - 1)]
     if first not in begun and not able:
         return ()
-    # Where the runs differ in length, the last common step shows whether the length depends on what is computed.
+    # Where the runs differ in length, the last common step shows whether a computed value decides the length.
     last = count - 1 if len(reference.journal.steps) != len(run.journal.steps) else None
     wanted = {step for step in (sudden, None if sudden is None else sudden - 1, last) if step in able}
     chosen = {first, *wanted}
-    # Where optimizers take turns, each has a step of its own: its tape has the inputs that this optimizer alone
-    # receives.
+    # Where optimizers take turns, take one step of each: only its tape has the inputs that this optimizer receives.
     ended_by = {record.step: record.optimizer for record in reference.journal.steps}
     for name in dict.fromkeys(ended_by.values()) if len(set(ended_by.values())) > 1 else ():
         of_name = (step for step in able if ended_by[step] == name and not chosen & {step - 1, step, step + 1})
@@ -206,7 +209,8 @@ def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
 
 
 def sudden_step(a: RecordedRun, b: RecordedRun) -> int | None:
-    """The first step in which the gradients of two runs come apart suddenly, None where they do so steadily."""
+    """Return the first step in which the gradients of two runs come apart suddenly; None where they drift apart
+    steadily."""
     drifts: list[tuple[int, float]] = []
     for step, reference_digest, digest in common_digests(a.journal, b.journal):
         apart = 0.0

@@ -1,17 +1,18 @@
-"""The stage or setting of torch.compile, or the setting of a device, that a drift comes with: one step executed under
-others of them.
+"""The stage or setting of torch.compile, or the setting of a device, that a drift comes with: one step is executed
+under other stages and settings.
 
-The process that holds the step compiles the graph that dynamo captured there anew, calls it with the step's own inputs,
-and executes everything else as it was recorded. Compiled without a change, it must first reproduce the step's bits.
-Only where that is not possible is the script trained once more, up to the step, for each of them.
+The worker that has the step compiles the graph that dynamo captured there again, calls it with the step's own inputs,
+and executes everything else as recorded. Compiled without a change, the graph must first reproduce the step's bits.
+Only where that is not possible is the script trained again, up to the step, for each stage and setting.
 
-The stages are torch's own ladder (capture, autograd capture, decompositions, code generation). Where the score rises
-from one stage to the next, that stage makes the drift. Where the mode differs from the reference in more than that it
-compiles (a variable, a kernel), the ladder begins with the mode without torch.compile: the compiler does not cause what
-differs there. The settings are those of Inductor's code generation that change its rounding, for the CPU or for a
-device, and on a device those that choose kernels (`setting_axes`). An eager mode of a device has these alone.
+The stages are torch's own ladder: capture, autograd capture, decompositions, code generation. Where the score rises
+from one stage to the next, that stage causes the drift. Where the mode differs from the reference in more than
+compilation (a variable, a kernel), the ladder begins with the mode without torch.compile: the compiler does not cause
+what differs there. The settings are those of Inductor's code generation that change its rounding, for the CPU or for a
+device. On a device, the settings that choose kernels are added (`setting_axes`). An eager mode on a device has only
+these.
 
-    cpu 0, eager 0, aot_eager 0, aot_eager_decomp_partition 2, inductor 400      code generation makes the drift
+    cpu 0, eager 0, aot_eager 0, aot_eager_decomp_partition 2, inductor 400      code generation causes the drift
     contract=fast 400, inductor.cpp.simdlen=1 3                                  without vectors it is gone
 """
 
@@ -39,7 +40,7 @@ from .question import Inquiry, QuestionAnswer, mode_culprit, proven
 from .setting_axes import UNCOMPILED, folder_name, is_possible, variants_of
 
 NO_OPTION = "has no such option"
-"""The part of an answer in which a process reports an option that its own torch lacks."""
+"""The phrase by which a process reports an option that its own torch lacks."""
 
 STAGES = {
     "eager": "capture by dynamo",
@@ -50,14 +51,13 @@ STAGES = {
 
 
 class CompilerSettings:
-    """Execute the step with every other stage and setting: on request, and where no op is named that makes the
-    drift."""
+    """The step executed with every other stage and setting, on request and where no op is proven to cause the drift."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         """Return False for a mode on the CPU that Inductor does not compile: it has no settings."""
         pair = inquiry.pair
         unexplained = pair.verdict == "beyond-rounding" and not proven(pair.verdict, pair.culprits)
-        # The step itself has to be beyond rounding, and not one that an op explains before the one that is.
+        # The step itself has to be beyond rounding; a step that an op explains does not count.
         scores = [findings for findings in pair.steps if findings.step == inquiry.at and not findings.explained]
         unexplained = unexplained and worst_of(scores) > inquiry.threshold
         specs = (spec_of(run) for run in (inquiry.evidence.b, inquiry.evidence.a))
@@ -74,8 +74,8 @@ class CompilerSettings:
             compiled = spec_of(b).is_inductor
             trained = _not_recompiled(laboratory, inquiry, variants) if compiled else variants
             if uncompiled is not None:
-                # Without torch.compile there is no graph to execute. Where dynamo's graph, executed by eager kernels,
-                # is within rounding, so is the mode without it.
+                # Without torch.compile there is no graph to execute. Where eager kernels execute dynamo's graph within
+                # rounding, the mode without torch.compile is within rounding, too.
                 scores = settings_of(inquiry.evidence)
                 if scores is None or scores.stages.get("eager", math.inf) > inquiry.threshold:
                     trained = {f"backend={UNCOMPILED}": uncompiled, **trained}
@@ -99,7 +99,7 @@ class CompilerSettings:
 
 
 def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[str, ModeSpec]) -> dict[str, ModeSpec]:
-    """Have the step's own process execute it with each of these variants; return those that it could not execute."""
+    """Request the step from its worker with each of these variants; return the variants that it could not execute."""
     step, b, say = inquiry.step, inquiry.evidence.b, laboratory.progress.say
     lacking = {
         text: spec
@@ -122,7 +122,7 @@ def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[
         request = {"request": "recompile", "step": step, "mode": spec.to_json(), "name": folder_name(text)}
         answer = laboratory.workers.ask(run, request)
         reason = "no answer came" if answer is None else str(answer.get("reason", ""))
-        if reason and NO_OPTION not in reason:  # a mode's own torch may lack what this one has
+        if reason and NO_OPTION not in reason:  # the mode's own torch may lack the option
             failed[text] = spec
             reasons.append(reason)
     for reason in dict.fromkeys(reasons):
@@ -131,14 +131,15 @@ def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[
 
 
 def _recompiled(evidence: PairEvidence, text: str) -> list[tuple[RecordedRun, Path]]:
-    """The runs whose process may have executed the step so, with the folder where the outcome would be."""
+    """Return the runs whose worker may have executed the step with this setting, each with the folder of the
+    outcome."""
     runs = [run for run in (evidence.forced, *evidence.several("b", "held")) if run is not None]
     return [(run, recompiled_folder(run.path, folder_name(text))) for run in runs]
 
 
 def settings_of(evidence: PairEvidence) -> CompilerScores | None:
-    """Return the scores of the first step that was executed with other stages and settings; None where there is none,
-    or none can be read."""
+    """Return the scores of the first step that was executed with other stages and settings; None where no such scores
+    exist or can be read."""
 
     def score(run: RecordedRun, step: int, folder: Path | None = None) -> float | None:
         try:
@@ -178,7 +179,7 @@ def settings_of(evidence: PairEvidence) -> CompilerScores | None:
 
 
 def setting_sentences(scores: CompilerScores | None, threshold: float) -> list[str]:
-    """The scores in words."""
+    """Describe the scores in sentences."""
     if scores is None:
         return []
     sentences, step = [], scores.step
@@ -200,28 +201,30 @@ def setting_sentences(scores: CompilerScores | None, threshold: float) -> list[s
 
 
 def _of_kernels(text: str) -> bool:
-    """Check whether `KEY=VALUE` is a setting of kernels, whichever mode calls them."""
+    """Check whether `KEY=VALUE` is a setting that chooses kernels, whichever mode calls them."""
     return text.partition("=")[0] in SETTING_KEYS
 
 
 def setting_culprits(
     scores: CompilerScores | None, labels: Sequence[str], threshold: float, *, alike: bool = True
 ) -> list[Culprit]:
-    """Return the setting that takes a drift beyond rounding away, else the stage that makes it; used where no op is
-    named. Where the two modes are `alike`, they differ in nothing but the compiler."""
+    """Return the setting that removes a drift beyond rounding, else the stage that causes it.
+
+    These culprits count only where no op is named. Two modes are `alike` if they differ only in the compiler.
+    """
     if scores is None or scores.score <= threshold:
         return []
     text, score = min(scores.settings.items(), key=lambda item: item[1], default=("", math.inf))
     stages = {labels[0]: 0.0, **scores.stages, "inductor": scores.score}
     beyond = next(stage for stage, score in stages.items() if score > threshold)
     before = list(stages)[list(stages).index(beyond) - 1]  # the reference is the first, at 0, so there is one
-    # A drift without the compiler comes from none of its stages, and the graph that dynamo captured may drift for the
-    # same reason.
+    # A drift that exists without the compiler comes from none of its stages. The graph that dynamo captured may drift
+    # for the same reason.
     own = beyond == UNCOMPILED or (before == labels[0] and not alike)
     named_before = "the mode without torch.compile" if before == UNCOMPILED else before
     stage = f"{STAGES[beyond]} makes the drift: {named_before} is within rounding" if scores.stages and not own else ""
     if score <= threshold:
-        # The stage is not named as well: swapping a stage out swaps out all that comes after it.
+        # The stage is not named in addition: swapping it out also swaps out every stage after it.
         kernels = _of_kernels(text)
         return [
             mode_culprit(

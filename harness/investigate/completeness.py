@@ -1,5 +1,5 @@
-"""The share of a pair's drift that its proven causes account for, and a sentence about the rest: no pair that differs
-ends without one.
+"""The share of a pair's drift that its proven causes account for, and a sentence about the rest. Every pair that
+differs has such a sentence or a full account.
 
     0.998, ""                                          swapped out together, all of it goes
     0.83,  "the causes explain 83 % of the drift of step 3; what is left (z 1.2) ..."
@@ -20,10 +20,10 @@ from .pair_scores import Scores
 from .question import proven
 
 ACCOUNTED = ("rounding", "beyond-rounding", "nonfinite", None)
-"""Verdicts that report a drift, or that leave open what a drift is."""
+"""Verdicts that report a drift, or that leave open how to class it."""
 
 ALL = 0.995
-"""The share from which on the rest is not worth a word: it prints as 100 %."""
+"""The share from which on the rest is not mentioned: it prints as 100 %."""
 
 MOST_NAMED = 4
 
@@ -35,9 +35,11 @@ def accounted(
     localized: Sequence[Localization],
     culprits: Sequence[Culprit],
 ) -> tuple[float | None, str]:
-    """Return the share of the drift that goes with all proven causes, None where it is unknown, and a sentence about
-    what is left and what was excluded. The sentence is empty where all of the drift goes or there is none. Only pairs
-    that differ have either."""
+    """Return the share of the drift that goes with all proven causes (None where it is unknown), and a sentence about
+    what is left and what was excluded.
+
+    The sentence is empty where all of the drift goes. A pair without a drift has no share and no sentence.
+    """
     if verdict.word not in ACCOUNTED:
         return None, ""
     proven_culprits = proven(verdict.word, culprits)
@@ -46,7 +48,7 @@ def accounted(
         return _of_a_way(proven_culprits[0], localized)
     if not taken_apart:
         return None, _not_looked(evidence, verdict, scores, localized)
-    # Of several steps, the one whose causes come first, else the one that the verdict is about.
+    # Of several steps choose the one whose causes are listed first, else the one that the verdict is about.
     steps = [
         next((culprit.step for culprit in culprits if culprit.is_proven), None),
         verdict.step,
@@ -112,15 +114,15 @@ def _named(left: LeftOver) -> str:
 
 
 def _of_a_way(way: Culprit, localized: Sequence[Localization]) -> tuple[float | None, str]:
-    """Return the share and the rest where the cause is not an op, but a way in which the mode executes: a stage, a
-    setting, a cut, a part."""
+    """Return the share and the sentence about the rest for a cause that is not an op but a way in which the mode
+    executes: a stage, a setting, a cut, a part."""
     assert way.proof is not None
     before, after = way.proof.swap_out.score_before, way.proof.swap_out.score_without_all
     share = None
     if before and after is not None:
         share = 1.0 if math.isinf(before) and math.isfinite(after) else max(0.0, 1 - after / before)
     left = "" if share is None or share >= ALL else f"what is left without it is z {after:.3g}"
-    if way.kind == MARK_STEP and way.places:  # its ops are named: they draw again what was not kept
+    if way.kind == MARK_STEP and way.places:  # its ops are named: the draws that were executed again
         return share, left
     reason = next((localization.reason for localization in localized if localization.reason), "")
     why = f"step {way.step} could not be taken apart: {reason}" if reason else "no op is proven to make it"

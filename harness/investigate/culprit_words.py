@@ -1,4 +1,4 @@
-"""Culprits in words.
+"""Descriptions of culprits in words.
 
 aten.tanh_backward in the backward of 1, train.py:31 (100 % of the drift)
 0.9 ULP from double in cpu, 312 in lazy (rho 0.4 and 130: more than rounding of its inputs explains)
@@ -29,13 +29,13 @@ MOST_NAMED = 3
 
 OR_MODE = "may differ by version or by mode"
 DIFFERS = {VERSION: "differs by version", MODE: "differs by mode, not by version"}
-"""The phrase for a culprit in two versions of torch, by what is to blame."""
+"""The phrase for a culprit in two versions of torch, by what is to blame: the version or the mode."""
 
 LOCAL_FAULT = 16.0
-"""rho from which on an error is worth a word, as in `localize.judged_alone`."""
+"""The rho from which on an error is mentioned, as in `localize.judged_alone`."""
 
 MANY = 1e12
-"""The multiple of a bound from which on the bound is next to nothing."""
+"""A ratio of this size or more prints as "many times": its denominator is next to nothing."""
 PHASES = {
     "data": "the data",
     "forward": "the forward",
@@ -46,8 +46,8 @@ PHASES = {
 
 
 def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
-    """Return a line each for what the culprit is and where, how large its own error is, what its proof says, and what
-    shows it.
+    """Return one line each for the culprit's name and place, the size of its own error, the result of its proof, and
+    the script that shows it.
 
     A difference in the set-up has no proof, and is described by its own text.
     """
@@ -75,9 +75,12 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
 
 
 def told_of(verdict: str | None, culprits: Sequence[Culprit], *, suspects: bool = False) -> tuple[list[Culprit], int]:
-    """Return the culprits that are named, and the count of the others; all `suspects` are named on request. The verdict
-    reports a difference in the set-up. A suspect is named where an experiment speaks for it: half of its proof holds,
-    and the drift is more than rounding."""
+    """Return the culprits to name, and the count of the others.
+
+    Proven culprits are named. A suspect is named where an experiment supports it: half of its proof holds, and the
+    verdict is more than rounding. With `suspects`, all of them are named. Differences in the set-up are left out: the
+    verdict reports them.
+    """
     named, counted = list[Culprit](), 0
     for culprit in culprits:
         if culprit.proof is None:
@@ -97,14 +100,14 @@ def named_places(culprit: Culprit) -> str:
 
 
 def name_of(culprit: Culprit) -> str:
-    """The name of a culprit: an op, a setting as a mode states it, or a way in which a mode executes."""
+    """Return the name of a culprit: an op, a setting as a mode states it, or a way in which a mode executes."""
     if culprit.setting is not None:
         return f"{culprit.setting.name}={culprit.setting.values.get('b', '')}"
     return culprit.op or culprit.name or "the inputs of the step"
 
 
 def title_of(culprit: Culprit) -> str:
-    """The name of a culprit, and where it is."""
+    """Return the name of a culprit and its place."""
     op = name_of(culprit)
     where = f" of {named_places(culprit)}" if culprit.places else ""
     source = f", {_called_from(culprit)}" if culprit.source else ""
@@ -113,18 +116,22 @@ def title_of(culprit: Culprit) -> str:
 
 
 def _called_from(culprit: Culprit) -> str:
-    """The line of the call. Where that is not in the script itself, its function and the script's line are added, as in
-    `model.py:28 (Block.forward) <- train.py:300`."""
+    """Return the line of the call.
+
+    Where that is not in the script itself, its function and the script's line are added:
+
+        model.py:28 (Block.forward) <- train.py:300
+    """
     lines = [line_of(frame) for frame in culprit.frames]
     files = [line.rpartition(":")[0] for line in lines]
     if not lines or files[0] == files[-1]:
         return from_here(culprit.source or "")
-    # the outermost frame is the started script's
+    # The outermost frame is in the script that was started.
     return f"{_frame(culprit.frames[0])} <- {from_here(lines[files.index(files[-1])])}"
 
 
 def frames_of(culprit: Culprit) -> str:
-    """All of the user's frames, the innermost first."""
+    """Return all frames of the user's code, the innermost first."""
     return " <- ".join(_frame(frame) for frame in culprit.frames)
 
 
@@ -134,7 +141,7 @@ def _frame(frame: str) -> str:
 
 
 def in_words(names: Sequence[str]) -> str:
-    """Name what differs where a step begins, or among the arguments of its model."""
+    """Name the values that differ where a step begins, or the arguments of its model that differ."""
     arguments = [name for name in names if name.startswith("argument ")]
     others = [name.partition(" ")[2] for name in names if name not in arguments]
     more = f"{', '.join(others[:MOST_PLACES])} and {len(others) - MOST_PLACES} more"
@@ -143,7 +150,8 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
-    """Describe the rule by which a cause is no rounding, independent of the rest of its step, with its numbers."""
+    """Describe the rule by which a cause is more than rounding, independent of the rest of its step, with its
+    numbers."""
     sides = {"a": a, "b": b}
     worse = max(culprit.rho, key=lambda side: culprit.rho[side], default="b")
     match culprit.local_rule:
@@ -174,7 +182,8 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
 
 
 def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
-    """Describe a step whose whole drift comes from ops that err as any kernel errs when its inputs are rounded."""
+    """Describe a step whose whole drift comes from ill-conditioned ops: with rounded inputs, every kernel errs like
+    these."""
     names = " and ".join(title_of(cause) for cause in causes[:2])
     more = f" and {len(causes) - 2} others" if len(causes) > 2 else ""
     rho = max(value for cause in causes for value in cause.rho.values())
@@ -185,14 +194,14 @@ def ill_conditioned_here(causes: Sequence[Culprit], score: float) -> str:
 
 
 def _compiled(culprit: Culprit) -> list[str]:
-    """Name the part of the compiler that made the kernel another one."""
+    """Name the part of the compiler that replaced the kernel."""
     made = (culprit.kernel or {}).get("b")
     return ["by torch.compile's code generation"] if made == INDUCTOR else []
 
 
 def _errors(culprit: Culprit, a: str, b: str) -> str:
     ulp, rho = culprit.error_ulp, culprit.rho
-    # Only a kernel has the same inputs on both sides, so only its error can be stated.
+    # The error is only stated for a kernel: nothing else has the same inputs on both sides.
     if not culprit.is_of_kernel or not {"a", "b"} <= ulp.keys():
         return ""
     explanation = "as rounding of its inputs"
@@ -205,7 +214,7 @@ def _errors(culprit: Culprit, a: str, b: str) -> str:
 
 
 def _bound(culprit: Culprit, a: str, b: str) -> str:
-    """Name the sides that err by more than a correct kernel of its precision can; nothing where neither does."""
+    """Name the sides that err by more than a correct kernel of its precision can; "" where neither does."""
     ratios = [(label, culprit.bound.get(side)) for side, label in (("a", a), ("b", b))]
     beyond = [f"in {label} {_times(ratio)}" for label, ratio in ratios if ratio is not None and ratio > 1]
     if not culprit.is_of_kernel or not beyond:
@@ -216,8 +225,8 @@ def _bound(culprit: Culprit, a: str, b: str) -> str:
 
 
 def versions_of(culprit: Culprit) -> str:
-    """Name the op in both versions of torch, and say whether the version alone may be to blame; "" where there is one
-    version."""
+    """Name the op in both versions of torch, and say whether the version alone may be to blame; "" where both sides
+    have one version."""
     if not culprit.torch:
         return ""
     names = {side: f"{_named_op(culprit, side)} of torch {version}" for side, version in culprit.torch.items()}
@@ -226,13 +235,13 @@ def versions_of(culprit: Culprit) -> str:
 
 
 def versions_of_all(culprit: Culprit, a: str, b: str) -> str:
-    """The same sentence for all culprits of a pair, which one of them represents."""
+    """Write the same sentence for all culprits of a pair; `culprit` represents them."""
     by = f"they {DIFFERS.get(culprit.blame, OR_MODE).replace('differs', 'differ')}"
     return f"all are ops of torch {culprit.torch['a']} in {a} and of torch {culprit.torch['b']} in {b}: {by}"
 
 
 def _named_op(culprit: Culprit, side: str) -> str:
-    """The ops of a side as they are called there, in the namespace of the culprit's op."""
+    """Name the ops of a side as that side calls them, in the namespace of the culprit's op."""
     namespace = (culprit.op or "aten.").partition(".")[0]
     ops = [f"{namespace}.{name}" for name in culprit.ops.get(side, ())[:MOST_NAMED]]
     more = len(culprit.ops.get(side, ())) - len(ops)
@@ -241,7 +250,7 @@ def _named_op(culprit: Culprit, side: str) -> str:
 
 
 def _times(ratio: float | None) -> str:
-    """Format a ratio. Where a correct kernel is exact, any error is a multiple that says nothing."""
+    """Format a ratio. A huge one prints as "many times": where a correct kernel is exact, its value means nothing."""
     return f"{ratio:.3g} times" if ratio is not None and ratio < MANY else "many times"
 
 
@@ -249,7 +258,7 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
     if culprit.is_way and culprit.kind != MARK_STEP:
         return proof.why
     came, went = proof.swap_in, proof.swap_out
-    if culprit.kind == MARK_STEP:  # what helps is a policy of mark_step, another key, or in words: the stand-in
+    if culprit.kind == MARK_STEP:  # a policy of mark_step, another key, or the stand-in in words
         policy = str(culprit.policy["swapped"])
         swapped = policy if " " in policy else f"mark_step={policy}"
         swapped = f"each op executed by itself ({policy})" if "=" in policy else swapped
@@ -262,8 +271,8 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
         sentences.append(f"swapped into {a} the drift {comes} (z {_z(came.score_after)})")
     first, alone, without = went.score_before, went.score_after, went.score_without_all
     if alone is not None and first is not None and without is not None and alone >= first > without:
-        # Where several culprits make a drift, it is not their sum: swapping one alone may take nothing away, or take
-        # away what undoes another
+        # The effects of several culprits do not add up: swapping one alone may remove nothing, or remove what
+        # compensates another.
         sentences.append(
             f"swapped out of {b} alone it stays (z {_z(first)} to {_z(alone)}), "
             f"where the causes go together it goes to {_z(without)}"
@@ -278,7 +287,7 @@ def _proof(culprit: Culprit, proof: Proof, a: str, b: str) -> str:
 
 
 def from_here(path: str) -> str:
-    """The path relative to the current folder, if it lies there."""
+    """Return the path relative to the current folder, if it is inside that folder."""
     full, folder = Path(path).absolute(), Path.cwd()
     return str(full.relative_to(folder) if full.is_relative_to(folder) else path)
 

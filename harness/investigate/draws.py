@@ -1,8 +1,8 @@
-"""The first draw of random numbers that one of two modes makes alone, and its line.
+"""The first draw of random numbers that only one of two modes makes, and its line.
 
-Journals hold the states of the generators before each step. The step in which these come apart is recorded once more in
+Journals have the states of the generators before each step. The step in which these come apart is recorded again in
 both modes, call by call and line by line, with the states before and after each draw. For a mode that compiles, or
-whose graphs are lazy, the script is also recorded without either: where the modes come apart then, too, the script
+whose graphs are lazy, the script is also recorded without either. Where the modes come apart then, too, the script
 itself draws differently, and its line is known.
 """
 
@@ -33,11 +33,11 @@ from .stand_in import stand_in
 
 SCHEMA = 1
 ALONE = "-op-by-op"
-"""The ending of an experiment's name where a stand-in replaces the mode."""
+"""The ending of an experiment's name in which a stand-in replaces the mode."""
 
 
 class Draws:
-    """The first draw from a generator that two modes do not have in common."""
+    """The first draw from a generator that the two modes do not share."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         if inquiry.pair.verdict != "different-setup":
@@ -94,7 +94,7 @@ class Draws:
 
 
 def _apart(inquiry: Inquiry) -> Iterator[GeneratorDifference]:
-    """The generators from which the modes draw other numbers that can matter: later on, or in a batch that differs."""
+    """Yield the generators whose different draws can matter: in a later step, or in a batch that differs."""
     a, b = inquiry.evidence.a, inquiry.evidence.b
     if not (a.manifest.is_one_process and b.manifest.is_one_process):
         return
@@ -110,13 +110,13 @@ def _experiment(run: RecordedRun, difference: GeneratorDifference, how: str = ""
 
 
 def _found_in(evidence: PairEvidence, difference: GeneratorDifference) -> Path:
-    # a file beside the runs
+    # The file is beside the runs.
     name = f"{_experiment(evidence.b, difference).name}-{difference.generator}-{evidence.a.path.name}.json"
     return EvidenceFolder.of(evidence.a).path / name
 
 
 def _compared(evidence: PairEvidence, difference: GeneratorDifference) -> tuple[DrawDifference | None, bool]:
-    """The draw, and whether it was seen in the stand-in of a mode."""
+    """Return the first draw that the runs do not share, and whether a stand-in showed it."""
     folder = EvidenceFolder.of(evidence.a)
     own = [folder.find(_experiment(run, difference)) for run in (evidence.a, evidence.b)]
     alone = [folder.find(_experiment(run, difference, ALONE)) for run in (evidence.a, evidence.b)]
@@ -133,9 +133,9 @@ def _compared(evidence: PairEvidence, difference: GeneratorDifference) -> tuple[
 
 
 def _calls_of(run: RecordedRun, difference: GeneratorDifference) -> list[CallRecord]:
-    """The calls of the step in which the generator was drawn from, or those before the first step.
+    """Return the calls of the step that drew from the generator, or those before the first step.
 
-    None of a training that was cut short: the draws that it lacks may have been still to come.
+    The list is empty for a training that was cut short: draws that are missing there may only have come later.
     """
     if not run.manifest.got_through:
         return []

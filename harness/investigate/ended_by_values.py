@@ -1,10 +1,11 @@
-"""Scripts that end by what they compute: a loss that is small enough, a validation that gets no better.
+"""Scripts whose length depends on a computed value: they end when a loss is small enough or a validation stops
+improving.
 
     cpu                ends after step 24, whose loss is under the limit
     compile            its loss is over it by a rounding: it ends after step 25
     compile-from-cpu   step 24 begun in cpu's state: it ends there, as cpu does
 
-A length that follows the reference's state is no other set-up; a length that an option sets would be one.
+A length that follows from the reference's state is no difference in the set-up; a length that an option sets is one.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from ..runs.recorded_run import RecordedRun
 
 
 def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRun | None) -> bool:
-    """Check whether the run has another length than the reference, but the reference's length where its last common
-    step begins in the reference's state."""
+    """Check whether the two runs differ in length, but have the same length where the last common step begins in the
+    reference's state."""
     counts = [len(compared_run.journal.steps) for compared_run in (reference, run)]
     if forced is None or counts[0] == counts[1] or forced.manifest.status != "complete":
         return False
@@ -25,7 +26,7 @@ def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRu
 
 
 def length_in_words(reference: RecordedRun, run: RecordedRun) -> str:
-    """Describe the two lengths, and the values by which the script has decided, as far as its losses show them."""
+    """Describe the two lengths, and the losses by which the script decided where both have one."""
     reference_steps, steps = (len(compared_run.journal.steps) for compared_run in (reference, run))
     a, b, last = reference.manifest.label, run.manifest.label, min(reference_steps, steps) - 1
     losses = [compared_run.journal.steps[last].loss for compared_run in (reference, run)]

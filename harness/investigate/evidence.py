@@ -1,4 +1,4 @@
-"""The evidence that the experiments of an investigation have left beside its runs, and the part that concerns a
+"""The evidence that the experiments of an investigation left beside its runs, and the part of it that concerns one
 pair."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..runs.run_layout import EVIDENCE, MANIFEST
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFolder:
-    """The folder beside the runs of an investigation that holds those of its experiments."""
+    """The folder beside the runs of an investigation that holds the folders of its experiments."""
 
     path: Path
 
@@ -26,14 +26,16 @@ class EvidenceFolder:
         return cls(run.path.parent / EVIDENCE)
 
     def find(self, experiment: Experiment) -> RecordedRun | None:
-        """The experiment's run, None when it was not made, cannot be read, or has not ended."""
+        """Return the experiment's run; None where it was not made, cannot be read, or has not ended."""
         return _ended(self.path / experiment.name)
 
     def of_pair(self, a: str, b: str) -> dict[Experiment, RecordedRun]:
-        """Return every experiment of a pair that has ended, given the names of its runs. Where a manifest does not name
-        its experiment (older ones do not), the folder's name does."""
+        """Return every experiment of a pair that has ended, given the names of its runs.
+
+        Where a manifest does not name its experiment (older ones do not), the folder's name does.
+        """
         experiments = {}
-        # sorted, as the order of files differs from disk to disk, and later ones replace earlier ones
+        # Later folders replace earlier ones, and the order of files differs from disk to disk, so they are sorted.
         for manifest in sorted(self.path.glob(f"*/{MANIFEST}")):
             run = _ended(manifest.parent)
             if run is None:
@@ -44,7 +46,7 @@ class EvidenceFolder:
         return experiments
 
     def belonging_to(self, run: RecordedRun) -> list[Path]:
-        """The folders, results and pickles of the experiments with this run."""
+        """Return the folders, results and pickles of the experiments with this run."""
         return [
             path
             for path in self.path.glob("*")
@@ -65,9 +67,14 @@ Made = Mapping[Experiment, RecordedRun]
 
 @dataclass(frozen=True, slots=True)
 class PairEvidence:
-    """The evidence for one pair; `a` is the reference. `made` has the experiments with each of the two runs,
-    `localized` the folders of localizations, `bisected` the files that name the parts of the model that carry a
-    drift."""
+    """The evidence for one pair.
+
+    a: the reference
+    b: the other run
+    made: the experiments with each of the two runs
+    localized: the folders of localizations
+    bisected: the files that name the parts of the model that carry a drift
+    """
 
     a: RecordedRun
     b: RecordedRun
@@ -76,7 +83,7 @@ class PairEvidence:
     bisected: tuple[Path, ...] = ()
 
     def experiments(self, side: Literal["a", "b"], kind: str) -> Made:
-        """The experiments of a kind with one of the two runs, in their order."""
+        """Return the experiments of one kind with one of the two runs, in their order."""
         matching = [experiment for experiment in self.made[side] if experiment.kind == kind]
         return {
             experiment: self.made[side][experiment]
@@ -95,8 +102,8 @@ class PairEvidence:
 
     @property
     def b_again(self) -> RecordedRun | None:
-        """The other mode's control: its own repetition, else the run that takes chosen steps from the reference's state
-        and all others from its own."""
+        """The other mode's control: its own repetition, else the run that takes the chosen steps from the reference's
+        state and all others from its own."""
         again, forced = self.only("b", "again"), self.forced
         if again is None and forced is not None and forced.journal.events("rejoined"):
             return forced
@@ -113,15 +120,17 @@ class PairEvidence:
 
     @property
     def measured(self) -> tuple[RecordedRun, ...]:
-        """The runs with tapes whose noise is the reference's. For lazy tensors these include tapes of the same ops on
-        the CPU, and of the executed graphs."""
+        """The runs with tapes whose noise is the reference's.
+
+        For lazy tensors these include tapes of the same ops on the CPU, and of the executed graphs.
+        """
         tapes_itself = parse_mode(self.a.manifest.spec).capabilities.tapes_itself
         kinds = () if tapes_itself else ("taped-at", "executed-at")
         return (*self.taped, *(run for kind in kinds for run in self.several("a", kind)))
 
     @property
     def seeds(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
-        """Trainings of both modes with the same other seed."""
+        """The pairs of trainings, one of each mode, with the same further seed."""
         runs_of_b = {experiment.detail: run for experiment, run in self.experiments("b", "seed").items()}
         runs_of_a = self.experiments("a", "seed")
         return tuple(
@@ -132,8 +141,8 @@ class PairEvidence:
 
     @property
     def onsets(self) -> tuple[tuple[RecordedRun, RecordedRun], ...]:
-        """Rounds of further steps: the reference's run that keeps their states, and the mode's that starts
-        from them."""
+        """The rounds of further steps: the reference's run that keeps their states, and the mode's run that starts from
+        them."""
         return tuple(zip(self.several("a", "onset"), self.several("b", "onset"), strict=False))
 
     @property
@@ -153,8 +162,11 @@ class PairEvidence:
 
     @property
     def runs(self) -> int:
-        """The number of trainings made for the pair. An experiment with both modes counts where both runs exist, and an
-        inquiry counts as one."""
+        """The number of trainings made for the pair.
+
+        An experiment with both modes counts where both runs exist. Experiments of an inquiry do not count one by one:
+        each localization counts as one.
+        """
         # An interrupted round leaves seeds and onsets of one side only: half an experiment explains nothing.
         alone = [
             run
@@ -166,14 +178,14 @@ class PairEvidence:
         return len({run.path for run in (self.a, self.b, *alone, *both)}) + len(self.localized)
 
     def of_rank(self, rank: int) -> PairEvidence:
-        """The evidence of one rank. Raises RunNotFound or JournalError where a run does not have it.
+        """Return the evidence of one rank. Raises RunNotFound or JournalError where a run does not have it.
 
         Localizations stay with rank 0: only its steps are taken apart.
         """
         if not rank:
             return self
         a, b = rank_of(self.a, rank), rank_of(self.b, rank)
-        # An inquiry concerns rank 0 alone, so the other ranks have no part in it
+        # An inquiry concerns rank 0 only, so the other ranks take no part in it.
         made = {
             side: {
                 experiment: rank_of(run, rank)
@@ -186,7 +198,8 @@ class PairEvidence:
 
 
 def evidence_for(a: RecordedRun, b: RecordedRun) -> PairEvidence:
-    """Find the experiments of a pair. They lie beside the reference; those of a run from elsewhere are not found."""
+    """Find the experiments of a pair beside the reference. Experiments beside a run from another folder are not
+    found."""
     folder = EvidenceFolder.of(a)
     experiments = folder.of_pair(a.path.name, b.path.name)
     of_a = {experiment: run for experiment, run in experiments.items() if experiment.run == a.path.name}

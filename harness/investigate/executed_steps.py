@@ -1,5 +1,5 @@
-"""Steps of lazy tensors taken once more to record the executed graphs, where the step's ops, executed one by one on the
-CPU, do not give its results."""
+"""Steps of lazy tensors that are taken again to record the executed graphs. This is done where the step's ops, executed
+one by one on the CPU, do not reproduce its results."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SIDES: tuple[Literal["a", "b"], ...] = ("a", "b")
 
 
 def is_to_be_executed(inquiry: Inquiry, localization: Localization | None) -> bool:
-    """Check whether the ops of lazy tensors, one by one on the CPU, differ from what was executed, and no run has
-    recorded that yet."""
+    """Check whether the ops of lazy tensors, executed one by one on the CPU, differ from the executed graphs, and no
+    run has recorded these yet."""
     sides = [side for side in SIDES if not spec_of_side(inquiry, side).capabilities.tapes_itself]
     made = EvidenceFolder.of(inquiry.evidence.a)
     return (
@@ -34,27 +34,28 @@ def is_to_be_executed(inquiry: Inquiry, localization: Localization | None) -> bo
 
 
 def is_of_another_step(localization: Localization, inquiry: Inquiry) -> bool:
-    """Check whether a localization's tapes differ from what was executed, by more than counts beside the step's
+    """Check whether a localization's tapes differ from what was executed by an amount that matters beside the step's
     score."""
     score = worst_of([step_findings for step_findings in inquiry.pair.steps if step_findings.step == inquiry.step])
     return localization.is_of_another_step(score)
 
 
 def has_executed(inquiry: Inquiry) -> bool:
-    """Check whether there is a tape of what lazy tensors have executed in the step."""
+    """Check whether there is a tape of the graphs that lazy tensors executed in the step."""
     runs = [EvidenceFolder.of(inquiry.evidence.a).find(executed_step(inquiry, side)) for side in SIDES]
     return any(run is not None and tape_path(run.path, inquiry.step).exists() for run in runs)
 
 
 def as_executed(inquiries: Sequence[Inquiry]) -> Round:
-    """Take the steps of lazy tensors once more, with tapes of the executed graphs, in processes that are held."""
+    """Take the steps of lazy tensors again, with tapes of the executed graphs, in processes that stay alive as
+    workers."""
     plans = {}
     for inquiry in inquiries:
         steps = StepSelection.of([inquiry.step])
         for side in SIDES:
             run, experiment = inquiry.evidence.a if side == "a" else inquiry.evidence.b, executed_step(inquiry, side)
             if not spec_of_side(inquiry, side).capabilities.tapes_itself:
-                # The noise is measured on the reference's tape, too
+                # The noise is also measured on the reference's tape, and only there.
                 more: dict[str, Any] = {} if side == "a" else {"noise_replays": 0}
                 states = inquiry.states
                 plans[experiment] = begun_in(states, run, experiment, [inquiry.step], tapes=steps, held=True, **more)

@@ -14,21 +14,20 @@ from ..records.run_request import LEVELS
 from ..records.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
-"""Modes that have a generator of their own, with their names in sentences."""
-
 DEFAULT_STATE_BUDGET = 1 << 30
-"""Bytes of states and outcomes that the reference keeps, and again each mode that is started from them."""
+"""The bytes of states and outcomes that the reference may keep, and the same again for each mode that starts from
+them."""
 
 
 def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[ModeSpec]:
-    """The modes of an investigation, which draw eager's random numbers unless they say otherwise.
+    """Return the modes of an investigation; they draw eager's random numbers unless they say otherwise.
 
-    Raises UsageError for one mode alone, unless it is to be compared with itself in another number of processes.
+    Raises UsageError for one mode alone, unless it is compared with itself in another number of processes.
     """
     if len(specs) < 2 and not alone:
         raise UsageError(f"an investigation needs a reference and a mode to compare with it, not {specs[0]} alone")
-    # The generators of Inductor and of torch_xla draw other numbers than eager's, and so do those of two devices. That
-    # would be a difference of the set-up.
+    # The generators of Inductor and torch_xla draw other numbers than eager's, and so do those of two devices. That
+    # would be a difference in the set-up.
     apart = on_two_devices(specs)
     modes = []
     for spec in specs:
@@ -39,7 +38,7 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
 
 
 def draws_its_own(spec: ModeSpec) -> bool:
-    """Check whether a mode draws random numbers of its own, and states nothing about it."""
+    """Check whether a mode draws other random numbers than eager, and sets no option about it."""
     return bool(spec.capabilities.draws_as) and spec.fallback_random is None and spec.draws != "cpu"
 
 
@@ -49,7 +48,7 @@ def on_two_devices(specs: Sequence[ModeSpec]) -> bool:
 
 
 def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
-    """Say what makes modes that draw different random numbers draw the same ones."""
+    """Name the options with which modes that draw different random numbers draw the same ones."""
     others = [spec for spec in specs if spec.accelerator is not None and spec.draws != "cpu"]
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
@@ -60,7 +59,7 @@ def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
 
 
 def said_of_draws(specs: Sequence[ModeSpec]) -> str:
-    """Say which modes draw the CPU's random numbers, "" where none does."""
+    """Name the modes that draw the CPU's random numbers; "" where none does."""
     drawing = [spec.name for spec in specs if spec.draws == "cpu" and spec.accelerator is not None]
     if not drawing:
         return ""
@@ -70,16 +69,22 @@ def said_of_draws(specs: Sequence[ModeSpec]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InvestigationPlan:
-    """The choices of an investigation of some runs, the first of which is the reference; a `BatchPlan` makes those that
-    are not recorded.
+    """The choices of an investigation of some runs, the first of which is the reference. A `BatchPlan` makes the runs
+    that are not recorded yet.
 
-    With `against_single` the reference is the batch's first mode in one process, which takes the whole batch at each
-    step. `steps` are the steps to start from the reference's state (None: chosen). `envelope` counts perturbed
-    trainings of the reference, `seeds` trainings of every mode with other seeds. `state_budget` is in bytes. `localize`
-    selects the pairs whose causes are looked for, in `step` (None: chosen); with `scripts`, standalone scripts show
-    them. With `knobs`, compiled modes are also tried with other stages and settings of the compiler where the ops
-    explain the drift. With `partition_bisect`, ever smaller parts of the model are put on the mode's backend, the rest
-    on the CPU. With `confirm`, a mode is trained once more to the end without its culprits.
+    steps: the steps to start from the reference's state (None: chosen)
+    envelope: the number of perturbed trainings of the reference
+    seeds: the number of trainings of every mode with other seeds
+    state_budget: the limit of the states and outcomes that are kept, in bytes
+    localize: the pairs whose causes are looked for
+    scripts: whether standalone scripts show the causes
+    step: the step in which causes are looked for (None: chosen)
+    knobs: whether compiled modes are also tried with other stages and settings of the compiler where the ops explain
+        the drift
+    partition_bisect: whether ever smaller parts of the model are put on the mode's backend, and the rest on the CPU
+    confirm: whether a mode is trained once more to the end without its culprits
+    against_single: whether the reference is the batch's first mode in one process, which takes the whole batch at each
+        step
     """
 
     steps: StepSelection | None = None
@@ -96,13 +101,14 @@ class InvestigationPlan:
 
 
 def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedRun]:
-    """The runs of one batch of an investigation, the reference first; without a suffix of its newest batch.
+    """Return the runs of one batch of an investigation, the reference first; without a suffix, those of its newest
+    batch.
 
     Raises UsageError where they cannot be investigated, naming the flag that was missing.
     """
     path = find_investigation(out, str(folder), suffixes=[suffix] if suffix else [])
     runs = runs_with_suffixes(path, [] if suffix is None else [suffix])
-    # a folder may hold several batches, one after the other; the last of the list is the newest
+    # A folder may hold several batches, one after the other; the last run of the list belongs to the newest.
     newest = suffix if suffix is not None else runs[-1].manifest.suffix
     runs = [run for run in runs if run.manifest.suffix == newest]
     if len(runs) < 2:
@@ -113,7 +119,7 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
 
 
 def require_parameters(run: RecordedRun) -> None:
-    """Raise UsageError for a run without what a verdict needs, and for one that cannot be repeated."""
+    """Raise UsageError for a run that lacks the records that a verdict needs, or that cannot be repeated."""
     if run.manifest.in_process:
         raise UsageError(
             f"{run.path} was recorded within a running process, which cannot be repeated: put the training into a "

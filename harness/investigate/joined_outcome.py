@@ -1,5 +1,5 @@
-"""The outcome of a whole step where only the other mode has several processes, for comparison with that of one process
-that takes the whole batch."""
+"""The outcome of a whole step where only the other mode has several processes. It is compared with the outcome of one
+process that takes the whole batch."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .evidence import PairEvidence
 
 
 def outcome_against(evidence: PairEvidence, run: RecordedRun, step: int) -> TensorFile:
-    """Return the outcome of a step in a run of the other mode, for comparison with the reference's. Raises
-    JournalError."""
+    """Return a step's outcome in a run of the other mode, joined so that it can be compared with the reference's.
+    Raises JournalError."""
     if not evidence.one_against_several:
         return read_outcome(run.path, step)
     ranks = ranks_of(run)
@@ -31,9 +31,9 @@ def outcome_against(evidence: PairEvidence, run: RecordedRun, step: int) -> Tens
         if len(parts) < len(files):
             raise JournalError(name, "is in the outcomes of some ranks only")  # type: ignore[arg-type]
         shards = [_shard(name, rank_entries, part) for rank_entries, part in zip(entries, parts, strict=True)]
-        if name.startswith("loss "):  # each rank's is the mean over its part of the batch, and the parts are equal
+        if name.startswith("loss "):  # each rank's loss is the mean over its part of the batch, and the parts are equal
             joined[name] = np.mean([loss.astype(np.float64) for loss in parts], axis=0).astype(own.dtype)
-        elif shards[0] is None:  # copies, of which rank 0's is taken
+        elif shards[0] is None:  # all ranks have copies; take rank 0's
             joined[name] = own
         else:
             joined[name] = np.zeros(shards[0].whole, own.dtype)
@@ -44,8 +44,8 @@ def outcome_against(evidence: PairEvidence, run: RecordedRun, step: int) -> Tens
 
 
 def _shard(key: str, entries: Mapping[str, TensorEntry], part: Array) -> Shard | None:
-    """The place of a rank's part of a value: that of the parameter to which the value belongs, if the part has its
-    shape."""
+    """Return the place of a rank's part of a value: that of the parameter it belongs to, if the part has the
+    parameter's shape."""
     kind, _, name = key.partition(" ")
     name = name.partition(" ")[2] if kind == "gradient" else name
     owner = entries.get(name)

@@ -1,5 +1,5 @@
-"""The judge: from the recorded runs of each pair to its verdict, the sentences about it, and its culprits. Nothing is
-run here."""
+"""The judgement of recorded runs: the verdict of each pair, the sentences about it, and its culprits. Nothing is run
+here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from .whole_trainings import Curves, curves_of, trained_without
 Kind = TypeVar("Kind")
 
 OF_ONE_RANK = ("initial", "generator", "batch")
-"""Kinds of set-up differences that mean nothing between a rank and a process that has the whole."""
+"""Kinds of set-up differences that mean nothing between one rank and a process that has the whole batch."""
 
 ENDED = {
     "crashed": "crashed",
@@ -56,7 +56,7 @@ ENDED = {
 
 
 def judge(runs: Sequence[RecordedRun], step: int | None = None) -> Findings:
-    """Judge every run against the first, the reference, from the evidence that lies beside it.
+    """Judge every run against the first, the reference, with the evidence beside it.
 
     Localizations of `step` are reported before those of other steps.
     """
@@ -64,7 +64,7 @@ def judge(runs: Sequence[RecordedRun], step: int | None = None) -> Findings:
 
 
 def judge_pairs(pairs: Sequence[tuple[RecordedRun, RecordedRun]], step: int | None = None) -> Findings:
-    """Judge pairs, each with its own reference; the first one's is the reference of all in the findings."""
+    """Judge pairs, each with its own reference. In the findings, the first pair's reference represents all of them."""
     reference = pairs[0][0]
     runs = {run.path: run for pair in pairs for run in pair}
     return Findings(
@@ -88,7 +88,7 @@ def judge_pair(evidence: PairEvidence, comparisons: int = 1, step: int | None = 
 
 
 def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -> PairFindings:
-    """Judge one process against another. The notes name what cannot be read, and the rest is used."""
+    """Judge one process against another. Evidence that cannot be read is named in the notes, and the rest is used."""
     a, b = evidence.a.manifest.label, evidence.b.manifest.label
     failed, interpreters = _failed(evidence), interpreters_of(evidence.a, evidence.b)
     if failed and not (evidence.a.journal.steps and evidence.b.journal.steps):
@@ -103,7 +103,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     culprits = in_order([culprit for answer in answers.values() for culprit in answer.culprits])
     verdict = with_causes(weighed.verdict, culprits, a, b)
     culprits = of_significant_steps(verdict, culprits)
-    # A stage, a setting or a part of the model is named where no op could be.
+    # A stage, a setting or a part of the model is named only where no op is proven.
     if verdict.word == "beyond-rounding" and not proven(verdict.word, culprits):
         first = verdict.first_significant_step
         for answer in answers.values():
@@ -125,7 +125,7 @@ def _judge_process(evidence: PairEvidence, comparisons: int, step: int | None) -
     note_groups = (verdict.notes, compared.notes, around, scores.notes)
     notes = [*chain(*note_groups), *scores.unreplayed, *weighed.unreadable]
     notes += [note for answer in answers.values() for note in answer.notes]
-    if verdict.word == "failed":  # "compile is crashed: REASON" says nothing more than the verdict
+    if verdict.word == "failed":  # "compile is crashed: REASON" repeats the verdict
         failed = [f": {run.manifest.message}" for run in _runs(evidence).values() if run.manifest.message]
         notes = [note for note in notes if not any(note.endswith(why) and why in verdict.text for why in failed)]
     explained, unexplained = None, ""
@@ -200,7 +200,7 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
         localization.is_drawn_again or any(culprit.kind == MARK_STEP for culprit in localization.culprits)
         for localization in localized
     ):
-        # The mode drew again what it had drawn
+        # The generators differ because the mode executed draws again.
         setup = [difference for difference in setup if difference.kind != "generator"]
     empty = Scores((), threshold_of_pair(spec_of(a), spec_of(b)), "", (), "its experiments cannot be read")
     scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
@@ -208,9 +208,9 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
     controls = {run.manifest.label: repetition(run, again) for run, again in repeated if again is not None}
     label = b.manifest.label
     if by_values and label in controls and controls[label].what == "steps":
-        # it has the reference's length, as it began its last step in that state
+        # The control has the reference's length because it began its last step in the reference's state.
         controls[label] = Repetition(True, text=f"{label} repeats bit for bit up to its last common step")
-    # The reason why no step can be started from a state, which the repetition reported when it tried to keep one
+    # The repetition reports why no step can start from a state when it fails to keep one.
     lacking = f"{STATE} is not available: "
     notices = () if evidence.a_again is None else evidence.a_again.manifest.notices
     why = next((notice.partition(lacking)[2] for notice in notices if lacking in notice), "")
@@ -240,7 +240,7 @@ def _weigh(evidence: PairEvidence, failed: Sequence[str]) -> _Weighed:
 
 
 def _runs(evidence: PairEvidence) -> dict[str, RecordedRun]:
-    """The modes' own runs and the experiments that the verdict needs, by their names in sentences."""
+    """Return the modes' own runs and the experiments that the verdict needs, by their names in sentences."""
     a, b = evidence.a.manifest.label, evidence.b.manifest.label
     runs = {
         a: evidence.a,
@@ -253,7 +253,7 @@ def _runs(evidence: PairEvidence) -> dict[str, RecordedRun]:
 
 
 def _failed(evidence: PairEvidence) -> list[str]:
-    """Say which run did not get through: a mode's own run, else an experiment that the verdict needs."""
+    """Name the runs that did not get through: a mode's own run, else an experiment that the verdict needs."""
     failures = [
         f"{name} {ENDED.get(run.manifest.status, run.manifest.status)} after {len(run.journal.steps)} steps: "
         f"{run.manifest.message}"
@@ -291,7 +291,7 @@ def _sentences(weighed: _Weighed, verdict: Verdict, causes: Sequence[SetupDiffer
             f"their value (step {losses.max_relative_step})"
             + ("; that alone says nothing, as training magnifies rounding" if word in ("rounding", None) else "")
         )
-    # The referee computes the reference's own ops: it cannot speak for a mode that computes something else.
+    # The referee computes the reference's own ops, so it says nothing about a mode that computes something else.
     if referee is not None and referee.text and word not in ("different-setup", "nonfinite", "nondeterministic"):
         doubt = "; where the modes compute different things, that does not say which of them is right"
         sentences.append(referee.text + (doubt if word == "beyond-rounding" else ""))
@@ -311,13 +311,13 @@ def _of_setup(difference: SetupDifference) -> Culprit:
 
 
 def _not_located(causes: Iterable[Culprit], culprits: Sequence[Culprit]) -> list[Culprit]:
-    """The differences in the set-up whose call is unknown. A culprit with a known call replaces the others."""
+    """Return the differences in the set-up whose call is unknown; a culprit with a known call replaces the others."""
     located = {(culprit.kind, culprit.what, culprit.name) for culprit in culprits}
     return [cause for cause in causes if (cause.kind, cause.what, cause.name) not in located]
 
 
 def _of_step(step_score: StepScore) -> StepFindings:
-    differing = [tensor for tensor in step_score.tensors if tensor.score]  # of thousands of values few differ
+    differing = [tensor for tensor in step_score.tensors if tensor.score]  # only a few of thousands of values differ
     return StepFindings(
         step_score.step,
         step_score.score,

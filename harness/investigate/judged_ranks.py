@@ -1,5 +1,5 @@
-"""The judgement of a pair of runs of several processes: each rank is compared with the same rank, and the worst
-decides."""
+"""The judgement of a pair of runs of several processes. Each rank is compared with the same rank, and the worst pair of
+ranks decides."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ GRAVITY = (
     "rounding",
     "identical",
 )
-"""Verdicts, the worst first; None is an undecided pair."""
+"""Verdicts, the worst first; None is the verdict of an undecided pair."""
 
 
 def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
-    """Judge a pair, rank by rank where both runs have as many processes."""
+    """Judge a pair, rank by rank where both runs have equally many processes."""
     a, b = evidence.a, evidence.b
     count = a.manifest.world_size
     alone = count == 1 or b.manifest.world_size != count or a.manifest.rank or b.manifest.rank
@@ -40,7 +40,7 @@ def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
     except NumdriftError as error:
         first = judge(evidence)
         return replace(first, notes=[*first.notes, f"only rank 0 was compared with rank 0: {error}"])
-    # of equally bad verdicts the larger score, and of equal ones the first rank
+    # Of equally bad verdicts, take the larger score; of equal scores, the first rank.
     worst = min(
         range(count), key=lambda rank: (GRAVITY.index(rank_pairs[rank].verdict), -(rank_pairs[rank].score or 0.0))
     )
@@ -72,7 +72,7 @@ def judged_by_rank(evidence: PairEvidence, judge: Judge) -> PairFindings:
 
 
 def _with_agreement(pair: PairFindings, a: RecordedRun, b: RecordedRun) -> PairFindings:
-    """Add notes that say whether the ranks of each run hold the same parameters."""
+    """Add notes about whether the ranks of each run have the same parameters."""
     agreements = {run.manifest.label: run.manifest.agreement for run in (a, b) if run.manifest.agreement is not None}
     notes = [f"{label}: {agreement['text']}" for label, agreement in agreements.items()]
     return replace(pair, agreement=agreements, notes=[*pair.notes, *notes])

@@ -1,4 +1,4 @@
-"""The laboratory, which makes the runs that an investigation needs and reuses those that exist."""
+"""The laboratory, which makes the runs that an investigation needs and reuses existing ones."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from .restored import variables_of
 
 
 class Interrupted(Exception):
-    """Ctrl-C ended a round of runs; what is complete is kept, and another call continues from there."""
+    """Ctrl-C ended a round of runs. Complete runs are kept, and another call continues from there."""
 
 
 class Progress(Protocol):
     """A listener to the progress of an investigation."""
 
     def round(self, title: str, names: Sequence[str]) -> AbstractContextManager[Reporter]:
-        """Begin a round of runs; the reporter learns of each."""
+        """Begin a round of runs; the returned reporter is notified of each."""
 
     def say(self, text: str) -> None:
         """Report something that a waiting user should know."""
@@ -47,7 +47,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Experiments that are made together, as many at a time as the laboratory has jobs: a plan of one mode each."""
+    """Experiments that are made together, as many at a time as the laboratory has jobs. Each plan has one mode."""
 
     title: str
     plans: Sequence[BatchPlan] = ()
@@ -55,9 +55,15 @@ class Round:
 
 @dataclass
 class Laboratory:
-    """A place that runs experiments beside the recorded runs, each as one of `processes`. `timeout` is in seconds a
-    run. `made` and `steps` count the runs and steps that it has executed itself, `reused` the runs that an earlier call
-    has left. The processes of some runs are `held`. All of them end with its context."""
+    """A place that runs experiments beside the recorded runs. All of its processes end with its context.
+
+    jobs: the number of experiments that run at a time
+    timeout: the seconds that a run may take
+    made, steps: the number of runs and steps that it executed itself
+    reused: the number of runs that it took over from an earlier call
+    processes: the preloaded processes that execute the runs
+    workers: the processes of runs that stay alive and execute calls on request
+    """
 
     progress: Progress
     jobs: int
@@ -82,11 +88,12 @@ class Laboratory:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the laboratory was opened."""
+        """The seconds since the laboratory was opened."""
         return round(time.monotonic() - self.began, 3)
 
     def scripts(self, reference: ModeSpec, others: Sequence[ModeSpec]) -> Path:
-        """The address of the interpreter that executes the scripts of culprits; it imports from the first call on."""
+        """Return the address of the interpreter that executes the scripts of culprits; it starts to import at the first
+        call."""
         if self._interpreter is None:
             compiles = any(spec.capabilities.compiles for spec in (reference, *others))
             imports = COMPILER if compiles else ("torch",)
@@ -94,7 +101,7 @@ class Laboratory:
         return self._interpreter.address
 
     def free(self, plan: BatchPlan) -> list[RecordedRun]:
-        """The runs of a plan's modes, made where they are not there yet."""
+        """Return the runs of a plan's modes; make those that do not exist."""
         missing = [spec for spec in plan.modes if plan.force or not self._is_there(plan, spec.name)]
         for spec in missing:
             folder = plan.investigation.run(spec.name, plan.suffix)
@@ -116,7 +123,7 @@ class Laboratory:
         return [load_run(plan.investigation.run(spec.name, plan.suffix).path) for spec in plan.modes]
 
     def make(self, experiments: Round, *, anew: bool = False) -> None:
-        """Make the experiments of a round that are not there yet, or all of them `anew`. Raises Interrupted."""
+        """Make the experiments of a round that do not exist yet, or all of them if `anew`. Raises Interrupted."""
         plans = [replace(plan, timeout=self.timeout) for plan in experiments.plans]
         missing = [plan for plan in plans if anew or not self._is_there(plan, plan.modes[0].name)]
         self.reused += len(plans) - len(missing)
@@ -129,7 +136,7 @@ class Laboratory:
         if missing:
             self._execute(experiments.title, missing)
         crowded = [plan for plan in missing if self._lacked_memory(plan)]
-        if crowded:  # beside other processes; alone the training itself had enough
+        if crowded:  # other processes shared the memory; alone, the training itself had enough
             names = " and ".join(plan.modes[0].name for plan in crowded)
             self.progress.say(f"{names} had not enough memory beside the other processes: again, one by one, alone")
             self.workers.close_processes()
@@ -166,16 +173,18 @@ class Laboratory:
             raise Interrupted
 
     def has_room(self, specs: Sequence[ModeSpec]) -> bool:
-        """Check whether the accelerators have room for something of each of these modes at once. A quarter of a device
-        must hold twice the peak of the largest training on it, as the work beside a training needs more than the
-        training."""
+        """Check whether the accelerators have room for one more process of each of these modes at once.
+
+        A quarter of a device must hold twice the peak of the largest training on it, as the work beside a training
+        needs more than the training.
+        """
         devices = [device for spec in specs if (device := spec.accelerator) is not None]
         peaks = [self._memory[device] for device in devices if device in self._memory]
         needed = sum(2 * memory["reserved_peak"] for memory in peaks)
         return len(peaks) == len(devices) and all(needed <= memory["total"] // 4 for memory in peaks)
 
     def _note_memory(self, run: FinishedRun, plans: Sequence[BatchPlan]) -> None:
-        """Note how much of its accelerator's memory a run has needed."""
+        """Note the peak of accelerator memory that a run used."""
         specs = {spec.name: spec for plan in plans for spec in plan.modes}
         device, memory = specs[run.manifest.mode].accelerator, (run.journal.end or {}).get("device_memory", {})
         if device is not None and {"reserved_peak", "total"} <= memory.keys():
@@ -183,14 +192,15 @@ class Laboratory:
             self._memory[device] = max(before, memory, key=lambda usage: usage["reserved_peak"])
 
     def _is_there(self, plan: BatchPlan, name: str) -> bool:
-        """Check whether a run of that name has ended well enough and was made with the same request."""
+        """Check whether a run of that name exists, ended with complete or non-finite results, and was made with the
+        same request."""
         spec = next(candidate for candidate in plan.modes if candidate.name == name)
         folder = plan.investigation.run(name, plan.suffix)
         run = self._asked_alike(plan, spec, folder)
         return run is not None and run.manifest.status in ("complete", "nonfinite")
 
     def _asked_alike(self, plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RecordedRun | None:
-        """Return the run in the folder, None unless it was made with the same request, of the same script."""
+        """Return the run in the folder; None unless it was made with the same request and from the same script."""
         if not folder.manifest.exists():
             return None
         try:
@@ -199,9 +209,9 @@ class Laboratory:
         except (NumdriftError, OSError, ValueError, TypeError, KeyError):
             return None
         wanted = run_config(plan, spec, folder)
-        if recorded.until is None:  # it went on to the end, and has all that an earlier end would leave
+        if recorded.until is None:  # it has everything that a run with an earlier end leaves
             wanted = replace(wanted, until=None)
-        if not wanted.resync:  # the training does not depend on how many further steps are kept
+        if not wanted.resync:  # further steps that are kept do not change the training
             for name in ("states", "outcomes", "tapes"):
                 more, enough = getattr(recorded, name), getattr(wanted, name)
                 if more is not None and (enough is None or more.covers(enough)):
@@ -210,10 +220,10 @@ class Laboratory:
             if wanted.measured is not None and (recorded.measured is None or recorded.measured.covers(wanted.measured)):
                 wanted = replace(wanted, measured=recorded.measured)
         unchanged = run.manifest.script_sha256 == script_sha256(plan.script)
-        # Compared as JSON, where a tuple is a list; the folders of the script and of what it writes may differ
+        # Compare as JSON, in which a tuple is a list. The folders of the script and of its output may differ.
         elsewhere = {"script": "", "invoked": "", "journal": "", "serve": "", "checkpoints": 0}
         elsewhere |= {"folder": "", "files": None, "keep_files": False}
-        # and so may the folder of the whole investigation
+        # The folder of the whole investigation may differ, too.
         elsewhere |= {name: "/".join(Path(getattr(wanted, name)).parts[-2:]) for name in ("resync", "rejoin")}
         for name in ("resync", "rejoin"):
             if "/".join(Path(getattr(recorded, name)).parts[-2:]) != elsewhere[name]:
@@ -231,11 +241,11 @@ def _remove(folder: RunFolder) -> None:
 
 
 def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> BatchPlan:
-    """Return a plan that runs the recorded run once more, among the experiments and with changes: to its mode (`spec`)
-    or to its recording."""
+    """Return a plan that runs the recorded run again as an experiment, with changes to its mode (`spec`) or to its
+    recorder."""
     config = RunConfig.load(run.path / "config.json")
     spec = changes.pop("spec", config.mode)
-    # A limit in seconds ends another training at another step: a run that it ended is repeated for as many steps.
+    # A limit in seconds would end another training at another step: a run that it ended is repeated for as many steps.
     timed = "max_seconds" in run.journal.limits
     options: dict[str, Any] = {
         "script": Path(config.script),
@@ -250,15 +260,15 @@ def repeating(run: RecordedRun, experiment: Experiment, **changes: Any) -> Batch
         "inherited": variables_of(run),
         "kernels": [(op, Path(path)) for op, path in config.kernels],
         "max_steps": run.manifest.steps if timed else config.max_steps,
-        "keep_params": KeepParams.parse("last"),  # what it is made for is in states and outcomes, not in the journal
+        "keep_params": KeepParams.parse("last"),  # its results are in states and outcomes, not in the journal
         "nproc": config.world_size,
     }
     return BatchPlan(**{**options, **changes})
 
 
 def begun_in(states: Path, run: RecordedRun, experiment: Experiment, steps: Sequence[int], **changes: Any) -> BatchPlan:
-    """A plan that runs the recorded run once more, these steps from the states in this folder, and ends
-    after the last of them."""
+    """Return a plan that runs the recorded run again, begins these steps in the states of this folder, and ends after
+    the last of them."""
     return repeating(
         run, experiment, **{"outcomes": StepSelection.of(steps), "resync": states, "until": max(steps), **changes}
     )

@@ -1,4 +1,4 @@
-"""The command that makes the experiments that a pair of runs lacks, as its reader can type it."""
+"""The command that makes the experiments that a pair of runs lacks, ready to be typed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from .pair_scores import spec_of
 
 
 def command_for(a: RecordedRun, b: RecordedRun) -> str:
-    """Return a command that takes up the runs of one investigation again, without running them once more. Runs of two
-    investigations, or an experiment and a run, become two modes of their script. Where they do not train one script in
-    two modes, the script is left to fill in."""
+    """Return a command that investigates two runs.
+
+    For runs of one investigation, the command continues it without running them again. Runs of two investigations, or
+    an experiment and a run, become two modes of their script. Where they do not train one script in two modes, the
+    command has a placeholder for the script.
+    """
     first, second = a.manifest, b.manifest
     if first.in_process or second.in_process:
         return "numdrift investigate SCRIPT"

@@ -2,12 +2,13 @@
 cut.
 
 A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that falls back
-to the CPU. The next graph executes again what is not kept then, and where that draws random numbers it draws others. So
-the policy is a swap: where another one takes the drift away, the re-execution was the cause.
+to the CPU. Values that are not kept then are computed again by the next graph. Where that draws random numbers, it
+draws others. So the policy is a swap: where another policy removes the drift, the re-execution was the cause.
 
 The tape of the executed graphs shows which op that is (`ops`): then the policy is a remedy of that culprit. Where there
-is no such tape, the policy is a culprit itself, named by the ops that draw and are part of several graphs of the
-step."""
+is no such tape, the policy is the culprit itself, named by the ops that draw and that are part of several graphs of the
+step.
+"""
 
 from __future__ import annotations
 
@@ -39,27 +40,30 @@ from .question import Inquiry, QuestionAnswer, mode_culprit
 from .setting_axes import with_setting
 
 BY_ITSELF = "execute=op"
-"""The key of a mode that executes each op when it is called, and nothing again: tried where every policy executes
-something again."""
+"""The key of a mode that executes each op once, when it is called. It is tried where every policy executes something
+again."""
 
 ON_CPU = "each op executed by itself on the CPU"
 """The replacement of a policy where that does not help either: the same ops, with which the step is compared."""
 
 POLICIES = ("phase", "step", "off")
-"""Policies to try; `auto` cuts as `phase` does."""
+"""The policies to try; `auto` cuts where `phase` does."""
 
 LAST_UNCUT = 4
-"""The last step that is tried without any cut. All steps before it are then one graph, and each value that is read
-executes all of it once more: in the tenth step of a transformer of two layers whose products are sums that took 20 s a
-step, and 14 GB."""
+"""The last step that is tried without any cut.
+
+Without a cut, all steps before it are one graph, and each value that is read executes all of it again. In the tenth
+step of a transformer of two layers whose products are sums, that took 20 s a step, and 14 GB.
+"""
 
 
 class MarkSteps:
-    """Try other policies. Where one takes the drift away, its culprit is added to the localization of the step."""
+    """The same step with other policies. Where one removes the drift, its culprit is added to the localization of the
+    step."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        """Check whether lazy tensors gave other results from the same batch than their ops one by one, or executed an
-        op again."""
+        """Check whether lazy tensors computed other results from the same batch than their ops one by one, or executed
+        an op again."""
         localization = known(inquiry)
         is_lazy = not spec_of(inquiry.evidence.b).capabilities.tapes_itself
         batch_differs = any(culprit.batch for culprit in inquiry.pair.culprits)
@@ -74,7 +78,7 @@ class MarkSteps:
                 _try_policies(laboratory, inquiry, localization)
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        return QuestionAnswer()  # the localization holds its culprit, and Ops reports it
+        return QuestionAnswer()  # the localization has its culprit, and Ops reports it
 
 
 def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Localization) -> None:
@@ -92,8 +96,8 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Locali
         graphs = {"graphs": policy == own, "graph_steps": StepSelection.of([step])}
         plans.append(begun_in(inquiry.states, b, inquiry.experiment("cut", policy), [step], spec=spec, **graphs))
     laboratory.make(Round(f"mark-step policies in step {step} of {b.manifest.label}", plans))
-    # Each policy is compared with the same ops executed one by one on the CPU; it is infinitely far where it did not
-    # get there.
+    # Each policy is compared with the same ops executed one by one on the CPU. It is infinitely far away where its run
+    # did not finish the step.
     stand_in = folder.find(inquiry.experiment("held"))
     reference = next((taped for taped in inquiry.evidence.taped if step in outcome_steps(taped.path)), None)
     if stand_in is None:
@@ -112,10 +116,10 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Locali
         return
     best, is_named = min(others, key=lambda policy: scores[policy]), any(map(_is_again, localization.culprits))
     if scores[best] > (before / 2 if is_named else inquiry.threshold):
-        # Cuts that every policy makes are a cause only where something is drawn again. On some processors lazy mode has
-        # other last bits than its ops one by one, and a kernel of few bits magnifies these with any cuts.
+        # Cuts that every policy makes are a cause only where something is drawn again. On some processors, lazy mode
+        # has other last bits than its ops one by one, and a kernel of few bits magnifies these whatever the cuts are.
         states = [record.generators["torch"] for record in a.journal.steps if "torch" in record.generators]
-        if not is_named and len(states) > 1 and len({*states}) == 1:  # nothing is drawn; fewer states do not show it
+        if not is_named and len(states) > 1 and len({*states}) == 1:  # nothing is drawn; one state shows nothing
             return
         spec = with_setting(spec_of(b), BY_ITSELF)
         plan = begun_in(inquiry.states, b, inquiry.experiment("cut", "op"), [step], spec=spec)
@@ -132,7 +136,7 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Locali
     elif helps:
         run = folder.find(inquiry.experiment("cut", own))
         culprits = [_culprit(inquiry, own, best, scores, run), *localization.culprits]
-    else:  # the cuts are not what makes the step another
+    else:  # the cuts do not change the step
         return
     content = {**localization.content, "culprits": culprits, "policies": scores}
     if remedy:
@@ -143,7 +147,7 @@ def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Locali
 
 
 def _setting(policy: str) -> str | None:
-    """The key of a mode that sets the policy, with its value; None where no mode has it."""
+    """Return the key of a mode that sets the policy, with its value; None where no key sets it."""
     return {BY_ITSELF: BY_ITSELF, ON_CPU: None}.get(policy, f"mark_step={policy}")
 
 
@@ -153,10 +157,12 @@ def _is_again(culprit: Culprit) -> bool:
 
 def drawn_again(graphs: RunGraphs) -> list[list[Node]]:
     """Return the calls that draw random numbers and are part of more than one of the step's graphs, each with its
-    nodes: as their results were not kept, they were executed once more. One call of autograd has one number in all
-    graphs.
+    nodes.
 
-    Raises JournalError."""
+    Their results were not kept, so they were executed again. One call of autograd has one number in all graphs.
+
+    Raises JournalError.
+    """
     nodes_of_call: dict[object, list[Node]] = {}
     for name in dict.fromkeys(execution.graph for execution in graphs.executions):
         for node in graphs.graph(f"{name}-pre").nodes:
@@ -166,7 +172,8 @@ def drawn_again(graphs: RunGraphs) -> list[list[Node]]:
 
 
 def _culprit(inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float], run: RecordedRun | None) -> Culprit:
-    """Build the culprit: what is drawn again in the graphs that `run` has executed names it, else what cuts them."""
+    """Build the culprit, named by the ops drawn again in the graphs that `run` executed, else by what cuts the
+    graphs."""
     fallen, drawn = list[tuple[str, str]](), list[list[Node]]()
     if run is not None:
         graphs = RunGraphs(run)

@@ -1,4 +1,4 @@
-"""The method, from the modes to the findings."""
+"""The method of an investigation, from the modes to the findings."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ from .tapes_beside import complete_noise, noise_beside, referee_beside, run_refe
 from .whole_trainings import MEMBERS, is_left_over, without_culprits
 
 SINGLE = "single"
-"""The name of the run of a single process beside those of several."""
+"""The name of the single-process run that runs of several processes are compared with."""
 
 NEAR = 0.5
-"""The share of the threshold from which on a step right before a significant one may be where the fault begins."""
+"""The share of the threshold from which on a step right before a significant one may be the one in which the fault
+begins."""
 
 MOST_STEPS = 8
 """The largest number of steps of a pair that are looked into."""
@@ -59,8 +60,8 @@ MOST_STEPS = 8
 def investigate(batch: BatchPlan, plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
     """Run the modes of a batch, and investigate the runs.
 
-    Runs and experiments that are there already are used. Writes `investigation.json`. Raises UsageError
-    before anything is started, KeyboardInterrupt when Ctrl-C ended a round of runs.
+    Existing runs and experiments are reused. Writes `investigation.json`. Raises UsageError before anything is started,
+    KeyboardInterrupt when Ctrl-C ended a round of runs.
     """
     if plan.partition_bisect:
         check_parts(batch.modes, plan, nproc=batch.nproc)
@@ -71,7 +72,8 @@ def investigate(batch: BatchPlan, plan: InvestigationPlan, laboratory: Laborator
             alone = replace(batch, modes=[single], nproc=1, sketches=True, positions=names)
             runs = [*laboratory.free(alone), *laboratory.free(replace(batch, positions=names))]
         elif plan.steps is None:
-            # half of the budget is for what the second training keeps of the steps that begin in these states
+            # The other half of the budget is for the second training, which keeps outcomes of the steps that begin in
+            # these states.
             runs = laboratory.free(replace(batch, checkpoints=plan.state_budget // 2))
         else:
             runs = laboratory.free(batch)
@@ -81,14 +83,14 @@ def investigate(batch: BatchPlan, plan: InvestigationPlan, laboratory: Laborator
 
 
 def investigate_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
-    """The same for runs that are recorded already; the first is the reference."""
+    """Investigate runs that are already recorded; the first is the reference."""
     findings = _found(runs, plan, laboratory)
     findings.write(runs[0].path.parent)
     return findings
 
 
 def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
-    """The same for one pair of an investigation, whose other findings stay."""
+    """Investigate one pair of an investigation; its other findings are kept."""
     findings = _found(runs, plan, laboratory)
     findings.update(runs[0].path.parent)
     return findings
@@ -120,21 +122,24 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
 
 
 def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> None:
-    """Make the experiments that a verdict needs. Each mode trains once more: this run is its control, takes chosen
-    steps from one state and holds its process. Measure the noise of these steps and their values in double, and make
-    whole trainings where they are requested."""
+    """Make the experiments that a verdict needs.
+
+    Each mode trains once more: this run is its control, takes the chosen steps from one state, and stays alive as a
+    worker. Then the noise of these steps and their values in double are measured, and whole trainings are made where
+    they are requested.
+    """
     reference = runs[0]
     able = [run for run in runs if run.journal.steps and run.manifest.status in ("complete", "nonfinite")]
     others = [run for run in able if run is not reference]
-    if reference not in able or not others:  # where a side has failed there is nothing to be decided
+    if reference not in able or not others:  # where a side has failed there is nothing to decide
         return
     compared = [compare_runs(reference, run) for run in others]
     chosen = choose(reference, others, compared, plan, laboratory.progress)
     differing = [run for run, comparison in zip(others, compared, strict=True) if not comparison.identical]
-    # The causes of runs that existed already may be known, too.
+    # For runs that existed already, the causes may be known, too.
     asks_for_causes = bool(differing) and plan.localize != "none" and laboratory.made > 0
     if asks_for_causes and plan.scripts:
-        # A difference has a cause, which a script is to show: its interpreter imports meanwhile.
+        # A difference has a cause, which a script will show: its interpreter imports in the meantime.
         laboratory.scripts(spec_of(reference), [spec_of(run) for run in differing])
     with ExitStack() as beside:
         if differing:  # else nothing is compared with the noise
@@ -146,7 +151,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
             expect_one(laboratory, reference, differing[0])
         folder, progress = EvidenceFolder.of(reference), laboratory.progress
         complete_noise(reference, control_of(reference), chosen, laboratory)
-        # The referee takes one processor for as long as what is made here takes the others.
+        # The referee takes one processor while the experiments in this context take the others.
         with referee_beside(folder, evidence_for(reference, differing[0]).taped, laboratory):
             doubtful = not_of_itself(reference, differing, chosen)
             for run in doubtful:
@@ -157,13 +162,13 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
                 )
             alone = [run for run in differing if run in doubtful or run.path not in chosen.of]
             laboratory.make(apart(reference, alone, doubtful, chosen))
-            for run in differing:  # before what a drift beyond rounding asks for
+            for run in differing:  # before the experiments that a drift beyond rounding needs
                 look_closer(laboratory, reference, run)
             laboratory.make(unsure(reference, differing))
         laboratory.make(noise_without_tape(reference, chosen, progress))
         date_onset(laboratory, reference, differing, plan)
         laboratory.make(suspicious(reference, differing))
-        run_referee(folder, evidence_for(reference, differing[0]).taped, laboratory)  # of tapes that are new since
+        run_referee(folder, evidence_for(reference, differing[0]).taped, laboratory)  # for tapes recorded since then
     laboratory.make(envelope(reference, plan.envelope))
     laboratory.make(seeds([reference, *others], plan.seeds))
 
@@ -173,7 +178,7 @@ def explain(
 ) -> Findings:
     """Ask the questions of the step that each verdict is about, and judge again with their answers.
 
-    Where the drift of a step turns out to be that of a discrete choice, the step is not significant: then the next one
+    Where the drift of a step turns out to come from a discrete choice, the step is not significant: then the next one
     is looked into.
     """
     looked: dict[Path, list[Inquiry]] = {run.path: [] for run in runs[1:]}
@@ -187,7 +192,7 @@ def explain(
         if not inquiries:
             break
         findings = _asked(QUESTIONS, findings, runs, inquiries, plan, laboratory)
-        if not spec_of(runs[0]).capabilities.tapes_itself:  # whose step has its tape by now
+        if not spec_of(runs[0]).capabilities.tapes_itself:  # this step has its tape by now
             evidence = evidence_for(runs[0], inquiries[0].evidence.b)
             run_referee(EvidenceFolder.of(runs[0]), evidence.measured, laboratory)
             findings = judge(runs, plan.step)
@@ -206,7 +211,7 @@ def _asked(
     plan: InvestigationPlan,
     laboratory: Laboratory,
 ) -> Findings:
-    """Return the findings after these questions. Each question is asked with what the one before it has found out."""
+    """Return the findings after these questions. Each question is asked with the results of the one before it."""
     for question in questions.values():
         pair_by_path = {run.path: pair for run, pair in zip(runs[1:], findings.pairs, strict=True)}
         current = [replace(inquiry, pair=pair_by_path[inquiry.evidence.b.path]) for inquiry in inquiries]
@@ -224,7 +229,7 @@ def _asked(
 def confirm(
     findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
 ) -> Findings:
-    """Train every mode to the end without its culprits; where that is not the reference bit for bit, also
+    """Train every mode to the end without its culprits. Where the result is not the reference bit for bit, also compute
     the envelope."""
     made = laboratory.made
     trained = without_culprits(runs, findings)
@@ -235,8 +240,12 @@ def confirm(
 
 
 def _onset(pair: PairFindings) -> int | None:
-    """Return the first significant step, or the first of those right before it that come near to it: a fault may begin
-    in a step that is noisier. A culprit there has to be wrong by itself, else the significant step is looked into."""
+    """Return the first significant step, or the first of the steps right before it whose score comes near the
+    threshold.
+
+    A fault may begin in a step that is noisier. A culprit there has to be wrong by itself, else the significant step is
+    looked into.
+    """
     step = pair.first_significant_step
     for step_findings in reversed(pair.steps):
         if step is None or step_findings.step >= step:
@@ -250,14 +259,16 @@ def _onset(pair: PairFindings) -> int | None:
 def _next(
     pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
 ) -> Inquiry | None:
-    """Return an inquiry into the next step of a pair after those before, None where there is none: the first
-    significant step, else the last that differs, steps with a tape first. Raises UsageError for a requested step that
-    is not available."""
+    """Return an inquiry into the next step of a pair after the inquiries `before`; None where there is none.
+
+    The next step is the first significant one, else the last that differs; steps with a tape come first. Raises
+    UsageError for a requested step that is not available.
+    """
     magnified = [step_findings for step_findings in pair.steps if step_findings.explained]
     step = batch_step(evidence) if pair.verdict == "different-setup" and plan.step is None else None
-    if step is not None:  # differing inputs are followed, not their results
+    if step is not None:  # differing inputs are followed to their origin, but their effects are not
         pass
-    elif before and magnified:  # the steps that were not looked into are explained once the worst of them is
+    elif before and magnified:  # the steps not looked into are explained once the worst of them is
         beyond = [
             step_findings for step_findings in pair.steps if worst_of([step_findings]) > (pair.threshold or math.inf)
         ]
@@ -277,15 +288,15 @@ def _next(
             )
     else:
         setup = [culprit for culprit in pair.culprits if culprit.kind == SETUP]
-        draws_only = all(culprit.what == "generator" for culprit in setup)  # which may be the mode's own doing
+        draws_only = all(culprit.what == "generator" for culprit in setup)  # the mode itself may cause these
         if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
             return None
         differing = [step_findings for step_findings in pair.steps if step_findings.score or step_findings.discrete]
         forced = evidence.forced
 
         def order(step_findings: StepFindings) -> tuple[bool, bool, int]:
-            # A step that both workers have a tape of takes no further training. Of several the last is chosen:
-            # it is the same whichever mode is the reference, unlike the step with the largest score.
+            # A step that both workers have a tape of needs no further training. Of several, the last is chosen: unlike
+            # the step with the largest score, it is the same whichever mode is the reference.
             held = forced is not None and tape_path(forced.path, step_findings.step).exists()
             return not held, not step_findings.taped, -step_findings.step
 

@@ -1,9 +1,9 @@
-"""The localization of a step of a pair: the ops that compute other bits on the same inputs, and those that make the
+"""The localization of a step of a pair: the ops that compute other bits on the same inputs, and those that cause the
 drift.
 
-the runs of both modes   have tapes of the step, and their processes are held; where that is not so, or a process has
+the runs of both modes   have tapes of the step, and their processes are workers; where that is not so, or a process has
                          died, the step is taken once more
-the localizer            a clean process: reads both tapes, asks both held runs, writes localization.json
+the localizer            a clean process: reads both tapes, asks both workers, writes localization.json
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ AGAINST_ONE = "ops of several ranks are not replayed, so its cause is not looked
 
 LOCALIZER = "numdrift.harness.localize.localizer_process"
 PATIENCE = 24 * 3600.0
-"""Seconds that a localization may take."""
+"""The seconds that a localization may take."""
 
 
 class Ops:
-    """Take one step of both modes apart: find the ops that compute other bits on the same inputs, and those that make
-    the drift."""
+    """A step of both modes taken apart: the ops that compute other bits on the same inputs, and those that cause the
+    drift."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         return (localization := known(inquiry)) is None or is_to_be_executed(inquiry, localization)
@@ -57,16 +57,19 @@ class Ops:
         for start in range(0, len(inquiries), jobs):
             together = inquiries[start : start + jobs]
             _together(laboratory, [inquiry for inquiry in together if known(inquiry) is None], plan)
-            # Lazy tensors may have executed something else than their ops one by one, which represented them.
+            # Lazy tensors may have executed something else than the recorded ops one by one.
             others = [inquiry for inquiry in together if is_to_be_executed(inquiry, known(inquiry))]
             if others:
                 laboratory.make(as_executed(others))
                 _together(laboratory, [inquiry for inquiry in others if has_executed(inquiry)], plan)
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        """Return the culprits of all localized steps. A culprit of several steps is reported for `step`, else for the
-        first of them. Where the drift of a step is that of a discrete choice on the edge, or of ill-conditioned ops,
-        its culprits are rounding, except for those that are wrong by themselves."""
+        """Return the culprits of all localized steps.
+
+        A culprit of several steps is reported for `step`, else for the first of them. Where the drift of a step comes
+        from a discrete choice on the edge, or from ill-conditioned ops, its culprits are rounding, except for those
+        that are wrong by themselves.
+        """
         localized, notes = localizations(evidence), list[str]()
         by_look: dict[object, Culprit] = {}
 
@@ -76,11 +79,11 @@ class Ops:
 
         for localization in sorted(localized, key=explained_last):
             for culprit in localization.culprits:
-                if culprit.batch or culprit.is_wrong_by_itself:  # in any drift
+                if culprit.batch or culprit.is_wrong_by_itself:  # these count in any drift
                     pass
                 elif localization.hangs_on_choices(threshold) or localization.is_ill_conditioned(threshold):
                     culprit = replace(culprit, significance="rounding")
-                # by its look, as the same cause lies in other blocks of another step
+                # Data is identified by its first reason, as the same cause is in other blocks of another step.
                 reasons = culprit.reasons[:1] if _is_data(culprit) else culprit.reasons
                 look = (culprit.phase, culprit.op, culprit.kind, tuple(reasons))
                 by_look.setdefault(look, culprit)
@@ -89,7 +92,7 @@ class Ops:
                 notes.append(f"step {localization.step} could not be localized: {localization.reason}")
             notes += [f"step {localization.step}: {note}" for note in localization.content.get("notes", ())]
         order: dict[str | None, int] = {"beyond-rounding": 0, "rounding": 1}
-        # an op says more than the data that it has made before the step
+        # An op says more than the data that it made before the step.
         ordered = sorted(
             by_look.values(),
             key=lambda candidate: (not candidate.is_proven, order.get(candidate.significance, 2), _is_data(candidate)),
@@ -98,12 +101,12 @@ class Ops:
 
 
 def _is_data(culprit: Culprit) -> bool:
-    """Check whether the culprit is the data that a step starts from, which has other values in each step."""
+    """Check whether the culprit is the data that a step starts from, whose values differ from step to step."""
     return culprit.kind == SETUP and culprit.op is None
 
 
 def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
-    """Localize steps of different modes at one time."""
+    """Localize steps of different modes at the same time."""
     made: dict[str, BatchPlan] = {}
     feasible = []
     for inquiry in inquiries:
@@ -113,11 +116,11 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
         for side in SIDES:
             if holding(laboratory, inquiry, side) is None:
                 again = once_more(inquiry, side)
-                made[again.modes[0].name] = again  # one reference for several inquiries
+                made[again.modes[0].name] = again  # several inquiries share one reference
     if not feasible:
         return
     text = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in feasible)
-    if made:  # those that an earlier call has left have no process any more
+    if made:  # runs left by an earlier call have no worker any more
         laboratory.make(Round(f"processes to be asked about {text}", list(made.values())), anew=True)
     laboratory.progress.say(f"localizing {text}")
     specs = [spec_of(inquiry.evidence.b) for inquiry in feasible]
@@ -136,7 +139,8 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
 
 
 def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -> tuple[Path, Path] | None:
-    """The folder of the side's run that has a tape of the step, and the address of its process; None without one."""
+    """Return the folder of the side's run that has a tape of the step, and the address of its worker; None without a
+    worker."""
     evidence, step = inquiry.evidence, inquiry.step
     if side == "a":
         taped = EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step))
@@ -147,7 +151,7 @@ def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -
     if executed is not None and tape_path(executed.path, step).exists():
         runs = [executed]
     for run in runs:
-        # a failed tape is a result, too: its reason lies where the tape would
+        # A failed tape is a result, too: its reason is stored in its place.
         if run is None or not (tape_path(run.path, step).exists() or noise_path(run.path, step).exists()):
             continue
         address = laboratory.workers.address_of(run.path)
@@ -157,13 +161,13 @@ def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -
 
 
 def once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
-    """Return a plan that takes the step once more, with its tape, in a process that is then held."""
+    """Return a plan that takes the step once more, with its tape, in a process that becomes a worker."""
     a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
     steps = StepSelection.of([step])
     spec = spec_of(a if side == "a" else b)
     is_lazy = not spec.capabilities.tapes_itself
     if is_lazy:
-        # The localizer sees whether the ops on the CPU give every bit of the lazy step.
+        # The localizer sees whether the ops on the CPU reproduce every bit of the lazy step.
         spec = spec.with_values()
     if side == "a":
         taped = Experiment("taped-at", a.path.name, step=step)
@@ -175,25 +179,24 @@ def once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
 
 
 def folder_of(inquiry: Inquiry) -> Path:
-    """The folder of the results about the step."""
+    """Return the folder of the results about the step."""
     return EvidenceFolder.of(inquiry.evidence.a).path / inquiry.experiment("localized").name
 
 
 def known(inquiry: Inquiry) -> Localization | None:
-    """The localization of the step for the same inputs, None where there is none."""
+    """Return the localization of the step for the same inputs; None where there is none."""
     try:
         localization = read_localization(folder_of(inquiry))
     except JournalError:
         return None
     wanted = _inputs(inquiry)
-    # A localization that has followed the batch as well has all that is wanted where the verdict turns out to be
-    # another.
+    # A localization that has also followed the batch answers everything, should the verdict turn out to be another one.
     answers = (wanted, {**wanted, "followed": True})
     return localization if localization is not None and localization.content.get("inputs") in answers else None
 
 
 def inputs_of(evidence: PairEvidence) -> dict[str, Any]:
-    """The facts that a result about a pair depends on: a result for other inputs is not used again."""
+    """Return the facts that a result about a pair depends on: a result for other inputs is not reused."""
     a, b = evidence.a.manifest, evidence.b.manifest
     return {"a": a.spec, "b": b.spec, "script_sha256": b.script_sha256, "arguments": list(b.arguments)}
 
@@ -204,14 +207,14 @@ def _inputs(inquiry: Inquiry) -> dict[str, Any]:
 
 
 def _cannot(laboratory: Laboratory, inquiry: Inquiry) -> bool:
-    """Say why a step cannot be localized, if it cannot."""
+    """Check whether a step cannot be localized, and say why."""
     a, step, say = inquiry.evidence.a, inquiry.step, laboratory.progress.say
     if inquiry.evidence.one_against_several:
         say(f"step {step} of {inquiry.evidence.b.manifest.label} is compared with one process: {AGAINST_ONE}")
         return True
     if any(tape_path(run.path, step).exists() for run in inquiry.evidence.taped):
         return False
-    # Where its ranks communicate in each step, no step of the reference can have a tape.
+    # Where the ranks communicate in each step, no step of the reference can have a tape.
     for run in inquiry.evidence.taped:
         for kept_step in outcome_steps(run.path):
             reason = str((read_noise_record(run.path, kept_step) or {}).get("reason", ""))
@@ -225,7 +228,7 @@ def _config(
     inquiry: Inquiry, reference_side: tuple[Path, Path], mode_side: tuple[Path, Path], interpreter: str
 ) -> LocalizerConfig:
     """Build the configuration. `reference_side` and `mode_side` are each a folder with the tape and the address of its
-    process."""
+    worker."""
     (folder_a, socket_a), (folder_b, socket_b) = reference_side, mode_side
     a, b = inquiry.evidence.a.manifest, inquiry.evidence.b.manifest
     threads = a.environment.get("threads")
@@ -247,18 +250,18 @@ def _config(
 
 
 def expect_one(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
-    """Load the imports of a localizer meanwhile, where one is to work by itself."""
+    """Load the imports of a localizer in advance, where one will work by itself."""
     laboratory.processes.expect([_guest(Path(), reference, run, alone=True)])
 
 
 def _guest(config: Path, reference: RecordedRun, run: RecordedRun, *, alone: bool) -> Guest:
-    variables = environment(spec_of(reference), os.environ, alone=alone)  # with the threads of the reference
+    variables = environment(spec_of(reference), os.environ, alone=alone)  # with as many threads as the reference
     return Guest(config, variables, module=LOCALIZER, imports=preloadable(spec_of(reference), spec_of(run)))
 
 
 @contextmanager
 def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory, *, alone: bool) -> Iterator[None]:
-    """Run the localizer beside what is done in this context; its lines are passed on, and it ends with the context."""
+    """Run the localizer beside this context. Its lines are passed on, and it ends with the context."""
     path = config.folder / "localizer.json"
     path.write_text(json_text(config, indent=1), encoding="utf-8")
     guest = _guest(path, inquiry.evidence.a, inquiry.evidence.b, alone=alone)
@@ -274,7 +277,7 @@ def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory,
         for line in output:
             progress.say(f"  {inquiry.evidence.b.manifest.label}: {line.rstrip()}")
 
-    # Read all the time, as a process whose pipe is full waits
+    # Read continuously, as a process whose pipe is full waits.
     passing = threading.Thread(target=pass_on, daemon=True)
     passing.start()
     try:
@@ -290,8 +293,11 @@ def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory,
 
 
 def localizations(evidence: PairEvidence) -> list[Localization]:
-    """Return the localizations of a pair, in the order of the steps. Each culprit has the command that repeats it, and
-    each script its path from where the runs are read. Localizations that cannot be read are left out."""
+    """Return the localizations of a pair in the order of the steps.
+
+    Each culprit has the command that repeats it, and each script its path from where the runs are read. Localizations
+    that cannot be read are left out.
+    """
     runs = shlex.join(str(run.path) for run in (evidence.a, evidence.b))
     localized = []
     for folder in evidence.localized:

@@ -1,5 +1,5 @@
-"""The scores of the steps that were started from the reference's state: compared with its rounding noise, and with
-double precision."""
+"""The scores of the steps that started from the reference's state, compared with its rounding noise and with double
+precision."""
 
 from __future__ import annotations
 
@@ -37,8 +37,12 @@ ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of a pair's steps. `steps` is empty where `why` says what is missing; `noise` says how the noise was
-    measured, `unreplayed` why steps do not replay or cannot be read."""
+    """The scores of a pair's steps.
+
+    steps: the scores; empty where `why` says what is missing
+    noise: a sentence about how the noise was measured
+    unreplayed: the reasons why steps do not replay or cannot be read
+    """
 
     steps: tuple[StepScore, ...]
     threshold: Threshold
@@ -49,12 +53,12 @@ class Scores:
 
 
 def spec_of(run: RecordedRun) -> ModeSpec:
-    """The mode of a recorded run."""
+    """Return the mode of a recorded run."""
     return RunConfig.load(run.path / "config.json").mode
 
 
 def scores_of(evidence: PairEvidence) -> Scores:
-    """Score every step of which both sides kept the outcome. `unreplayed` names what cannot be read."""
+    """Score every step whose outcome both sides kept. `unreplayed` names the steps that cannot be read."""
     threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
     outcomes = _reference_outcomes(evidence)
     noises, reasons = _taped_noise(evidence)
@@ -83,8 +87,10 @@ def scores_of(evidence: PairEvidence) -> Scores:
 
 
 def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path | None = None) -> StepScore | None:
-    """Return the score of a step that this run took from the reference's state, None where one of the two did not get
-    there. With a `folder`, score the outcome that lies there, of the step executed once more in another way.
+    """Return the score of a step that this run took from the reference's state; None where one side did not finish the
+    step.
+
+    With a `folder`, score the outcome in it, of the step executed in another way.
 
     Raises JournalError for an outcome that cannot be read.
     """
@@ -121,12 +127,13 @@ def _noise_at(step: int, a: TensorFile, noise: Noise) -> Noise:
     return noise if noise.step == step else noise.at(step, a)
 
 
-# After each of its rounds an investigation requests the scores of all steps, few of which have changed.
+# An investigation requests the scores of all steps after each of its rounds, and few of them have changed. So they are
+# cached.
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """A run's outcome of a step, as it is now: once written anew it is another one."""
+    """The outcome file of a step of a run, as a cache key: a file that is written again has another key."""
 
     run: Path
     written: int  # nanoseconds
@@ -141,23 +148,23 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Scoring:
-    """A step of two runs, and the noise to score it by, of that step or the nearest."""
+    """A step of two runs and the noise to score it by: that of this step, or of the nearest with a tape."""
 
     step: int
     a: _Outcome
     b: _Outcome
-    noise: Noise = field(hash=False)  # holds a mapping, and is compared
+    noise: Noise = field(hash=False)  # contains a mapping, so it is compared but not hashed
 
 
 @functools.lru_cache(maxsize=1024)
 def _scored_once(scoring: _Scoring) -> StepScore:
-    """Score a step of two runs, once. Raises JournalError."""
+    """Score a step of two runs; the result is cached. Raises JournalError."""
     a, b = (read_outcome(outcome.run, scoring.step) for outcome in (scoring.a, scoring.b))
     return score_step(a, b, _noise_at(scoring.step, a, scoring.noise))
 
 
 def suspicious_steps(scores: Scores) -> list[int]:
-    """The steps beyond the threshold that were not looked at closer."""
+    """Return the steps beyond the threshold that were not looked at closer."""
     return [
         step_score.step
         for step_score in scores.steps
@@ -166,8 +173,8 @@ def suspicious_steps(scores: Scores) -> list[int]:
 
 
 def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scores:
-    """Replace the score of steps whose drift is that of a discrete choice by what is left with the reference's choices,
-    and mark those whose drift is that of ill-conditioned ops.
+    """Replace the score of each step whose drift comes from a discrete choice by what is left with the reference's
+    choices, and mark the steps whose drift comes from ill-conditioned ops.
 
     Where the worst of the steps beyond the threshold is ill-conditioned, so are those that were not looked into.
     """
@@ -187,7 +194,7 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
                 replace(tensor, score=min(tensor.score, left), why=EDGE if tensor.score else tensor.why)
                 for tensor in scored.tensors
             )
-            # looked closer, so that no further tape of it is requested
+            # It counts as looked at closer, so that no further tape of it is requested.
             steps[place] = replace(
                 scored, score=min(scored.score, left), tensors=tensors, discrete=(), looked_closer=True
             )
@@ -215,10 +222,10 @@ def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scor
 
 
 def without_unlooked(scores: Scores) -> Scores:
-    """Leave out suspicious steps that were not looked at, where all that were looked at are explained by kinks.
+    """Leave out suspicious steps that were not looked at, where kinks explain all that were looked at.
 
-    Kinks are rare: where there are many, rounding turns some in every step, and the noise has them. Where most steps
-    are suspicious, none is left out.
+    Kinks are rare: where there are many, rounding crosses some in every step, and the noise includes them. Where most
+    steps are suspicious, none is left out.
     """
     looked = [step_score for step_score in scores.steps if step_score.looked_closer]
     edges = [step_score.step for step_score in looked if step_score.on_edge]
@@ -248,7 +255,8 @@ def _listed(steps: Sequence[int]) -> str:
 def _started(evidence: PairEvidence) -> dict[int, RecordedRun]:
     """Map each step that the other mode began in the reference's state to the run that has its outcome.
 
-    The mode may come to the first step that differs by itself in that very state: then both runs have kept theirs.
+    The mode may reach the first step that differs in that very state by itself: then both runs kept their states, and
+    these are equal.
     """
     run_of_step: dict[int, RecordedRun] = {}
     for run in evidence.started:
@@ -279,7 +287,7 @@ def _in_one_state(evidence: PairEvidence, run: RecordedRun, step: int) -> bool:
 
 def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
     """Map each step to the run that has the reference's outcome of it."""
-    # reversed, so that the first of several runs with a step is the one that stays
+    # Reversed, so that the first of several runs with a step replaces the others.
     return {step: run for run in reversed(evidence.kept) for step in outcome_steps(run.path)}
 
 
@@ -294,7 +302,7 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
                 continue
             if noise is None:
                 continue
-            # of a step that was taped twice, the noise that was looked at closer
+            # Of a step that was taped twice, use the noise that was looked at closer.
             if noise.equal and not noise.replays:
                 continue  # its tape was not replayed with random rounding
             if noise.equal and (step not in noises or noise.edge_replays):
@@ -305,7 +313,8 @@ def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, .
 
 
 def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
-    """Return the referee's word over all steps that have one; None without. Raises JournalError for damaged files."""
+    """Return the referee's result over all steps that have one; None without any. Raises JournalError for damaged
+    files."""
     started = _started(evidence)
     if not started:
         return None

@@ -2,9 +2,9 @@
 the backend.
 
 Everything else stays in the reference's own process on the CPU: the loss function, the optimizer and the other
-operators. So nothing inside the backend is looked into; its effect on an operator and on its gradient shows in the
-step's outcome, which is scored as always. A part is swapped in when it alone is on the backend, and out when all others
-are.
+operators. So nothing inside the backend is observed. Its effect on an operator and on its gradient shows in the step's
+outcome, which is scored as always. A part is swapped in when it alone is on the backend, and swapped out when all
+others are.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .question import SEARCHED, Inquiry, QuestionAnswer, mode_culprit
 
 SCHEMA = 1
 FOUND = "found"
-"""The word in place of the number in the name of the file with the result of all runs."""
+"""The word that replaces the number in the name of the file with the result of all runs."""
 
 
 def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: int = 1) -> None:
-    """Find out what cannot be partitioned before anything is started. Raises UsageError."""
+    """Raise UsageError for modes and options that cannot be partitioned, before anything is started."""
     if plan.localize == "none":
         raise UsageError(
             "a bisection by partitions looks for a cause, and none is to be looked for: leave one of both out"
@@ -60,7 +60,7 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: in
 
 
 class ModelParts:
-    """Ever smaller parts of the model, on request."""
+    """Ever smaller parts of the model on the backend, on request."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         return plan.partition_bisect
@@ -76,7 +76,7 @@ class ModelParts:
             except NotAvailable as error:
                 scores = PartScores(inquiry.step, reason=str(error))
             content = {"schema": SCHEMA, "step": inquiry.step, "inputs": inputs_of(inquiry.evidence), **plain(scores)}
-            # one file beside the runs, whose names have numbers where this one has a word
+            # The file is beside the runs; their names have a number where its name has a word.
             path = EvidenceFolder.of(inquiry.evidence.a).path / f"{inquiry.experiment('parts', FOUND).name}.json"
             path.write_text(json_text(content, indent=1), encoding="utf-8")
 
@@ -89,7 +89,7 @@ class ModelParts:
 
 
 class _PartitionedStep:
-    """The reference's step, taken again and again with other operators on the backend."""
+    """The reference's step, taken again and again with different operators on the backend."""
 
     def __init__(self, laboratory: Laboratory, inquiry: Inquiry) -> None:
         self._laboratory = laboratory
@@ -98,11 +98,13 @@ class _PartitionedStep:
         self._record = PartitionRecord()
 
     def scores(self) -> PartScores:
-        """Score the step and its parts. Where the whole model does not carry the drift, no part is looked for. Raises
-        NotAvailable."""
+        """Score the step and its parts. Where the whole model does not carry the drift, no part is looked for.
+
+        Raises NotAvailable.
+        """
         inquiry = self._inquiry
         own = _score(inquiry.evidence, inquiry.evidence.started, inquiry.step)
-        # With nothing on the backend first: that run also shows which operators there are.
+        # The first run has nothing on the backend: it also shows which operators exist.
         [control] = self._taken([frozenset()])
         if own is None:
             raise self._lacks("the mode itself did not take the step from the reference's state")
@@ -113,7 +115,7 @@ class _PartitionedStep:
         if not self._record.calls:
             raise self._lacks("; ".join(self._record.notes) or "no model was called in it")
         searched = carriers(sorted(self._record.calls), self._taken, inquiry.threshold, CARRIED * own)
-        # Of the last run, whose operators are those of all
+        # Use the last run: every run records the same operators.
         calls = self._record.calls
         rows = (row for graph in self._record.graphs for row in graph.operators if not row.supported)
         return PartScores(
@@ -130,7 +132,7 @@ class _PartitionedStep:
         )
 
     def _taken(self, sets: Sequence[frozenset[Part]]) -> list[float]:
-        """The scores of the step with only these parts on the backend. Raises NotAvailable."""
+        """Return the scores of the step with only these parts on the backend. Raises NotAvailable."""
         a, b, step = self._inquiry.evidence.a, self._inquiry.evidence.b, self._inquiry.step
         made = [self._inquiry.experiment("parts", str(self._runs + number)) for number in range(len(sets))]
         self._runs += len(sets)
@@ -166,7 +168,7 @@ class _PartitionedStep:
 
 
 def _score(evidence: PairEvidence, runs: Sequence[RecordedRun], step: int) -> float | None:
-    """The step's score in the first of the runs that took it."""
+    """Return the step's score in the first of the runs that finished it."""
     for run in runs:
         try:
             scored = score_of(evidence, run, step)
@@ -178,7 +180,7 @@ def _score(evidence: PairEvidence, runs: Sequence[RecordedRun], step: int) -> fl
 
 
 def parts_of(evidence: PairEvidence) -> PartScores | None:
-    """The result of the bisection of the pair's first bisected step, None where there was none."""
+    """Return the result of the bisection of the pair's first bisected step; None where there is none."""
     for path in evidence.bisected:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -190,7 +192,7 @@ def parts_of(evidence: PairEvidence) -> PartScores | None:
 
 
 def part_sentences(scores: PartScores | None, labels: Sequence[str]) -> list[str]:
-    """The bisection in words; `labels` are the reference's and the mode's."""
+    """Describe the bisection in sentences; `labels` are the reference's and the mode's."""
     if scores is None or scores.reason:
         return [scores.reason] if scores else []
     backend, left = scores.backend, scores.whole
@@ -218,7 +220,7 @@ def part_sentences(scores: PartScores | None, labels: Sequence[str]) -> list[str
 
 
 def _named(carrier: PartCarrier) -> str:
-    """The operators of a carrier in words: `aten::tanh of net.1, train.py:12 with aten::sort`"""
+    """Name the operators of a carrier: `aten::tanh of net.1, train.py:12 with aten::sort`."""
     names = [
         f"{operator}{f' of {module}' if module else ''}{f', {line}' if line else ''}"
         for operator, line, module in carrier.operators
@@ -227,10 +229,10 @@ def _named(carrier: PartCarrier) -> str:
 
 
 def part_culprits(scores: PartScores | None, threshold: float) -> Iterator[Culprit]:
-    """The parts that carry a drift beyond rounding, for where nothing else could be named."""
+    """Yield the parts that carry a drift beyond rounding, for use where nothing else could be named."""
     if scores is None or scores.reason or scores.score <= threshold:
         return
-    # Each part is taken out of what the carriers before it have left: the scores are those of a chain.
+    # The scores are those of a chain: each part is removed from what the carriers before it left.
     before = scores.whole
     for carrier in scores.carriers:
         if carrier.alone > threshold and carrier.without < before:

@@ -1,6 +1,5 @@
-"""The preparation that two scripts do before they call a model for the first time. Where their first batches or initial
-values differ, or a generator is at another state, both are executed once more up to there, with a tape from their first
-line on.
+"""The preparation of two scripts before they first call a model. Where their first batches or initial values differ, or
+a generator is at another state, both are executed again up to there, with a tape from their first line on.
 
     data = torch.load("waves.pt") / 256     argument 0 differs: div (train.py:8) is given other=256 in bad, 255 in cpu
     model, mask = Net(), causal(16)
@@ -28,11 +27,11 @@ from .pair_scores import spec_of
 from .question import Inquiry, QuestionAnswer
 
 FOLLOWED = ("batch", "generator", "initial")
-"""Differences in the set-up that come from the preparation, where they exist from step 0 on."""
+"""Kinds of set-up differences that come from the preparation, where they exist from step 0 on."""
 
 
 class Preparation:
-    """Find what makes the first batches or the initial values differ, where no op of a step does."""
+    """The origin of different first batches or initial values, where no op of a step causes them."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         evidence = inquiry.evidence
@@ -83,7 +82,7 @@ class Preparation:
 
 
 def _is_unplaced(pair: PairFindings) -> bool:
-    """Check whether something differs from step 0 on, and no op is known that makes it so."""
+    """Check whether something differs from step 0 on, and no known op causes it."""
     if pair.verdict != "different-setup":
         return False
     first = next((culprit for culprit in pair.culprits if culprit.kind == SETUP and culprit.proof is None), None)

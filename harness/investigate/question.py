@@ -17,13 +17,13 @@ from .investigation_plan import InvestigationPlan
 from .laboratory import Laboratory
 
 SEARCHED = ("rounding", "beyond-rounding", "nonfinite")
-"""Verdicts whose cause lies in a step that both modes have taken from one state."""
+"""Verdicts whose cause is in a step that both modes took from one state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """A pair whose drift is to be explained, the findings about it so far, and the step to look into, `at`; None where
-    there is no step that both modes have taken from one state."""
+    """A pair whose drift is to be explained, the findings about it so far, and the step `at` to look into. `at` is None
+    where no step was taken by both modes from one state."""
 
     evidence: PairEvidence
     at: int | None
@@ -42,21 +42,21 @@ class Inquiry:
 
     @property
     def states(self) -> Path:
-        """The folder of the reference's run that has the state of the step, or would have it."""
-        # the inputs of the models may lie beside a state that was kept on purpose
+        """The folder of the reference's run that has, or should have, the state of the step."""
+        # The inputs of the models may be stored beside a state that was kept on purpose.
         runs = [*self.evidence.kept, self.evidence.a]
         having = [run for run in runs if self.step in state_steps(run.path)]  # a round of onsets may have kept it
         return (having[0] if having else runs[0]).path / "states"
 
     def experiment(self, kind: str, detail: str = "") -> Experiment:
-        """An experiment with this step, of the other mode against the reference."""
+        """Return an experiment with this step, of the other mode against the reference."""
         a, b = self.evidence.a, self.evidence.b
         return Experiment(kind, b.path.name, a.path.name, self.step, detail)
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """The answer of a question about a pair: culprits, sentences for people, and the facts that the findings keep.
+    """The answer of a question about a pair: culprits, sentences for users, and the facts that the findings keep.
 
     The culprits `instead` count only where a drift beyond rounding has no other proven culprit.
     """
@@ -69,22 +69,22 @@ class QuestionAnswer:
 
 
 class Question(Protocol):
-    """A way to look for causes. It leaves its results beside the runs, so that they are there when the pair is judged
-    again."""
+    """A way to look for causes. It leaves its results beside the runs, so that a later judgement of the pair finds
+    them."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        """Check whether it has something to find out about this step, as far as is known."""
+        """Check whether there is something to find out about this step, by what is known so far."""
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
-        """Make its experiments, for steps of several pairs. Raises Interrupted."""
+        """Make the experiments, for steps of several pairs. Raises Interrupted."""
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         """Return the results so far, those about `step` first. Runs nothing."""
 
 
 def proven(verdict: str | None, culprits: Sequence[Culprit]) -> list[Culprit]:
-    """The proven culprits that must go: those beyond rounding, and all where the verdict is rounding."""
-    # Beside a fault, rounding is the same as in any mode, and stays
+    """Return the proven culprits that must go: those beyond rounding, and all where the verdict is rounding."""
+    # Beside a fault, culprits within rounding stay: they are the same as in any mode.
     proven_culprits = [culprit for culprit in culprits if culprit.is_proven]
     return [
         culprit for culprit in proven_culprits if verdict == "rounding" or culprit.significance == "beyond-rounding"
@@ -95,9 +95,10 @@ def mode_culprit(
     *, kind: str, step: int, name: str, before: float, after: float, threshold: float, why: str, **more: Any
 ) -> Culprit:
     """Build a culprit that is not an op but a way in which a mode executes: where lazy graphs are cut, how the compiler
-    is set. With another way in its place the score goes from `before` to `after`.
+    is set.
 
-    These two executions prove both swaps. `more` are fields that follow from nothing else.
+    With another way in its place, the score goes from `before` to `after`. These two executions prove both swaps.
+    `more` are further fields of the culprit.
     """
     return Culprit(
         kind=kind,

@@ -1,7 +1,7 @@
 """The questions of an investigation, in the order in which they are asked.
 
-A new way to look for causes is a file of its own and a line here (and a row in `records/experiment.py` for a
-new kind of experiments). The method asks it, and the judge takes up what it answers.
+A new way to look for causes needs a file of its own, a line here, and a row in `records/experiment.py` if it has a new
+kind of experiment. The method asks the question, and the judge uses its answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ QUESTIONS: dict[str, Question] = {
     "mark_steps": MarkSteps(),
     "compiler": CompilerSettings(),
 }
-"""Questions that are asked of every step that is looked into."""
+"""The questions that are asked of every step that is looked into."""
 
 LAST_QUESTIONS: dict[str, Question] = {
     "repetitions": Repetitions(),
@@ -28,5 +28,5 @@ LAST_QUESTIONS: dict[str, Question] = {
     "preparation": Preparation(),
     "parts": ModelParts(),
 }
-"""Questions that are asked once, of the step in which the search came to rest, or of none: they take runs of their
-own."""
+"""The questions that are asked once, of the last step that the search looked into, or of none. They make further
+runs."""

@@ -1,4 +1,4 @@
-"""Sentences about what two trainings of one mode do not have in common, and about the draw that one mode makes alone.
+"""Sentences about how two trainings of one mode differ, and about a draw that only one mode makes.
 
 in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), is given another number in each run (1.0000012 and
 1.0000034), which came from outside of torch
@@ -16,7 +16,7 @@ from ..records.unfilled_read import UnfilledRead
 from .culprit_words import PHASES, from_here
 
 MOST_CODE = 100
-"""Characters of a line of the script that are shown."""
+"""The largest number of characters shown of a line of the script."""
 
 OUTSIDE = "came from outside of torch (another generator, the time, the operating system, a file)"
 
@@ -70,7 +70,7 @@ def sentence_of(difference: CallDifference) -> str:
 
 
 def unfilled_sentence(unfilled: UnfilledRead) -> str:
-    """Describe a read of memory without values in a mode whose ops have none when they are called."""
+    """Describe a read of memory without values, in a mode whose ops have no values when they are called."""
     call, made_by = unfilled.call, unfilled.made_by
     how = f"gives memory that {made_by} has made without values" if call.op != made_by else "makes memory"
     return (
@@ -80,14 +80,14 @@ def unfilled_sentence(unfilled: UnfilledRead) -> str:
 
 
 def unfilled_remedy(unfilled: UnfilledRead) -> str:
-    """Say what helps against such a read."""
+    """Say how to avoid such a read."""
     if unfilled.call.op == unfilled.made_by:
         return "fill it before it is read (torch.zeros in place of torch.empty)"
     return f"take another op in the place of {unfilled.call.op}, of which this mode loses what it writes"
 
 
 def remedy_of(difference: CallDifference) -> str:
-    """Say what helps against the difference."""
+    """Say how to avoid the difference."""
     match difference.what:
         case "computed" if difference.call.op.startswith(GRAPH):
             return "call torch.use_deterministic_algorithms(True), or run with threads=1"
@@ -105,7 +105,7 @@ def remedy_of(difference: CallDifference) -> str:
 
 
 def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) -> str:
-    """Say which draw one of two modes makes alone; `a` and `b` are their names."""
+    """Name the draw that only one of two modes makes; `a` and `b` are their names."""
     when, called = _when(difference.step, (difference.b or difference.call).phase), _generator(generator)
     after = "" if difference.after is None else f", after {place_of(difference.after)}, which is the same in both"
     if difference.side != "both":
@@ -121,12 +121,13 @@ def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) ->
 
 
 def shown_by_stand_in(label: str) -> str:
-    """The addition to a sentence where the mode itself was not followed."""
+    """Return the end of a sentence about a mode whose stand-in was followed in its place."""
     return f", as the script shows that executes every op of {label} by itself"
 
 
 def place_of(call: CallRecord) -> str:
-    """A call in words: `aten.mul in the forward of net.1, train.py:31 (`y * noise()`)`; for no op, its line alone."""
+    """Describe the place of a call: `aten.mul in the forward of net.1, train.py:31 (`y * noise()`)`; without an op, its
+    line alone."""
     shown = _shown(call.line)
     if not call.op:
         return shown or "a line between these calls"

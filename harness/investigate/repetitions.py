@@ -1,9 +1,9 @@
 """The search for the call that a mode does not repeat: two more trainings, compared call by call.
 
-The chance that made the control another training may strike elsewhere this time, or not at all. So all steps up to the
-one in which it was seen are recorded and compared from the first on, and a third training is made where two are the
-same. For a mode whose ops have no values when they are called, and where the call is a compiled graph or its line is
-unknown, the script is followed with every op executed by itself.
+The chance that made the control differ may strike elsewhere this time, or not at all. So the calls of all steps up to
+the one that differed are recorded and compared. Where the two trainings are equal, a third is made. The script is
+followed with every op executed by itself in two cases: the mode's ops have no values when they are called, or the call
+that differs is a compiled graph or has no line.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ FOUND = "repetitions.json"
 """The ending of the name of the file with the result, beside the trainings."""
 
 STAND_IN = "op-by-op-"
-"""A part of the names of trainings of a mode's stand-in."""
+"""A part of the names of the trainings of a mode's stand-in."""
 
 TAPED = "taped-"
-"""In the name of the training whose step is taped as the core of lazy tensors executes it."""
+"""A part of the name of the training whose step is taped as the core of lazy tensors executes it."""
 
 SCHEMA = 1
 MOST_TRAININGS = 3
 
 MOST_STEPS, OF_THEM_FIRST = 128, 32
-"""The largest number of steps whose calls are recorded, and how many of them are the first steps."""
+"""The largest number of steps whose calls are recorded, and the number of first steps among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The result of the trainings of a mode, or of those of its stand-in (`by_stand_in`): the first `difference` of two
-    of them, None where they were the same."""
+    """The result of the trainings of a mode, or of its stand-in (`by_stand_in`). `difference` is the first difference
+    of two of them; None where they were equal."""
 
     steps: int
     trainings: int
@@ -63,7 +63,7 @@ class Repeated:
 
 
 class Repetitions:
-    """The first call that two trainings of a mode do not have in common."""
+    """The first call that two trainings of a mode do not share."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         if inquiry.pair.verdict != "nondeterministic":
@@ -71,7 +71,7 @@ class Repetitions:
         return any(repeated_of(run) is None and not unfilled for run, _, unfilled in _unlike(inquiry.evidence))
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
-        # the reference of several pairs is looked into once
+        # Several pairs may share the reference, which is looked into once.
         unlike_runs = {
             run.path: (run, control)
             for inquiry in inquiries
@@ -113,7 +113,7 @@ class Repetitions:
                 sentences.append(f"{control.text}; what helps: {remedy_of(difference)}")
             else:
                 sentences.append(_nothing(run, repeated, control, difference))
-        # Such memory may hold the same in every run: then the steps that were taped anyway show it.
+        # Unfilled memory may have the same content in every run: then the steps that were taped anyway show it.
         runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
         for side, run in runs:
             taped = [
@@ -128,12 +128,12 @@ class Repetitions:
 
 
 def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition, list[UnfilledRead]]]:
-    """The one-process runs of a pair that their controls do not repeat, each with its control and with the reads of
-    memory without values in its taped step."""
+    """Yield the one-process runs of a pair that their controls do not repeat. Each comes with its control and with the
+    reads of memory without values in its taped step."""
     for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again)):
         if again is not None and run.manifest.is_one_process:
             control = repetition(run, again)
-            # A script that ends after a time takes another number of steps, and no call is to blame.
+            # A script that ends after a certain time takes another number of steps, and no call is to blame.
             if not control.repeatable and control.what != "steps":
                 yield run, control, _unfilled_of(run)
 
@@ -146,8 +146,8 @@ def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:
 def _without_unfilled(
     laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]]
 ) -> list[tuple[RecordedRun, Repetition]]:
-    """Return those that are left when modes of lazy tensors have shown which memory without values they read, by a tape
-    of the step that does not repeat."""
+    """Tape the step that does not repeat in the modes of lazy tensors, and return the pairs in which that shows no read
+    of memory without values."""
     lazy = [(run, control) for run, control in waiting if not spec_of(run).capabilities.tapes_itself]
     plans = []
     for run, control in lazy:
@@ -161,19 +161,19 @@ def _without_unfilled(
 
 
 def recorded_steps(last: int) -> list[int]:
-    """The steps up to the last one whose calls are recorded: all, or the first ones and the last ones."""
+    """Return the steps up to the last one whose calls are recorded: all, or the first ones and the last ones."""
     if last < MOST_STEPS:
         return list(range(last + 1))
     return [*range(OF_THEM_FIRST), *range(last + 1 - (MOST_STEPS - OF_THEM_FIRST), last + 1)]
 
 
 def _tried(laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]], how: str) -> dict[Path, Repeated]:
-    """Train these modes, or their stand-ins, until two trainings are not the same."""
+    """Train these modes, or their stand-ins, until two trainings differ, at most MOST_TRAININGS times."""
     results = dict[Path, Repeated]()
     for count in range(2, MOST_TRAININGS + 1):
         if not waiting:
             break
-        # Two at first; where these are the same, one more.
+        # Two at first; where they are equal, one more.
         numbers = range(count) if count == 2 else (count - 1,)
         plans = [_recorded(run, number, control, how) for run, control in waiting for number in numbers]
         labels = " and ".join(run.manifest.label for run, _ in waiting)
@@ -197,7 +197,7 @@ def _recorded(run: RecordedRun, number: int, control: Repetition, how: str) -> B
 
 
 def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -> Repeated:
-    """Compare the last of so many trainings with the first."""
+    """Compare the last of `trainings` trainings with the first."""
     folder, steps = EvidenceFolder.of(run), len(recorded_steps(control.step or 0))
     first, last = (folder.find(_experiment(run, number, how)) for number in (0, trainings - 1))
     unfinished = Repeated(steps, trainings, reason="a training that recorded its calls did not get through")
@@ -207,7 +207,7 @@ def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -
         difference = first_difference(read_calls(first), read_calls(last))
     except NumdriftError as error:
         return Repeated(steps, trainings, reason=str(error))
-    # Where a training was cut short its calls end somewhere: that is no difference, and no agreement either.
+    # The calls of a training that was cut short end somewhere: that is neither a difference nor an agreement.
     at_an_end = difference is None or difference.one is None or difference.other is None
     if at_an_end and not (first.manifest.got_through and last.manifest.got_through):
         return unfinished
@@ -227,7 +227,7 @@ def _found_in(run: RecordedRun) -> Path:
 
 
 def repeated_of(run: RecordedRun) -> Repeated | None:
-    """The result for a mode that does not repeat, None where it was not looked for."""
+    """Return the result for a mode that does not repeat; None where it was not looked for."""
     try:
         content: dict[str, Any] = json.loads(_found_in(run).read_text(encoding="utf-8"))
         return read_fields(Repeated, content) if content.pop("schema") == SCHEMA else None

@@ -1,7 +1,7 @@
 """The experiments that a verdict needs, round by round.
 
-once_more    each mode trains once more, bit for bit, and is held; the reference keeps outcomes and tapes of chosen
-             steps, the others begin these in the reference's state, and each continues as itself
+once_more    each mode trains once more, bit for bit, and becomes a worker; the reference keeps outcomes and tapes of
+             chosen steps, the others begin these in the reference's state, and each continues as itself
 apart        where one training cannot be both: a control, and the chosen steps
 suspicious   tapes of the steps that drift, with stronger rounding
 onset        further steps, between the last within rounding and the first beyond
@@ -36,38 +36,38 @@ from .pair_scores import Scores, scores_of, spec_of, suspicious_steps
 from .tapes_beside import is_measured_beside, measured_by_holder
 
 RERUNS = 4
-"""Perturbed re-runs that replace the tape where no step replays."""
+"""The number of perturbed runs that replace the tape where no step replays."""
 
 MOST_CONFIRMED = 8
-"""Suspicious steps that are looked at closer."""
+"""The largest number of suspicious steps that are looked at closer."""
 
 ALWAYS_CONFIRMED = 2
-"""Suspicious steps that are looked at in any case. Where there are more, and they are most of the steps, no kink
-explains them."""
+"""The number of suspicious steps that are looked at in any case. Where there are more, and they are most of the steps,
+no kink explains them."""
 
 EDGE_REPLAYS = 16
-"""Replays with stronger rounding of such a step."""
+"""The number of replays of a suspicious step with stronger rounding."""
 
 MOST_ONSET_ROUNDS = 3
-"""Rounds of 64 further steps each, between the last step within rounding and the first beyond: 262,144 steps
-in three."""
+"""The largest number of rounds of 64 further steps each, between the last step within rounding and the first beyond.
+Three rounds search 262,144 steps."""
 
 FROM_THE_STATE = "from the reference's state"
 
 
 def steps_between(steps: Sequence[StepScore], threshold: float, most: int) -> list[int]:
-    """At most so many steps between the first one beyond the threshold and the scored one before it."""
+    """Return at most `most` steps between the first one beyond the threshold and the scored one before it."""
     return between(((step_score.step, worst_of([step_score]) > threshold) for step_score in steps), most)
 
 
 def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
-    """Train each mode once more as its control; the others begin chosen steps in the reference's state meanwhile.
+    """Train each mode once more as its control; meanwhile the others begin the chosen steps in the reference's state.
 
         step        0      1      2        3      4        5
         reference   own    own    own      own    own      own       keeps outcomes of 0, 2, 4, and tapes
         mode        own    own    forced   own    forced   own       and before 3 and 5 its own state is put back
 
-    A mode for which this is not possible waits for `apart`.
+    A mode for which this is not possible is left to `apart`.
     """
     apart = [run for run in others if run.path not in chosen.of]
     steps, kept = StepSelection.of(chosen.forced), set(state_steps(reference.path))
@@ -99,8 +99,11 @@ def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: Cho
 
 
 def not_of_itself(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> list[RecordedRun]:
-    """Return the runs whose control `once_more` could not make beside the forced steps: something that the script
-    carries from step to step is in no state, or the mode does not repeat itself at all. A control alone tells which."""
+    """Return the runs whose control `once_more` could not make beside the forced steps.
+
+    Either no state includes something that the script carries from step to step, or the mode does not repeat itself at
+    all. A control alone shows which.
+    """
     doubtful = []
     for run in others:
         made = evidence_for(reference, run).forced if run.path in chosen.of else None
@@ -118,9 +121,11 @@ def apart(
     again: Sequence[RecordedRun],
     chosen: ChosenSteps,
 ) -> Round:
-    """Begin the chosen steps of every mode in the reference's state, in one training until the last of them: what the
-    script carries from one to the next stays near to the reference's. There is no such training where no state could be
-    kept. The modes `again` also get their controls."""
+    """Begin the chosen steps of every mode in the reference's state, in one training that ends after the last of them.
+
+    Values that the script carries from one step to the next stay near to the reference's. There is no such training
+    where no state could be kept. The modes `again` also get their controls.
+    """
     plans = [repeating(run, control_of(run)) for run in again]
     for run in others:
         states = _states_of(reference) if run.path not in chosen.of else reference.path / STATES
@@ -141,8 +146,8 @@ def _forced(
 
 
 def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
-    """Make a control for each mode whose first significant step no control has seen: the step was begun in the
-    reference's state, and its result might be chance."""
+    """Make a control for each mode whose first significant step is in no control: the step began in the reference's
+    state, and its result might be chance."""
     plans = []
     for run in others:
         evidence = evidence_for(reference, run)
@@ -161,7 +166,7 @@ def is_repeatable(reference: RecordedRun) -> bool:
 
 
 def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:
-    """Measure the noise by starting the reference's steps from states that are one ULP off, where no step replays."""
+    """Measure the noise where no step replays: start the reference's steps from states that are one ULP off."""
     repeated, states = EvidenceFolder.of(reference).find(control_of(reference)), _states_of(reference)
     if not steps_in(states):
         states = reference.path / STATES
@@ -187,8 +192,8 @@ def date_onset(
 ) -> None:
     """Start further steps from the reference's state until each pair's first significant step is known.
 
-    A long training has too many states to keep. Between the last step that is within rounding and the first
-    that is not, states are kept in further rounds, evenly spaced as before, until the two are neighbours.
+    A long training has too many states to keep. Between the last step within rounding and the first beyond it, states
+    are kept in further rounds, evenly spaced as before, until the two steps are neighbours.
     """
     if plan.steps is not None:
         return
@@ -201,7 +206,7 @@ def date_onset(
             steps = steps_between(scores.steps, scores.threshold.fault, most)
             if not steps:
                 break
-            # the reference runs again to keep the states of these steps, and the mode begins in them
+            # The reference runs again to keep the states of these steps, and the mode begins in them.
             reference_experiment, mode_experiment = (
                 Experiment("onset", *names, detail=str(number)) for names in ((a, b), (b, a))
             )
@@ -216,8 +221,11 @@ def date_onset(
 
 
 def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
-    """Have the process that holds the tapes replay the suspicious steps with stronger rounding, up to the first that no
-    discrete choice explains: a fault is there, whether or not the others are explained."""
+    """Replay the suspicious steps with stronger rounding, in the worker that has the tapes, up to the first step that
+    no discrete choice explains.
+
+    That step is a fault, whether or not the others are explained.
+    """
     evidence = evidence_for(reference, run)
     holding, scores = evidence.a_again, scores_of(evidence)
     if holding is None:
@@ -236,7 +244,7 @@ def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun
 
 
 def is_few(suspicious: Sequence[int], scores: Scores) -> bool:
-    """Check whether a kink may explain these steps. A kink is rare, and where most steps drift it explains none of
+    """Check whether a kink may explain these steps. A kink is rare; where most steps drift, it explains none of
     them."""
     return len(suspicious) <= ALWAYS_CONFIRMED or 2 * len(suspicious) <= len(scores.steps)
 
@@ -257,7 +265,7 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
             wanted |= {drifting[place] for place in evenly(len(drifting), min(len(drifting), MOST_CONFIRMED))}
     if not wanted:
         return Round("suspicious steps")
-    # including those of an earlier call: its run, which this one replaces, had their tapes
+    # Include the steps of an earlier call: this run replaces the run that had their tapes.
     last, steps = max(wanted | looked_closer), StepSelection.of(wanted | looked_closer)
     taped = Experiment("taped", reference.path.name, detail="0")
     return Round(
@@ -267,7 +275,7 @@ def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
 
 
 def envelope(reference: RecordedRun, count: int) -> Round:
-    """Train the reference so many times from parameters that are one ULP off."""
+    """Train the reference `count` times from parameters that are one ULP off."""
     made = [Experiment("perturbed", reference.path.name, detail=str(seed)) for seed in range(count)]
     plans = [
         repeating(reference, experiment, perturb=seed + 1, record="losses") for seed, experiment in enumerate(made)
@@ -276,17 +284,17 @@ def envelope(reference: RecordedRun, count: int) -> Round:
 
 
 def seeds(runs: Sequence[RecordedRun], count: int) -> Round:
-    """Train every mode with so many seeds, that of the runs among them."""
-    # the runs themselves are the first seed, so a shift of 0 needs no training
+    """Train every mode with `count` seeds, including the seed of the runs."""
+    # The runs themselves have the first seed, so a shift of 0 needs no training.
     made = [(run, Experiment("seed", run.path.name, detail=str(n)), n) for n in range(1, count) for run in runs]
     return Round("seeds", [repeating(run, experiment, seed_shift=n, record="losses") for run, experiment, n in made])
 
 
 def control_of(run: RecordedRun) -> Experiment:
-    """The run, trained once more."""
+    """Return the experiment that trains the run once more."""
     return Experiment("again", run.path.name)
 
 
 def _states_of(reference: RecordedRun) -> Path:
-    """The states that its repetition has kept."""
+    """Return the folder of the states that the reference's repetition kept."""
     return EvidenceFolder.of(reference).path / control_of(reference).name / STATES

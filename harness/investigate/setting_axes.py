@@ -4,7 +4,7 @@ compile                  backend=eager ... inductor, contract=fast, inductor.cpp
 compile,device=cuda      backend=eager ... inductor, inductor.triton.cudagraphs=on, ..., tf32=off, sdpa=math, ...
 cuda                     tf32=off, sdpa=math, cudnn=off, ...
 
-A setting is tried where torch has it, and never one that generates C++ for a device that executes none.
+A setting is tried where torch has it. A setting that generates C++ is never tried on a device that executes none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..records.mode_spec import LADDER, PLAIN_KEYS, ModeSpec
 from ..records.setting_keys import axes_of_device, device_of, without_effect
 
 UNCOMPILED = "none"
-"""In place of a stage: the mode as it is, but for torch.compile."""
+"""The name that replaces a stage for the mode without torch.compile."""
 
 Axes = Mapping[str, tuple[str, str]]
 """Settings, each with the value that is not the default, and the default."""
@@ -32,7 +32,7 @@ CPU_SETTINGS: Axes = {
     "inductor.split_reductions": ("off", "on"),
     "inductor.pattern_matcher": ("off", "on"),
 }
-"""Settings of code for the CPU: contracted a*b+c, eager's casts, vectors, fusion, reductions in parts, rewritten
+"""Settings of code for the CPU: contracted a*b+c, eager's casts, vectors, fusion, split reductions, rewritten
 patterns."""
 
 DEVICE_SETTINGS: Axes = {
@@ -48,13 +48,13 @@ DEVICE_SETTINGS: Axes = {
     "inductor.triton.cudagraphs": ("on", "off"),
     "inductor.max_autotune": ("on", "off"),
 }
-"""Settings of code for a device: contracted a*b+c, eager's casts, its division, its smallest numbers and its functions,
-reductions in one block or in parts, fusion, rewritten patterns, recorded launches, and last what takes longest: kernels
-that are chosen by their speed."""
+"""Settings of code for a device: contracted a*b+c, eager's casts, eager's division, its smallest numbers and its
+functions, reductions in one block or split, fusion, rewritten patterns, recorded launches. The slowest comes last:
+kernels that are chosen by their speed."""
 
 
 def axes_of(spec: ModeSpec) -> Axes:
-    """The settings that a mode has."""
+    """Return the settings that a mode has."""
     of_device = {} if spec.accelerator is None else axes_of_device(device_of(spec.base, spec.device))
     if not spec.is_inductor:
         return {} if spec.capabilities.compiles else of_device
@@ -62,7 +62,7 @@ def axes_of(spec: ModeSpec) -> Axes:
 
 
 def variants_of(spec: ModeSpec, reference: ModeSpec) -> Iterator[tuple[str, ModeSpec]]:
-    """Every other stage and setting, as `KEY=VALUE`, and the mode with it."""
+    """Yield every other stage and setting as `KEY=VALUE`, with the mode that has it."""
     if spec.is_inductor:
         text = f"backend={UNCOMPILED}"
         uncompiled = with_setting(spec, text)
@@ -85,10 +85,9 @@ def _meaning(value: str) -> str:
 
 
 def is_possible(text: str, spec: ModeSpec) -> bool:
-    """Check whether the torch that is installed here can have this stage or setting. Loads torch where it has to be
-    asked."""
+    """Check whether the installed torch can have this stage or setting. Imports torch where only torch knows."""
     group, _, option = text.partition(".")
-    if group != "inductor" or spec.accelerator is None:  # any torch has the others
+    if group != "inductor" or spec.accelerator is None:  # every torch has the others
         return True
     compiling: Any = importlib.import_module("numdrift.harness.torch_private.compiling")
     try:
@@ -99,8 +98,8 @@ def is_possible(text: str, spec: ModeSpec) -> bool:
 
 
 def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
-    """The mode with one of its keys changed, given as `KEY=VALUE`, or several, with commas between them."""
-    first, comma, others = text.partition(",")  # no value can hold a comma
+    """Return the mode with one key changed to `KEY=VALUE`, or with several, separated by commas."""
+    first, comma, others = text.partition(",")  # no value contains a comma
     if comma:
         return with_setting(with_setting(spec, first), others)
     key, _, value = text.partition("=")
@@ -110,7 +109,7 @@ def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
     if key != "backend":
         return ModeSpec.from_json({**spec.to_json(), key: PLAIN_KEYS[key](value)})
     uncompiled = value == UNCOMPILED
-    return replace(  # a stage before Inductor, without what only Inductor understands
+    return replace(  # a stage before Inductor, without the settings that only Inductor understands
         spec,
         base=(spec.device or "cpu").partition(":")[0] if uncompiled else spec.base,
         backend=None if uncompiled else value,
@@ -124,5 +123,5 @@ def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
 
 
 def folder_name(text: str) -> str:
-    """The form of `KEY=VALUE` in the names of folders."""
+    """Return the form of `KEY=VALUE` in the names of folders."""
     return text.replace("=", ".")

@@ -7,7 +7,7 @@ from .setting_axes import UNCOMPILED, with_setting
 
 
 def stand_in(spec: ModeSpec) -> ModeSpec | None:
-    """The mode without its compiler or its lazy graphs, None for one that executes op by op itself."""
+    """Return the mode without its compiler or its lazy graphs; None for a mode that executes op by op itself."""
     if spec.capabilities.compiles:
         return with_setting(spec, f"backend={UNCOMPILED}")
     return None if spec.capabilities.has_values else spec.with_values()

@@ -1,7 +1,7 @@
 """Measurements on the reference's tapes by clean processes, beside the other experiments: noise, and exact values.
 
 noise_beside      while the reference trains once more, its tapes are replayed with random rounding and in double
-complete_noise    what a clean process cannot replay, by the process that is held at the run
+complete_noise    the run's worker measures what a clean process cannot replay
 referee_beside    the values in double of tapes that have none yet
 """
 
@@ -34,19 +34,21 @@ REFEREE = "numdrift.harness.recorder.referee_process"
 BESIDE_TRAINING = "numdrift.harness.tape.beside_training"
 
 LONGEST = 600.0
-"""Seconds after which the referee, or a noise that nothing else waits for, is given up."""
+"""The seconds after which the referee, or a noise that nothing else waits for, is abandoned."""
 
 LOOK_SECONDS = 0.02
 
 LARGE = 64 << 20
-"""Bytes of parameters and buffers from which on a step is measured by its own process, as soon as it has ended: a
-second copy of all its values costs memory, and its ops take all processors well."""
+"""The bytes of parameters and buffers from which on a step is measured by its own process, as soon as it has ended. A
+second copy of all its values costs memory, and its ops use all processors well."""
 
 
 def is_measured_beside(reference: RecordedRun) -> bool:
-    """Check whether a clean process beside the training may measure the reference's steps: on the CPU, of a small
-    model, in one process, with this interpreter. A compiled step is replayed op by op, whatever its kernels are: that
-    process could not tell whether they are its own."""
+    """Check whether a clean process beside the training may measure the reference's steps.
+
+    It may for a run of one process on the CPU, with a small model and this interpreter. A compiled step is excluded: it
+    is replayed op by op, and the clean process could not tell whether the kernels are the step's own.
+    """
     spec = spec_of(reference)
     is_plain = spec.base == "cpu" and spec.device in (None, "cpu") and spec.python is None
     return is_plain and reference.manifest.world_size == 1 and bytes_of_state(reference) < LARGE
@@ -56,8 +58,8 @@ def is_measured_beside(reference: RecordedRun) -> bool:
 def noise_beside(
     reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory
 ) -> Iterator[None]:
-    """Measure the chosen steps of the reference beside what is done in this context, in which it trains `again`. The
-    context ends when all steps that have a tape by then are measured."""
+    """Measure the chosen steps of the reference beside this context, which trains the experiment `again`. The context
+    ends when all steps that have a tape by then are measured."""
     folder = EvidenceFolder.of(reference)
     run, ended = folder.path / again.name, folder.path / "noise.ended"
     lacking = [step for step in chosen.taped if (noise := _noise(run, step)) is None or _is_open(noise)]
@@ -68,7 +70,7 @@ def noise_beside(
         "tapes": str((run / "tapes").absolute()),
         "steps": lacking,
         "replays": NOISE_REPLAYS,
-        "threads": 1,  # it is one more beside the trainings
+        "threads": 1,  # this process is one more beside the trainings
         "ended": str(ended.absolute()),
     }
     process = None
@@ -80,7 +82,7 @@ def noise_beside(
     try:
         yield
         if process is not None:
-            with suppress(OSError, subprocess.TimeoutExpired):  # what it lacks is measured by the worker
+            with suppress(OSError, subprocess.TimeoutExpired):  # the worker measures what is missing
                 ended.touch()
                 process.wait(LONGEST)
     finally:
@@ -91,7 +93,7 @@ def noise_beside(
 
 
 def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory) -> None:
-    """Have the process that is held at the run measure what a clean one could not: its kernels are the step's own."""
+    """Have the run's worker measure what a clean process could not: its kernels are the step's own."""
     run = EvidenceFolder.of(reference).path / again.name
     for step in chosen.taped:
         noise = _noise(run, step)
@@ -100,7 +102,7 @@ def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenStep
 
 
 def measured_by_holder(laboratory: Laboratory, run: Path, step: int, edge_replays: int = 0) -> bool:
-    """Have the process that is held at the run replay a step; return whether there is one that has answered."""
+    """Have the run's worker replay a step; return whether there is a worker and it answered."""
     request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": edge_replays}
     answer = laboratory.workers.ask(run, request)
     if answer is not None:
@@ -109,7 +111,7 @@ def measured_by_holder(laboratory: Laboratory, run: Path, step: int, edge_replay
 
 
 def _noise(run: Path, step: int) -> Noise | None:
-    """The recorded noise of a step, None where there is none or it cannot be read."""
+    """Return the recorded noise of a step; None where there is none or it cannot be read."""
     try:
         return read_noise(run, step)
     except JournalError:
@@ -117,7 +119,7 @@ def _noise(run: Path, step: int) -> Noise | None:
 
 
 def _is_open(noise: Noise) -> bool:
-    """Check whether the tape gives its own bits again, and has not been replayed with random rounding."""
+    """Check whether the tape replays to its own bits, and was not yet replayed with random rounding."""
     return noise.equal and not noise.replays
 
 
@@ -125,7 +127,10 @@ def run_referee(
     folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory, given_up: threading.Event | None = None
 ) -> None:
     """Write the exact values beside each tape whose noise was measured and that has none yet: a clean process replays
-    it in double. A failure is reported, and the verdict goes without. The replay ends early once it is `given_up`."""
+    it in double.
+
+    A failure is reported, and the verdict does without the values. The replay ends early once `given_up` is set.
+    """
     tapes = [tape for run in runs for tape in sorted((run.path / "tapes").glob("tape-*.safetensors"))]
     missing = [
         tape
@@ -138,7 +143,7 @@ def run_referee(
     until = time.monotonic() + LONGEST
     try:
         request = {"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}
-        # In the mode of the tapes: a step in double takes an accelerator milliseconds
+        # The process has the mode of the tapes: a step in double takes an accelerator milliseconds.
         process = _started(folder, "referee", request, spec_of(runs[0]), REFEREE, laboratory)
         while (code := process.poll()) is None:
             if time.monotonic() > until or (given_up is not None and given_up.is_set()):
@@ -159,8 +164,11 @@ def run_referee(
 
 @contextmanager
 def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory) -> Iterator[None]:
-    """Run the referee beside what is done in this context, which ends with it. On an accelerator it works before the
-    context: the memory there is not for several at once, and a step in double takes milliseconds."""
+    """Run the referee beside this context, and end it with the context.
+
+    On an accelerator it runs before the context: the memory there does not suffice for several processes at once, and a
+    step in double takes milliseconds.
+    """
     if runs and spec_of(runs[0]).accelerator is not None:
         run_referee(folder, runs, laboratory)
         yield
@@ -171,7 +179,7 @@ def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], laborato
     try:
         yield
     except BaseException:
-        given_up.set()  # it has a session of its own, which Ctrl-C does not reach
+        given_up.set()  # the process has its own session, which Ctrl-C does not reach
         raise
     finally:
         beside.join()
@@ -189,7 +197,7 @@ def _started(
     module: str,
     laboratory: Laboratory,
 ) -> GuestProcess:
-    """Start a clean process with the environment of this mode, which does what `request` says. Raises OSError."""
+    """Start a clean process in the environment of this mode that executes the `request`. Raises OSError."""
     folder.path.mkdir(parents=True, exist_ok=True)
     config = folder.path / f"{name}.json"
     config.write_text(json.dumps(request))

@@ -1,4 +1,4 @@
-"""The interpreters of a pair in its findings: what differs between them, and what may be to blame for a culprit."""
+"""The interpreters of a pair in its findings: how they differ, and what may be to blame for a culprit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from .culprit_words import from_here
 from .pair_scores import spec_of
 
 OF_AN_OP = (KERNEL, LAYOUT, ARGUMENTS, STRUCTURE)
-"""Kinds of culprits that another version of torch can make."""
+"""Kinds of culprits that another version of torch can cause."""
 
 ONE_TRAINING = ("script_sha256", "module", "arguments", "world_size")
-"""Fields that two manifests have in common when their runs are one training in two modes."""
+"""Fields of a manifest that are equal in two runs that are one training in two modes."""
 
 MODE_KEYS = {"threads": "threads", "dtype": "default_dtype"}
-"""Keys of a mode, and the fact of its process that they set."""
+"""Keys of a mode, each with the fact of its process that it sets."""
 
 
 def interpreters_of(a: RecordedRun, b: RecordedRun) -> TwoInterpreters | None:
-    """Describe what differs between the interpreters of two runs; None where the same packages are installed in
-    both."""
+    """Describe how the interpreters of two runs differ; None where both have the same packages."""
     left, right = a.manifest.environment, b.manifest.environment
     if not are_two(left, right):
         return None
@@ -44,7 +43,7 @@ def interpreters_of(a: RecordedRun, b: RecordedRun) -> TwoInterpreters | None:
 
 
 def _command(a: RecordedRun, b: RecordedRun, reference: ModeSpec, mode: ModeSpec) -> str:
-    """Return a command that compares b with the mode of a in b's interpreter; empty where no command line makes these
+    """Return a command that compares b with the mode of a in b's interpreter; "" where no command line makes these
     runs."""
     executable, manifest = b.manifest.environment.get("executable"), a.manifest
     if not executable or manifest.in_process or b.manifest.in_process:
@@ -67,8 +66,11 @@ def _script(path: str) -> str:
 
 
 def told_by_training(interpreters: TwoInterpreters | None, without: TrainedWithout | None) -> TwoInterpreters | None:
-    """Blame the mode where the whole training in it, with torch's own kernels of its version in place of the culprits,
-    was the reference's bit for bit: then the version makes none of the difference."""
+    """Blame the mode where a whole training shows that the version causes none of the difference.
+
+    That training is in the mode, with its own version's plain kernels in place of the culprits, and equals the
+    reference bit for bit.
+    """
     if interpreters is None or interpreters.blame != VERSION_OR_MODE or without is None or not without.identical:
         return interpreters
     own = bool(without.swaps) and all(swap.startswith("kernel.") and swap.endswith("=aten") for swap in without.swaps)
@@ -76,7 +78,7 @@ def told_by_training(interpreters: TwoInterpreters | None, without: TrainedWitho
 
 
 def with_versions(culprits: Sequence[Culprit], interpreters: TwoInterpreters | None) -> list[Culprit]:
-    """Return the culprits; those that are an op name both versions of torch where these differ."""
+    """Return the culprits. Where the two versions of torch differ, the culprits that are ops name both."""
     if interpreters is None or not interpreters.are_two_versions:
         return list(culprits)
     return [

@@ -1,4 +1,4 @@
-"""The effect of causes on the verdict: proofs about single ops stand above the noise of a whole step.
+"""The effect of causes on the verdict: proofs about single ops override the noise of a whole step.
 
 nondeterministic  stays, and says which call does not repeat
 different-setup   where a proven cause draws from another state of a generator
@@ -18,11 +18,12 @@ from ..records.findings import Verdict
 from .culprit_words import title_of, wrong_by_itself
 
 LESS_ACCURATE = 100.0
-"""The ratio of the errors of the two sides from which on it is worth a look."""
+"""The ratio of the two sides' errors from which on the kernel is worth a look."""
 
 
 def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:
-    """Return the verdict that the scores of the steps gave, adjusted to the causes. `a` and `b` name the modes."""
+    """Return the verdict that follows from the scores of the steps, adjusted to the causes. `a` and `b` name the
+    modes."""
     unlike = [culprit for culprit in culprits if culprit.kind == NONDETERMINISM]
     if verdict.word == "nondeterministic" and unlike:
         sentences = "; ".join(f"{culprit.name} does not repeat: {culprit.text}" for culprit in unlike)
@@ -59,8 +60,8 @@ def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -
 
 
 def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Sequence[Culprit]) -> Verdict:
-    """Add to a different set-up what makes it differ, where a batch or a draw was followed to that. `causes` are the
-    differences that make the verdict, the first one first."""
+    """Add the origin to the verdict of a different set-up, where a batch or a draw was followed to it. `causes` are the
+    differences behind the verdict, the first one first."""
     if verdict.word != "different-setup" or not causes:
         return verdict
     first = causes[0]
@@ -78,10 +79,12 @@ def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Se
 
 
 def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Sort the culprits: a draw that one mode makes alone comes before what draws other numbers because of it.
+    """Sort the culprits: a draw that only one mode makes comes before the culprits that draw other numbers because of
+    it.
 
-    Data that are only known to have existed before a step are left out, where what was done before the first step says
-    more about the same arguments."""
+    Data that is only known to have existed before a step is left out where the preparation before the first step
+    explains the same arguments better.
+    """
     followed_names = {name for culprit in culprits for name in culprit.batch or () if culprit.step == 0}
     reported = [
         culprit
@@ -95,8 +98,8 @@ def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
 
 
 def of_significant_steps(verdict: Verdict, culprits: Sequence[Culprit]) -> list[Culprit]:
-    """Return the culprits without those of a step before the first significant one, where nothing was wrong in a step
-    that was looked into before that one."""
+    """Return the culprits without those of steps before the first significant one, if a later step has culprits.
+    Nothing was wrong in such an earlier step."""
     first = verdict.first_significant_step
     if first is None or not any(culprit.step is not None and culprit.step >= first for culprit in culprits):
         return list(culprits)

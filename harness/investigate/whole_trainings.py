@@ -1,5 +1,5 @@
-"""The results of whole trainings about a pair: the envelope of perturbed trainings, the lag over seeds, and as the last
-proof a training in the other mode with every culprit swapped out.
+"""The results of whole trainings of a pair: the envelope of perturbed trainings, the lag over seeds, and, as the last
+proof, a training in the other mode with every culprit swapped out.
 
     remedy(cpu, lazy,kernel.mm=bf16, [aten.mm])       lazy                              the reference's plain kernel
     remedy(cpu, compile, [aten.tanh_backward])        compile,kernel.tanh_backward=aten
@@ -27,15 +27,15 @@ from .question import proven
 from .setting_axes import with_setting
 
 MEMBERS = 4
-"""Perturbed trainings that make the envelope where none were requested."""
+"""The number of perturbed trainings in the envelope where none were requested."""
 
 ATEN = "aten"
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The judgement of the curves; None where the trainings for it were not requested. `sentences` put both into
-    words."""
+    """The judgement of the loss curves: the envelope and the lag, each None where its trainings were not requested.
+    `sentences` describe both."""
 
     envelope: Envelope | None
     lag: LagTest | None
@@ -60,13 +60,13 @@ def curves_of(evidence: PairEvidence, comparisons: int) -> Curves:
 
 
 def series(run: RecordedRun) -> LossSeries:
-    """The losses of a run, step by step."""
+    """Return the losses of a run by step."""
     return LossSeries([step.step for step in run.journal.steps], [step.loss for step in run.journal.steps])
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A mode with the culprits swapped out. `swaps` are the changes, `left` the ops that no key of a mode reaches."""
+    """A mode with the culprits swapped out. `swaps` are the changes, `left` the ops that no key of a mode can swap."""
 
     spec: ModeSpec
     swaps: tuple[str, ...]
@@ -74,31 +74,31 @@ class Remedy:
 
 
 def remedy(a: ModeSpec, b: ModeSpec, culprits: Sequence[Culprit]) -> Remedy:
-    """The mode of `b` with the reference's kernels in place of the culprits': its own swaps of these ops, and where it
-    has none its plain kernels."""
+    """Return the mode of `b` with the reference's kernels in place of the culprits': the reference's own swaps of these
+    ops, and where it has none its plain kernels."""
     spec, swaps, left = b, dict[str, None](), list[str]()
     for culprit in culprits:
         changes = list[str]()
         if culprit.kind != KERNEL and culprit.swapped:
             spec, changes = with_setting(spec, culprit.swapped), [culprit.swapped]
         kernel = dict(spec.kernel)
-        # An op that the compiler may not look into takes its arguments as eager mode lays them out.
+        # An op that the compiler may not inline takes its arguments as eager mode lays them out.
         reached = culprit.kind == KERNEL or (culprit.kind == LAYOUT and spec.capabilities.compiles)
         reached = reached and (culprit.op or "").startswith("aten.")  # an op of the script's own has no other kernel
         of_reference = dict.fromkeys(map(_plain, (*culprit.ops["a"], *culprit.beside)))
         for op in dict.fromkeys((*of_reference, *map(_plain, culprit.ops["b"]))) if reached else ():
             reference_swaps = {key: value for key, value in a.kernel.items() if _plain(key) == op}
             own = [key for key in kernel if _plain(key) == op and key not in reference_swaps]
-            # What the mode makes of a culprit may have ops whose kernels were swapped for their own sake.
+            # The mode's version of a culprit may include ops whose kernels are swapped for another reason.
             own = own if op in of_reference else [key for key in own if kernel[key] == (culprit.kernel or {}).get("b")]
-            # Without a setting Inductor generates code for it, which is not the plain kernel that eager mode has.
+            # Without a setting, Inductor generates code for the op, which is not the plain kernel of eager mode.
             plain = {op: ATEN} if spec.capabilities.compiles and op in of_reference else {}
             wanted = reference_swaps or plain
             changes += [f"without kernel.{key}={kernel.pop(key)}" for key in own if key not in wanted]
             changes += [f"kernel.{key}={value}" for key, value in wanted.items() if kernel.get(key) != value]
             kernel.update(wanted)
             spec = replace(spec, kernel=kernel)
-        if not changes:  # the grammar of modes has no words for it
+        if not changes:  # the grammar of modes cannot express it
             left.append(culprit.op or culprit.kind)
         swaps.update(dict.fromkeys(changes))
     return Remedy(spec, tuple(swaps), tuple(dict.fromkeys(left)))
@@ -116,7 +116,7 @@ def without_culprits(runs: Sequence[RecordedRun], findings: Findings) -> Round:
 
 
 def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round) -> bool:
-    """Check whether some of a drift beyond rounding is left in a training without its culprits."""
+    """Check whether a training without its culprits still differs from the reference, for any pair beyond rounding."""
     names = {plan.experiment.run for plan in trained.plans if plan.experiment is not None}
     for run, pair in zip(runs[1:], findings.pairs, strict=True):
         if pair.verdict == "beyond-rounding" and run.path.name in names:
@@ -144,7 +144,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     begun = (
         f"trained to the end {swaps if swaps.startswith('without ') else f'with {swaps}'}, {evidence.b.manifest.label}"
     )
-    if not run.journal.steps:  # it says nothing of the culprits, and takes nothing from what is proven of them
+    if not run.journal.steps:  # it says nothing about the culprits, and what is proven stands
         text = f"{begun} ended in its first step: {run.manifest.status}, {run.manifest.message}"
         return TrainedWithout(spec=str(fix.spec), swaps=fix.swaps, status=run.manifest.status, text=text)
     compared, perturbed = compare_runs(evidence.a, run), evidence.several("a", "perturbed")
@@ -179,8 +179,8 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
 
 
 def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
-    """Say that a training without the culprits of a compiled mode came out farther away than the mode itself, and by
-    how much; empty where it did not. Taking an op out of a graph leaves other ops to be fused, in other code."""
+    """Say that a training without the culprits of a compiled mode is farther away than the mode itself, and by how
+    much; "" where it is not. Taking an op out of a graph changes how the others are fused and compiled."""
     if without.common_steps != whole.common_steps:
         return ""
     losses = [comparison.losses.max_relative or 0.0 for comparison in (without, whole)]
@@ -201,5 +201,5 @@ def farther_away(without: RunComparison, whole: RunComparison, b: str) -> str:
 
 
 def _plain(op: str) -> str:
-    """The op of a key as `tanh_backward@net.1:0` or of an overload, as a mode names it."""
+    """Return the plain name of an op that a key (`tanh_backward@net.1:0`) or an overload names."""
     return op.removeprefix("aten.").partition("@")[0].partition(".")[0].removesuffix("_")

@@ -1,1 +1,1 @@
-"""Runs are planned, started, supervised and ended here: one process a mode, or one a rank."""
+"""Plans, starts, supervises and ends runs: one process per mode, or one per rank."""

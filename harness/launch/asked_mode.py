@@ -1,7 +1,7 @@
 """Checks that a mode is available, before anything is started.
 
 Only a process of a mode touches the mode's device and loads its vendor's package, so such a process is asked. For
-torch's own devices on the CPU this process suffices.
+torch's own devices on the CPU this process is enough.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from .guest_process import environment, guest_command, interpreter
 
 PRESENCE = "numdrift.harness.backends.mode_presence:require_here"
 ADAPTERS = "numdrift.harness.hooks.backend_adapter:adapter_for"
-"""Both import torch, which help does without."""
+"""Both targets import torch, which help texts do without."""
 
 PROCESS = "numdrift.harness.recorder.presence_process"
 
 PATIENCE = 180.0
-"""Seconds until a process that gives no answer is given up."""
+"""Seconds after which a process that does not answer is given up."""
 
 
 def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None:
-    """Raise UsageError or NotAvailable for what a mode or this machine lacks; with a `script` also where the mode's
-    backend cannot tell of its operators, or not without executing them (`dry`)."""
+    """Raise UsageError or NotAvailable if a mode or this machine lacks something.
+
+    With a `script`, the mode's backend must also be able to report the script's operators; with `dry`, without
+    executing them.
+    """
     if spec.accelerator is None:
         load_target(PRESENCE)(spec)
         if script:
@@ -50,7 +53,7 @@ def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None
 
 
 def _asked(spec: ModeSpec, script: str, *, dry: bool) -> dict[str, Any] | None:
-    """Ask a process of the mode what it lacks."""
+    """Ask a process of the mode what the mode lacks. Return None if nothing is missing."""
     with tempfile.TemporaryDirectory(prefix="numdrift-") as folder:
         config, answer = Path(folder, "config.json"), Path(folder, "answer.json")
         request = {"mode": spec.to_json(), "script": script, "dry": dry, "answer": str(answer)}

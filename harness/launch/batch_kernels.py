@@ -1,4 +1,4 @@
-"""The kernels that a batch swaps: whether they are there, and whether they ran."""
+"""The kernels that a batch swaps: checks that they exist, and that they were executed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
 
 OwnKernels = Mapping[str, Path | str] | Sequence[tuple[str, Path]]
-"""Kernels of the user's own: the path of each by its op, or both in pairs, where an op has several."""
+"""The user's own kernels: each path by its op, or pairs of op and path if an op has several kernels."""
 
 
 def stated_kernel(text: str) -> tuple[str, Path]:
-    """The op and the path in `OP=PATH`. Raises UsageError."""
+    """Return the op and the path in `OP=PATH`. Raises UsageError."""
     op, equals, path = text.partition("=")
     if not (op and equals and path):
         raise UsageError(f"--kernel {text!r} is not OP=PATH, as in --kernel tanh_backward=mine.c")
@@ -28,13 +28,13 @@ def stated_kernel(text: str) -> tuple[str, Path]:
 
 
 def own_kernels(kernels: OwnKernels | None) -> list[tuple[str, Path]]:
-    """The ops, without `aten.`, and the paths of kernels of the user's own."""
+    """Return the ops, without `aten.`, and the paths of the user's own kernels."""
     pairs = kernels.items() if isinstance(kernels, Mapping) else kernels or ()
     return [(op.removeprefix("aten."), Path(path)) for op, path in pairs]
 
 
 def requests_of(spec: ModeSpec) -> tuple[SwapRequest, ...]:
-    """The swaps of a mode. Raises ModeError for a key that is none."""
+    """Return the swaps of a mode. Raises ModeError for a key that is not a swap."""
     try:
         return swap_requests(spec.kernel, spec.decompose)
     except UsageError as error:
@@ -42,7 +42,7 @@ def requests_of(spec: ModeSpec) -> tuple[SwapRequest, ...]:
 
 
 def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], traced: Sequence[str]) -> None:
-    """Find what is wrong with the kernels of a batch before any process starts. Raises UsageError."""
+    """Check the kernels of a batch before any process starts. Raises UsageError."""
     kernels = known_kernels(own, run=False)
     requested = set()
     for spec in specs:
@@ -57,7 +57,7 @@ def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], tr
             raise UsageError(f"mode {spec.name!r}: {error}") from None
     for op in traced:
         check_op(op, kernels)
-    # A kernel that no mode names would be built and never run, which looks like one that changes nothing.
+    # A kernel that no mode names would be built but never run, which looks like a kernel that changes nothing.
     for op, path in own:
         if (op, path.stem) not in requested:
             raise UsageError(
@@ -67,9 +67,12 @@ def check_kernels(specs: Sequence[ModeSpec], own: Sequence[tuple[str, Path]], tr
 
 
 def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
-    """Some stages of the compiler take nothing apart and know no modules. Raises UsageError."""
+    """Check that the mode's compiler backend supports the swaps: some stages decompose nothing and know no modules.
+
+    Raises UsageError.
+    """
     for request in requests:
-        # Whether torch makes the op of others is asked last, and by name: that import takes torch with it.
+        # This check comes last, and its function is loaded by name, because importing its module imports torch.
         of_others = request.from_decomposition and spec.backend not in (None, "inductor")
         if of_others and load_target("numdrift.kernels.swaps.composites:is_composite")(request.op):
             raise UsageError(
@@ -87,9 +90,11 @@ def _check_backend(spec: ModeSpec, requests: Sequence[SwapRequest]) -> None:
 
 
 def swaps_of_run(spec: ModeSpec, journal: Path, described: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the manifest's entry for each swap of a run: `described` by its process, and the calls that were
-    counted."""
-    # Not strict: a process that failed before its swaps were made has described none of them.
+    """Return the manifest's entry for each swap of a run.
+
+    It combines `described`, the description by the run's process, with the counted calls.
+    """
+    # Not strict: a process that failed before its swaps existed has described none of them.
     counts = counts_of_run(spec, journal)
     return [swap | {"calls": count.by_phase()} for swap, count in zip(described, counts, strict=False)]
 
@@ -99,10 +104,13 @@ def counts_of_run(spec: ModeSpec, journal: Path) -> list[SwapCounts]:
 
 
 def never_executed(spec: ModeSpec, journal: Path, modules_by_op: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return a line on each swap that had no effect in a run; `modules_by_op` are the modules that called each op."""
+    """Return a line for each swap that had no effect in a run.
+
+    `modules_by_op` lists the modules that called each op.
+    """
     lines = []
     for request, count in zip(requests_of(spec), counts_of_run(spec, journal), strict=True):
-        # Traced into a compiled graph it had an effect, too, whether or not that graph was executed.
+        # A swap that was traced into a compiled graph also counts, whether or not that graph was executed.
         if count.calls or count.traced:
             continue
         line = f"{request} was never executed: "
@@ -119,7 +127,7 @@ def never_executed(spec: ModeSpec, journal: Path, modules_by_op: Mapping[str, Se
 
 
 def inside_kernel(spec: ModeSpec, journal: Path) -> str:
-    """The kernel that was running when a process ended, as the end of a message; "" when none was."""
+    """Return the kernel that was running when a process ended, as the end of a message; "" if none was."""
     for request, count in zip(requests_of(spec), counts_of_run(spec, journal), strict=True):
         if count.running:
             return f", inside the kernel of {request}"

@@ -1,4 +1,4 @@
-"""The request of a batch, the script that it runs, and the errors in it that are found before anything starts."""
+"""The request of a batch, the script that it runs, and the checks for errors before anything starts."""
 
 from __future__ import annotations
 
@@ -29,16 +29,22 @@ from .xla_environment import in_their_interpreters
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan(RunRequest):
-    """One reproducer in some modes; the plan is also the request of what each run records. `timeout` is in seconds a
-    run.
+    """One reproducer in some modes. The plan is also the request that states what each run records.
 
-    `kernels` are the user's own, as (op, path). `resync` is the folder of another run's states, from which the steps
-    that have one there start, and `rejoin` that of the run's own states of an earlier time, from which it goes on after
-    such a step. `folder` is the current one of the script, and `inherited` are its variables, None for ours.
-    `positions` are all modes of the batch that this plan is a part of (empty: its own). In a plan of one mode,
-    `experiment` is the experiment of an investigation that it makes, and `serve` the path of a unix socket; a
-    laboratory sets one for a plan that is `held`. Each run has `nproc` processes, its ranks. With `pass_through` the
-    one run has our standard input. `interpreters` are sentences on the interpreters of the modes."""
+    timeout: seconds per run
+    kernels: the user's own kernels, as (op, path)
+    resync: folder of another run's states; each step that has a state there starts from it
+    rejoin: folder of states that an earlier run of the same mode kept; the run goes on from them after a resynced
+        step
+    folder: working directory of the script
+    inherited: environment variables of the script; None for those of this process
+    positions: all modes of the batch that this plan is part of; empty if the plan is the whole batch
+    experiment: in a plan of one mode, the experiment of an investigation that it runs
+    serve: in a plan of one mode, the path of a unix socket; a laboratory sets one for a plan that is `held`
+    nproc: number of processes (ranks) per run
+    pass_through: true if the one run reads this process's standard input
+    interpreters: sentences about the interpreters of the modes
+    """
 
     script: Path
     modes: Sequence[ModeSpec]
@@ -74,10 +80,10 @@ def planned(
     resync: Path | str | None = None,
     **fields: Any,
 ) -> BatchPlan:
-    """Make a plan from a user's words: a script (or module) and its arguments, and the name for its investigation.
+    """Return the plan for a user's script (or module), its arguments, and the name of its investigation.
 
-    With `resync`, a run, its steps start from the states that this run kept. Their outcomes are kept then, since they
-    are the purpose of a resync. `fields` are fields of the plan. Raises UsageError, also for a run that kept no
+    `resync` is a run. The plan's steps start from the states that this run kept, and their outcomes are kept, since
+    they are the purpose of a resync. `fields` are fields of the plan. Raises UsageError, also for a run that kept no
     state of a requested step.
     """
     suffix = check_name("--suffix", suffix) if suffix else ""
@@ -101,7 +107,7 @@ def planned(
     if resync is None:
         return plan
     run = load_run(resync)
-    # A range of steps takes the states that exist in it; a step that is named by itself has to have one.
+    # A range of steps uses the states that exist in it; a step that is named explicitly must have one.
     kept_steps = [step for step in state_steps(run.path) if step in plan.steps]
     lacking = [first for first, last in plan.steps.ranges if first == last and first not in kept_steps]
     if not kept_steps or lacking:
@@ -114,14 +120,14 @@ def planned(
 
 
 def check_plan(plan: BatchPlan) -> None:
-    """Find what is wrong with a plan before any process starts. Raises UsageError."""
+    """Check a plan before any process starts. Raises UsageError."""
     check_script(plan.script)
     if plan.folder is not None and not plan.folder.is_dir():
         raise UsageError(
             f"{plan.folder}, where the script was run, is no longer there, and what it reads by relative paths; "
             "put it back, or run the modes anew under another --name"
         )
-    # Modes with another Python are asked for their versions first: everything below assumes that they are usable.
+    # Modes with another Python are asked for their versions first: all later checks assume usable interpreters.
     for spec in plan.modes:
         check_interpreter(spec)
     check_kernels(plan.modes, plan.kernels, plan.trace_kernels)
@@ -139,7 +145,7 @@ def check_plan(plan: BatchPlan) -> None:
             f"mode {alone.name!r} cannot be run with --nproc {plan.nproc}: {alone.base} tensors have no collectives; "
             "leave the mode out"
         )
-    # The folder need not exist yet: the nearest existing folder above it decides.
+    # The folder need not exist yet: the nearest existing parent decides.
     folder = existing = plan.investigation.path
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -149,7 +155,7 @@ def check_plan(plan: BatchPlan) -> None:
         try:
             script = Path(read_manifest(run.parent).reproducer)
         except NumdriftError:
-            continue  # a damaged run says nothing about its script, and stands in nobody's way
+            continue  # a damaged run does not name its script, and prevents nothing
         if script.resolve() != plan.script.resolve():
             raise UsageError(f"{folder} holds runs of {script}; choose another investigation with --name")
     for spec in plan.modes:
@@ -157,7 +163,8 @@ def check_plan(plan: BatchPlan) -> None:
         if not plan.force:
             of_run.refuse_collision()
         elif of_run.manifest.exists():
-            # `cpu` with the suffix `a_b` and `cpu_a` with the suffix `b` have one folder: never replace the other.
+            # `cpu` with the suffix `a_b` and `cpu_a` with the suffix `b` share one folder: neither may replace the
+            # other.
             manifest = read_manifest(of_run.path)
             if (manifest.mode, manifest.suffix) != (spec.name, plan.suffix):
                 raise UsageError(
@@ -167,7 +174,7 @@ def check_plan(plan: BatchPlan) -> None:
 
 
 def check_script(script: Path) -> None:
-    """Refuse a file that is no Python program. Raises UsageError."""
+    """Check that a file is a Python program. Raises UsageError."""
     if script.is_dir():
         raise UsageError(f"{script} is a folder; give the training script in it")
     try:
@@ -177,7 +184,7 @@ def check_script(script: Path) -> None:
     except OSError as error:
         raise UsageError(f"script {script} cannot be read: {error.strerror}") from None
     try:
-        # `dont_inherit`, else the script would be read with this module's `from __future__ import annotations`.
+        # Without `dont_inherit` the script would be compiled with this module's `from __future__ import annotations`.
         compile(source, str(script), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
@@ -193,21 +200,21 @@ def script_sha256(script: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """The file to run, and the name of its module where it was requested as one (else empty)."""
+    """The file to run, and the name of its module if it was requested as one (otherwise empty)."""
 
     path: Path
     module: str = ""
 
     @property
     def named_after(self) -> Path:
-        """The name that an investigation of it gets: for `python -m pkg` the package, not its `__main__.py`."""
+        """The path that names its investigation: for `python -m pkg` the package, not its `__main__.py`."""
         return Path(self.module.rpartition(".")[2]) if self.module else self.path
 
 
 def asked_for(script: str | None, module: str | None, arguments: Sequence[str]) -> tuple[Reproducer, tuple[str, ...]]:
-    """Return the reproducer and its arguments from a command line; behind `-m` the first argument replaces a script.
+    """Return the reproducer and its arguments from a command line. With `-m` the script's position holds an argument.
 
-    Raises UsageError when neither is given or the module is not found.
+    Raises UsageError when neither is stated or the module is not found.
     """
     if module is None:
         if script is None:
@@ -217,8 +224,10 @@ def asked_for(script: str | None, module: str | None, arguments: Sequence[str]) 
 
 
 def _mentions_numpy(script: Path) -> bool:
-    """Say whether the name occurs in the script; False for a script that cannot be read, which is reported
-    elsewhere."""
+    """Check whether the name occurs in the script.
+
+    Return False for an unreadable script, which is reported elsewhere.
+    """
     try:
         return b"numpy" in script.read_bytes()
     except OSError:
@@ -226,13 +235,13 @@ def _mentions_numpy(script: Path) -> bool:
 
 
 def find_script(text: str) -> Path:
-    """Return the path as it is, or that of a console script on the PATH whose first line names a Python interpreter."""
+    """Return the path as it is, or that of a console script on the PATH whose first line names Python."""
     path = Path(text)
     if path.exists() or os.sep in text:
         return path
     executable = shutil.which(text)
     if executable is not None:
-        # A console script that pip has made begins `#!/.../bin/python`; a binary has no first line worth reading.
+        # A console script written by pip begins with `#!/.../bin/python`; a binary does not.
         with Path(executable).open("rb") as file:
             first_line = file.readline(256)
         if first_line.startswith(b"#!") and b"python" in first_line:
@@ -242,7 +251,7 @@ def find_script(text: str) -> Path:
 
 
 def find_module(name: str) -> Reproducer:
-    """Return the file that `python -m NAME` would run from here. Nothing of the package is imported.
+    """Return the file that `python -m NAME` would run from here, without importing anything of the package.
 
     Raises UsageError.
     """
@@ -250,8 +259,8 @@ def find_module(name: str) -> Reproducer:
     folders: Sequence[str] = [str(Path.cwd()), *further, *sys.path]
     spec: ModuleSpec | None = None
     parts = name.split(".")
-    # `a.b.c` is found part by part, each in the folders of the package before it: `importlib.util.find_spec` would
-    # import `a` and `a.b`, and with them the user's code.
+    # `a.b.c` is found part by part, each in the folders of the package before it. `importlib.util.find_spec` would
+    # import `a` and `a.b`, and thereby run the user's code.
     for place in range(len(parts)):
         dotted = ".".join(parts[: place + 1])
         spec = PathFinder.find_spec(dotted, folders) if all(parts) else None

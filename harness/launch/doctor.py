@@ -24,12 +24,16 @@ REMEDIES = (
     ("Python.h", "install Python's headers (Debian: apt-get install python3-dev)"),
     ("No module named 'torch'", "install torch in the interpreter that the mode uses"),
 )
-"""Words in a failure, and what helps."""
+"""A word that occurs in a failure, and the remedy for that failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result for one mode. `reason` and `remedy` are empty where it works; `seconds` is wall time."""
+    """The result for one mode.
+
+    reason, remedy: empty if the mode works
+    seconds: wall time
+    """
 
     mode: str
     summary: str
@@ -48,7 +52,7 @@ class Examination:
 
 
 def examine(folder: Path, bases: Sequence[str], reporter: Reporter) -> Examination:
-    """Try each base in a process of its own; the runs go into `folder`, which the caller removes."""
+    """Try each base in a separate process. The runs are written to `folder`, which the caller removes."""
     specs: list[ModeSpec] = []
     interpreters: dict[str, str] = {}
     refused: dict[str, Finding] = {}
@@ -72,7 +76,7 @@ def examine(folder: Path, bases: Sequence[str], reporter: Reporter) -> Examinati
     for manifest in manifests:
         works = manifest.status == "complete" and manifest.steps == 2
         outcome = manifest.message or f"{manifest.steps} of 2 steps were recorded"
-        # NotAvailable ends in its remedy, in brackets: the remedy helps where no word of REMEDIES matches.
+        # A NotAvailable message ends with its remedy in brackets, which is used where no word of REMEDIES matches.
         reason, _, remedy = outcome.partition(" (") if manifest.message.endswith(")") else (outcome, "", "")
         advice = next((cure for word, cure in REMEDIES if word in outcome), remedy.removesuffix(")"))
         finding = Finding(

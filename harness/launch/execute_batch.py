@@ -1,4 +1,4 @@
-"""Carrying a batch out: folders and manifests made, processes run, endings written down."""
+"""Executes a batch: creates folders and manifests, runs processes, and records how they ended."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REMOVED = (
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that has ended, and where it is."""
+    """A run that has ended, and its folder."""
 
     folder: RunFolder
     manifest: RunManifest
@@ -51,15 +51,18 @@ class FinishedRun:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """The runs in the order of the plan's modes; `interrupted` when Ctrl-C ended the batch."""
+    """The runs in the order of the plan's modes. `interrupted` is true if Ctrl-C ended the batch."""
 
     runs: Sequence[FinishedRun]
     interrupted: bool
 
     @property
     def exit_code(self) -> int:
-        """0 when every run completed, 2 when a mode's specification was wrong or without effect, 3 when a run
-        failed."""
+        """The exit code of the batch.
+
+        0 if every run completed, 2 if a mode's specification was wrong or had no effect, 3 if a run failed, 130 if the
+        batch was interrupted.
+        """
         if self.interrupted:
             return 130
         refused = [run for run in self.runs if (run.journal.end or {}).get("status") == frames.REFUSED]
@@ -71,7 +74,7 @@ class BatchResult:
 
 
 def execute(plan: BatchPlan, reporter: Reporter) -> BatchResult:
-    """Run a plan to its end. A mode that fails is written down, and the others go on.
+    """Run a plan to its end. If a mode fails, the failure is recorded and the other modes continue.
 
     Raises UsageError before anything is started.
     """
@@ -87,14 +90,17 @@ def execute_together(
     *,
     share_devices: bool = False,
 ) -> BatchResult:
-    """Run several plans at a time, at most `jobs` processes at once, and one on an accelerator unless they
-    `share_devices`; the names of their modes must differ.
+    """Run several plans at a time.
 
-    A process that is held when its script has ended is passed to `keep`, with the name of its mode.
+    At most `jobs` processes run at once, and one on each accelerator unless they `share_devices`. The names of their
+    modes must differ.
+
+    When a script has ended and its process stays alive as a worker, the process is passed to `keep` with the name of
+    its mode.
 
     Raises UsageError before anything is started.
     """
-    # All plans are checked before the first folder is made: one that is refused leaves nothing behind.
+    # All plans are checked before the first folder is created: a rejected plan leaves nothing behind.
     for plan in plans:
         check_plan(plan)
     starts = {path: began(path) for path in {plan.investigation.path for plan in plans}}
@@ -116,7 +122,7 @@ def execute_together(
         finished[launch.name] = close_run(run, end)
         if run.config.keep_files:
             keep_written(run.folder.path, run.config.files)
-        elif launch.name not in held_names:  # what is held still stands on it
+        elif launch.name not in held_names:  # a worker still uses these files
             throw_away(run.folder.path)
 
     launches = [run.launch for run in prepared.values()]
@@ -134,7 +140,7 @@ def execute_together(
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run whose folder is made and whose process is not started; `others` are its ranks from 1 on."""
+    """A run whose folder exists and whose process is not started yet. `others` are its ranks from 1 on."""
 
     folder: RunFolder
     manifest: RunManifest
@@ -159,7 +165,8 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
     folder.journal.mkdir(parents=True, exist_ok=True)
     config = replace(run_config(plan, spec, folder, rank), files=files)
     folder.config.write_text(json.dumps(config.to_json(), indent=2) + "\n", encoding="utf-8")
-    # Written before the process starts, with our pid: by it a reader tells a run under way from an abandoned one.
+    # Written before the process starts, with the pid of this process, which distinguishes a current run from an
+    # abandoned one.
     manifest = RunManifest(
         mode=spec.name,
         spec=str(spec),
@@ -195,20 +202,22 @@ def _prepare_rank(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int,
 
 
 def _graph_variables(spec: ModeSpec, run: Path) -> dict[str, str]:
-    """Return the variables that a mode needs before it is imported, so that its graphs can be captured."""
+    """Return the variables that must be set before a mode is imported, so that its graphs can be captured."""
     dump = {"lazy": lazy_dump, "xla": xla_dump}.get(spec.base)
     return {} if dump is None else dump(run)
 
 
 def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0) -> RunConfig:
-    """Return the configuration of the process of one run of a plan, or of one of its ranks: only rank 0 is served and
-    keeps graphs."""
+    """Return the configuration of the process of one run of a plan, or of one of its ranks.
+
+    Only rank 0 is served and keeps graphs.
+    """
     request_fields = {field.name: getattr(plan, field.name) for field in fields(RunRequest)}
 
     def states(of_run: Path | None) -> str:
         if of_run is None:
             return ""
-        # A rank takes up the states of the same rank, or those of a reference that had one process.
+        # A rank uses the states of the same rank, or those of a reference that had one process.
         of_run = of_run.absolute()
         of_rank = rank_folder(of_run.parent, rank) / of_run.name
         return str(of_rank if of_rank.is_dir() else of_run)
@@ -231,7 +240,7 @@ def run_config(plan: BatchPlan, spec: ModeSpec, folder: RunFolder, rank: int = 0
 
 
 def close_run(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
-    """Write the results of a run that has ended, rank by rank where it has several."""
+    """Write the results of a run that has ended, rank by rank if it has several."""
     if not run.others:
         return _close_rank(run, end)
     finished = [
@@ -243,7 +252,7 @@ def close_run(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
 
 
 def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
-    """Write the pickle and the final manifest of a run from what its journal holds."""
+    """Write the pickle and the final manifest of a run, or of one of its ranks, from its journal."""
     folder = run.folder
     removed = not folder.manifest.exists()
     if removed:
@@ -256,7 +265,7 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         notices.append(f"{folder.pickle.name} could not be written: {error}")
     outcome = Ending("crashed", REMOVED) if removed else ending(journal, end, folder.stderr)
     spec = run.launch.spec
-    # A process without an end in its journal crashed in native code, which may have been a swapped kernel.
+    # A process without an end in its journal crashed in native code, possibly in a swapped kernel.
     if end.returncode and journal.end is None:
         outcome = replace(outcome, message=outcome.message + inside_kernel(spec, folder.journal))
     problems = []
@@ -284,7 +293,7 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
         environment=next(iter(journal.events("environment")), {}),
         files=run_files(run.config, journal),
     )
-    # The graphs' ONNX files lie beside their records. The exporter needs onnx, which takes long to import.
+    # The graphs' ONNX files are written beside their records. The exporter needs onnx, which takes long to import.
     graphs = RunGraphs(RecordedRun(folder.path, manifest))
     try:
         if graphs.entries:
@@ -298,12 +307,12 @@ def _close_rank(run: PreparedRun, end: ProcessEnd) -> FinishedRun:
 
 
 def _withdraw(folder: RunFolder) -> None:
-    """Take back the empty folder of a run that was never started."""
+    """Remove the empty folder of a run that was never started."""
     for path in sorted(folder.path.glob("rank*")):
         _withdraw(RunFolder(path, path / folder.pickle.name))
     folder.config.unlink(missing_ok=True)
     folder.manifest.unlink(missing_ok=True)
-    # `rmdir` refuses a folder with anything in it: what somebody else has put there stays.
+    # `rmdir` fails for a folder that is not empty: files that somebody else put there stay.
     with suppress(OSError):
         folder.journal.rmdir()
         folder.path.rmdir()

@@ -1,4 +1,4 @@
-"""Starts the processes of guests, and says why an interpreter cannot run one."""
+"""Starts guest processes, and reports why an interpreter cannot run one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from ..records.mode_registry import registry
 from ..records.mode_spec import ModeSpec
 
 PACKAGE = Path(__file__).absolute().parents[2]
-"""The folder that holds numdrift's `__init__.py`, through the links of a source checkout or installed."""
+"""The folder that holds numdrift's `__init__.py`, reached through the links of a source checkout or installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One process to start. `timeout` is in seconds; the streams go to files, straight from the process.
+    """One process to start. Its output streams go directly to files.
 
-    `inherited` are the variables that it starts from, None for ours. `variables` are added to its environment: those
-    that must be set before torch is imported. `others` are the ranks from 1 on of a run of several processes, of which
-    this is rank 0. `reads_input` gives it our standard input. The process of one that is `held` goes on when its script
-    has ended well, and answers questions.
+    timeout: in seconds
+    variables: variables added to its environment, which must be set before torch is imported
+    others: the ranks from 1 on, if this is rank 0 of a run of several processes
+    reads_input: true if the process reads this process's standard input
+    held: true if the process stays alive and answers questions after its script has ended well
+    inherited: environment variables that it starts from; None for those of this process
     """
 
     name: str
@@ -46,7 +48,7 @@ class Launch:
 
 
 def interpreter(spec: ModeSpec) -> str:
-    """Return the Python that a mode runs in. Raises UsageError when there is none at the path that it names."""
+    """Return the Python that a mode runs in. Raises UsageError if the path that it names has none."""
     if spec.python is None:
         return sys.executable
     path = shutil.which(spec.python)
@@ -56,25 +58,31 @@ def interpreter(spec: ModeSpec) -> str:
 
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""The variables that tell OpenMP how its threads wait for work."""
+"""Environment variables that control how OpenMP's threads wait for work."""
 
 
 CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-"""Without it cuBLAS may sum otherwise each time. It reads this when CUDA starts, so torch cannot set it later."""
+"""Setting without which cuBLAS may sum in another order each time.
+
+cuBLAS reads it when CUDA starts, so torch cannot set it later.
+"""
 
 
 def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = False) -> dict[str, str]:
-    """Return the process's variables: the parent's, the same hash seed in every mode, and those that the mode states.
+    """Return the process's variables.
 
-    Threads that wait for work sleep, unless the user's variables say otherwise. OpenMP's default is to spin, and modes
-    that train side by side would take each other's processors (char_gpt in cpu and compile on 2 cores: 22 s in place of
-    15). The division of the work among threads, and so every bit, is the same. A process that works `alone` is quicker
-    with OpenMP's default: its threads need not be woken for each op (a hybrid of that training: 0.3 s in place of 0.7).
+    They are the inherited ones, the same hash seed in every mode, and those that the mode states.
+
+    Threads that wait for work sleep, unless the user's variables say otherwise. By default OpenMP's threads spin, and
+    modes that train side by side would take each other's processors (char_gpt in cpu and compile on 2 cores: 22 s
+    instead of 15 s). The division of the work among threads, and so every bit, stays the same. A process that works
+    `alone` is quicker with OpenMP's default: its threads need not be woken for each op (a hybrid of that training: 0.3
+    s instead of 0.7 s).
     """
     variables = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", **inherited}
     if not alone and not any(name in variables for name in WAITING):
         variables["OMP_WAIT_POLICY"] = "passive"
-    # Scripts ask DEVICE for their device, which is the mode's to say: one of the user's shell would change every mode.
+    # Scripts read their device from DEVICE, which the mode sets: a DEVICE of the user's shell would change every mode.
     variables.pop("DEVICE", None)
     if spec.deterministic in ("on", "warn") and spec.accelerator is not None:
         variables.setdefault(*CUBLAS_WORKSPACE)
@@ -86,38 +94,45 @@ def environment(spec: ModeSpec, inherited: Mapping[str, str], *, alone: bool = F
 
 
 def guest_command(config: Path, *, python: str = sys.executable, module: str = "") -> list[str]:
-    """Return the command that starts a process with a configuration: the recorder, or the `main` of another module of
-    numdrift."""
+    """Return the command that starts a process with a configuration.
+
+    The process runs the recorder, or the `main` of another `module` of numdrift.
+    """
     command = [python, str(PACKAGE / "harness/recorder/bootstrap.py"), str(PACKAGE), str(config)]
     return [*command, module] if module else command
 
 
 EAGER = ("torch", "torch._dynamo")
-"""The modules that a training imports anyway, before its script or with its first optimizer."""
+"""Modules that a training imports in any case, before its script or with its first optimizer."""
 
 COMPILER = (*EAGER, "torch._inductor.compile_fx")
-"""The modules that a training that compiles imports in addition."""
+"""Modules of a training that compiles: those of EAGER and the compiler's."""
 
 
 def preloadable(*specs: ModeSpec) -> tuple[str, ...]:
-    """Return the modules that a process that executes tapes of these modes may find imported; none for one that has to
-    be started.
+    """Return the modules that may already be imported in a process that executes tapes of these modes.
 
-    The modes of plug-ins, and of most devices, want a process of their own: drivers do not survive a fork.
+    It is empty for a process that has to be started: the modes of plug-ins, and of most devices, need a process that is
+    not forked, because drivers do not survive a fork.
     """
     names = {name for spec in specs for name in (spec.base, (spec.accelerator or spec.base).partition(":")[0])}
     return EAGER if all(name in registry.names() and registry.entry(name).forks for name in names) else ()
 
 
 def imported_by(spec: ModeSpec) -> tuple[str, ...]:
-    """Return the modules that a process may have imported already when it becomes a training of this mode."""
+    """Return the modules that may already be imported in a process when it becomes a training of this mode."""
     return COMPILER if spec.capabilities.compiles and preloadable(spec) else preloadable(spec)
 
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """One process of ours: its configuration, all of its variables, and the module of numdrift that is its `main`
-    (empty: the recorder). `imports` is what it may find imported; empty where it has to be started."""
+    """One guest process.
+
+    config: its configuration
+    environment: all of its variables
+    module: the module of numdrift whose `main` it runs; empty for the recorder
+    imports: modules that may already be imported; empty if the process has to be started
+    """
 
     config: Path
     environment: Mapping[str, str]
@@ -127,7 +142,7 @@ class Guest:
 
 
 def inherited_by(launch: Launch) -> Mapping[str, str]:
-    """The variables that the process of a launch starts from."""
+    """Return the variables that the process of a launch starts from."""
     return os.environ if launch.inherited is None else launch.inherited
 
 
@@ -142,7 +157,7 @@ def guest_of(launch: Launch) -> Guest:
 
 
 class GuestProcess(Protocol):
-    """A process that was started, of which `subprocess.Popen` is one kind."""
+    """A process that was started, such as a `subprocess.Popen`."""
 
     pid: int
 
@@ -154,17 +169,17 @@ class GuestProcess(Protocol):
 
 
 class Processes(Protocol):
-    """The source of the processes of guests."""
+    """A source of guest processes."""
 
     def expect(self, guests: Sequence[Guest]) -> None:
-        """These will be started soon."""
+        """Announce guests that will be started soon."""
 
     def start(self, guest: Guest, stdout: int, stderr: int, *, stdin: int | None = subprocess.DEVNULL) -> GuestProcess:
-        """Start a process, in a session of its own, so that signals of the terminal reach it through us."""
+        """Start a process in a separate session, so that signals of the terminal reach it only through this process."""
 
 
 class StartedProcesses:
-    """Each is started, as from a shell."""
+    """Starts each process as from a shell."""
 
     def expect(self, guests: Sequence[Guest]) -> None:
         pass
@@ -181,7 +196,7 @@ class StartedProcesses:
 
 
 def start(launch: Launch, processes: Processes | None = None) -> GuestProcess:
-    """Start the process of a launch, with its files for its streams."""
+    """Start the process of a launch with its files as streams."""
     with launch.stdout.open("ab") as stdout, launch.stderr.open("ab") as stderr:
         return (processes or StartedProcesses()).start(
             guest_of(launch), stdout.fileno(), stderr.fileno(), stdin=None if launch.reads_input else subprocess.DEVNULL
@@ -193,7 +208,7 @@ OLDEST_TORCH = (2, 6)
 OLDEST_TORCH_XLA = (2, 9)
 
 PATIENCE = 60.0
-"""The seconds that a program has to report its version; after them it is not considered a Python."""
+"""Seconds that a program has to report its version; after them it is not considered a Python."""
 
 QUESTION = """
 import importlib.util, json, os, sys
@@ -210,13 +225,13 @@ if importlib.util.find_spec("torch_xla") is not None:
     answer["torch_xla"] = version("torch_xla")
 print(json.dumps(answer))
 """
-"""A program that finds the versions without importing torch, which takes seconds. Any Python 3.8 understands it."""
+"""A program that finds the versions without importing torch, which takes seconds. It runs on Python 3.8 or later."""
 
 
 def check_interpreter(spec: ModeSpec) -> dict[str, str]:
-    """Ask the Python of a mode for its torch, and its torch_xla; return their versions, none for numdrift's own Python.
+    """Ask the Python of a mode for the versions of its torch and torch_xla.
 
-    Raises UsageError when one of them cannot be used.
+    Return them, or nothing for numdrift's own Python. Raises UsageError when one of them cannot be used.
     """
     if spec.python is None:
         return {}
@@ -237,14 +252,14 @@ def check_interpreter(spec: ModeSpec) -> dict[str, str]:
             f"mode {spec.name!r}: python={spec.python} is no Python that can be started ({type(error).__name__})"
         ) from None
     try:
-        # Only the last line is the answer: a `sitecustomize` of that Python may print what it likes before it.
+        # Only the last line is the answer: a `sitecustomize` of that Python may print before it.
         versions: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
         version = tuple(versions["python"])
         if version < OLDEST_PYTHON:
             wrong = f"is Python {_dotted(version)}, numdrift needs {_dotted(OLDEST_PYTHON)} or later"
         elif "torch" not in versions:
             wrong = f"has no torch; install one there: {python} -m pip install torch"
-        # Of `2.13.0a0+git1234` the first two numbers count.
+        # Only the first two numbers of `2.13.0a0+git1234` count.
         elif _numbers(versions["torch"]) < OLDEST_TORCH:
             wrong = f"has torch {versions['torch']}, numdrift needs {_dotted(OLDEST_TORCH)} or later"
         elif spec.capabilities.package:
@@ -260,7 +275,7 @@ XLA_REMEDY = "`bash scripts/xla` makes .venv-xla, which has what fits"
 
 
 def _wrong_with_xla(versions: Mapping[str, Any]) -> str:
-    """Say why mode `xla` cannot run in an environment; "" when it can."""
+    """Return the reason why mode `xla` cannot run in an environment, or "" if it can."""
     if "torch_xla" not in versions:
         return f"has no torch_xla beside its torch {versions['torch']}; {XLA_REMEDY}"
     if _numbers(versions["torch_xla"]) < OLDEST_TORCH_XLA:
@@ -276,7 +291,7 @@ def _wrong_with_xla(versions: Mapping[str, Any]) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Major and minor version."""
+    """Return the major and minor version."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 

@@ -1,4 +1,4 @@
-"""The progress of a run under way, read from its event log while it grows."""
+"""The progress of a current run, read from its event log while the log grows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """A fact that a run has found in its script, or (`kind` is "doubt") not; `source` is a file and line, or empty."""
+    """A fact that a run found in its script, or failed to find (`kind` is "doubt").
+
+    `source` is a file and line, or empty.
+    """
 
     kind: str
     text: str
@@ -20,9 +23,13 @@ class Understood:
 
 @dataclass(frozen=True, slots=True)
 class Compilations:
-    """The graphs that a run has compiled. For the graph that is `under_way`, `graphs` is its number from 1 on, `line`
-    the script's line that called it, and `since` the time at which we saw it begin, as `time.monotonic()`. A graph that
-    is compiled once more, to see inside of it, has its number in `again` and is not counted."""
+    """The graphs that a run has compiled.
+
+    graphs: number of compiled graphs; includes the graph that is `under_way`
+    line: the script's line that called the graph under way
+    since: time at which its compilation was first seen, as `time.monotonic()`
+    again: number of a graph that is compiled again to look inside it, which is not counted
+    """
 
     graphs: int = 0
     under_way: bool = False
@@ -34,8 +41,14 @@ class Compilations:
 
 @dataclass(frozen=True, slots=True)
 class JournalProgress:
-    """The progress of a run: `steps` ended so far, the last loss (None where a step had none), seconds of training, the
-    facts understood of the script so far, and the graphs that it compiles."""
+    """The progress of a run.
+
+    steps: number of ended steps
+    loss: the last loss; None if that step had none
+    seconds: seconds of training
+    understood: facts found in the script so far
+    compilations: the graphs that it compiles
+    """
 
     steps: int
     loss: float | None
@@ -43,34 +56,37 @@ class JournalProgress:
     understood: tuple[Understood, ...] = ()
     compilations: Compilations = Compilations()
     silent_since: float | None = None
-    """The beginning of the step under way, as `time.monotonic()`, where the run has written nothing for a while."""
+    """Beginning of the current step, as `time.monotonic()`, if the run has written nothing for a while."""
 
 
 SILENT_SECONDS = 30.0
-"""The seconds without an ended step or a compilation after which a run is reported as still alive."""
+"""Seconds without an ended step or a compilation after which a run is reported as still alive."""
 
 
 class Tail:
-    """Reads the lines that came to an event log since the last look."""
+    """Reads the lines that were added to an event log since the last look."""
 
     def __init__(self, events: Path) -> None:
         self._events = events
         self._offset = 0
-        self._began = self._heard = time.monotonic()  # the step under way, and what last ended
+        self._began = self._heard = time.monotonic()  # start of the step, last sign of progress
         self._ended = False
         self.ended_well = False
         self.progress = JournalProgress(0, None, 0.0)
 
     def advance(self) -> bool:
-        """Read on, and say whether there is something to report: a step has ended since the last call, a graph is being
-        compiled, or neither has happened for SILENT_SECONDS, which is reported at every call until it is over."""
+        """Read the new lines. Return whether there is something to report.
+
+        This is so if a step has ended since the last call, if a graph is being compiled, or if neither has happened for
+        SILENT_SECONDS, in which case every call returns True until something happens.
+        """
         try:
             with self._events.open("rb") as file:
                 file.seek(self._offset)
                 text = file.read()
         except FileNotFoundError:  # the process is still starting
             text = b""
-        complete = text[: text.rfind(b"\n") + 1]  # the process may be in the middle of the last line
+        complete = text[: text.rfind(b"\n") + 1]  # the process may still be writing the last line
         self._offset += len(complete)
         lines = complete.splitlines()
         understood = list(self.progress.understood)
@@ -89,8 +105,8 @@ class Tail:
         if lines and lines[-1].startswith(b'{"event":"end"'):
             self._ended = True
             self.ended_well = json.loads(lines[-1]).get("exit_code") == 0
-        # Steps are recognized by their first bytes and only the last is parsed: a fast script writes thousands between
-        # looks.
+        # Steps are recognized by their first bytes and only the last one is parsed: a fast script writes thousands
+        # between two looks.
         steps = [line for line in lines if line.startswith(b'{"event":"step"')]
         if not steps:
             silent = now - self._heard >= SILENT_SECONDS and not (compilations.under_way or self._ended)

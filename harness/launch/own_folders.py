@@ -1,4 +1,4 @@
-"""The folders that a run has for itself, the files that it has written there, and what becomes of them."""
+"""The private folders of a run, the files that the run wrote there, and what happens to them afterwards."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ CACHES = (
     "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME", "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "HF_HOME",
     "HF_DATASETS_CACHE", "XDG_CACHE_HOME", "PYTHONPYCACHEPREFIX", "MPLCONFIGDIR",
 )  # fmt: skip
-"""The variables that name folders of libraries, which are the same for all runs: each thing is compiled once."""
+"""Variables that name folders of libraries. All runs share these folders, so that each thing is compiled once."""
 
 UNSEEN = ("__pycache__",)
-"""The folders in which Python writes, whatever a script does."""
+"""Folders that Python itself writes, whatever a script does."""
 
 MOST = 1000
-"""So many written files are listed one by one."""
+"""Maximum number of written files that are listed one by one."""
 
 
 def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
-    """Return the folders that a run has for itself: the current folder, and the script's where that lies elsewhere and
-    is no library's.
+    """Return the private folders of a run.
 
-    `since` is the time at which the first run of the investigation began.
+    They are the current folder, and the script's folder if it is elsewhere and not a library's. `since` is the time at
+    which the first run of the investigation began.
     """
     current_folder, cached = (plan.folder or Path.cwd()).resolve(), caches()
     ignored = tuple(
@@ -67,12 +67,12 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
     ):
         wanted = [of_script] if current_folder.is_relative_to(of_script) else [current_folder, of_script]
     for candidate in wanted:
-        # The root, and folders that hold everybody's files, numdrift's own among them, cannot be a run's own.
+        # The root, and folders that hold files of several users or of numdrift itself, cannot become private.
         if candidate == Path(candidate.anchor) or candidate in shared:
             why = f"{candidate} is everybody's: start it in a folder of its own"
             return OwnFolders(why=why, ignored=ignored, since=since)
     shared = [path for path in shared if any(path.is_relative_to(root) for root in wanted)]
-    # An overlay does not show mounts below it: they get overlays of their own.
+    # An overlay does not show mounts below it: each of them gets its own overlay.
     mounted = [
         mount
         for mount in mount_points()
@@ -90,16 +90,16 @@ def own_folders(plan: BatchPlan, spec: ModeSpec, since: float) -> OwnFolders:
 
 
 def mount_points() -> list[Path]:
-    """Return the mount points, sorted, so that the outer comes before the inner."""
+    """Return the mount points, sorted so that an outer one comes before an inner one."""
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    # a blank in a path is written \\040
+    # a blank in a path is written \040
     return sorted({Path(os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1"))) for line in lines})
 
 
 def caches() -> list[Path]:
-    """Folders that libraries share between processes."""
+    """Return the folders that libraries share between processes."""
     folders = [Path(os.environ[name]) for name in CACHES if os.environ.get(name)]
-    with suppress(RuntimeError):  # a user without a home, and one without a name, as containers have them
+    with suppress(RuntimeError):  # a user without a home or without a name, as in containers
         folders += [Path.home() / ".cache", Path.home() / ".triton"]
     with suppress(KeyError, OSError):
         folders.append(Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}"))
@@ -107,7 +107,10 @@ def caches() -> list[Path]:
 
 
 def began(investigation: Path) -> float:
-    """Return the time at which the first run of the investigation began, as `time.time()`; now where there is none."""
+    """Return the time at which the investigation's first run began, as `time.time()`.
+
+    Return the current time if there is none.
+    """
     earliest = time.time()
     top = investigation.parent if investigation.name == EVIDENCE else investigation
     for manifest in top.glob("*/run.json"):
@@ -139,10 +142,9 @@ def run_files(config: RunConfig, journal: Journal) -> RunFiles:
 
 
 def written_files(files: OwnFolders) -> tuple[list[WrittenFile], int]:
-    """Return the files that a run has written to its own folders, sorted by path, and the number of files beyond
-    `MOST`.
+    """Return the files that a run wrote to its private folders, sorted by path, and the number of files beyond `MOST`.
 
-    Paths are relative to the first folder where they lie in it, absolute elsewhere.
+    Paths are relative to the first folder if they are in it, otherwise absolute.
     """
     written: list[WrittenFile] = []
     for number, folder in enumerate(files.folders):
@@ -159,7 +161,7 @@ def written_files(files: OwnFolders) -> tuple[list[WrittenFile], int]:
                     written.append(
                         WrittenFile(shown, status.st_size, "changed" if os.path.lexists(original) else "written")
                     )
-            # A folder that was removed and made again hides all that was in it before.
+            # A folder that was removed and created again hides everything that was in it before.
             if _is_made_again(directory):
                 hidden = (Path(at, name) for at, _, inside in os.walk(before) for name in inside)
                 removed = (path for path in hidden if not os.path.lexists(Path(directory, path.relative_to(before))))
@@ -173,32 +175,32 @@ def _shown(path: Path, folder: str) -> str:
 
 
 def _is_made_again(folder: str) -> bool:
-    """Check that an overlay shows nothing of what was in this folder before it."""
+    """Check that an overlay shows none of the earlier content of this folder."""
     for name in ("trusted.overlay.opaque", "user.overlay.opaque"):
-        with suppress(OSError):  # it has no such mark, or we may not read it
+        with suppress(OSError):  # it has no such mark, or may not be read
             return os.getxattr(folder, name) == b"y"
     return False
 
 
 def _is_gone(status: os.stat_result) -> bool:
-    """Recognize an overlay's mark for a file that no longer exists: a device of the numbers 0, 0."""
+    """Recognize an overlay's mark for a file that no longer exists: a device with the numbers 0, 0."""
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
 def keep_written(run: Path, files: OwnFolders) -> None:
-    """Move the files that a run has written to its own folders into the `files` of its folder."""
+    """Move the files that a run wrote to its private folders into the `files` of its run folder."""
     kept_folder = run / KEPT
     for number, folder in enumerate(files.folders):
         upper = Path(files.written, str(number), "files")
         for directory, _, names in os.walk(upper):
             for path in (Path(directory, name) for name in names):
                 if _is_gone(path.lstat()):
-                    path.unlink()  # nothing but a mark
+                    path.unlink()  # only a mark
         if upper.is_dir() and any(upper.iterdir()):
             inside = Path(folder).is_relative_to(files.folders[0])
             target = kept_folder / (Path(folder).relative_to(files.folders[0]) if inside else Path(folder).name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.is_dir():  # what lies below the first folder has a place in it already
+            if target.is_dir():  # a folder below the first one already has a place in it
                 shutil.copytree(upper, target, symlinks=True, dirs_exist_ok=True)
             else:
                 upper.rename(target)
@@ -206,16 +208,19 @@ def keep_written(run: Path, files: OwnFolders) -> None:
 
 
 def throw_away(run: Path) -> None:
-    """Remove the files that the run in a folder has written to its own folders. Its processes have ended."""
+    """Remove the files that a run wrote to its private folders. Its processes must have ended."""
     written = run / WRITTEN
     for path in written.glob("*/work/work"):
         with suppress(OSError):
-            path.chmod(0o700)  # an overlay leaves a folder that nobody may read
+            path.chmod(0o700)  # an overlay leaves a folder without any permissions
     shutil.rmtree(written, ignore_errors=True)
 
 
 def in_words(files: Sequence[WrittenFile], more: int) -> str:
-    """`wrote out/ckpt.pt (12.0 MiB), log.txt and 3 more files, removed old.txt`, the largest first."""
+    """Return a phrase such as `wrote out/ckpt.pt (12.0 MiB), log.txt and 3 more files, removed old.txt`.
+
+    The largest files come first.
+    """
     written = sorted((file for file in files if file.what != "removed"), key=lambda file: -file.size)
     removed = [file.path for file in files if file.what == "removed"]
     names = [f"{file.path} ({in_mib(file.size)})" if file.size > 100 else file.path for file in written]

@@ -1,8 +1,8 @@
-"""Trainings that begin in milliseconds: they are forked off a process that has torch imported, instead of started.
+"""Trainings that begin in milliseconds: they are forked from a process that has imported torch, instead of started.
 
-`recorder/preloaded_process.py` is the other side. A fork computes what a started process would compute, bit for bit.
-Where that is not possible (another system, an accelerator, a thread in the preloaded process), and whenever something
-fails on the way, the process is started. `NUMDRIFT_PRELOAD=0` makes all of them start.
+`recorder/preloaded_process.py` is the other side. A fork computes the same as a started process, bit for bit. Where
+forking is not possible (another system, an accelerator, a thread in the preloaded process), or when something fails on
+the way, the process is started. With `NUMDRIFT_PRELOAD=0` every process is started.
 """
 
 from __future__ import annotations
@@ -38,16 +38,20 @@ READ_LATE = frozenset(
         "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE",
     )
 )  # fmt: skip
-"""The variables that numdrift itself sets for a process and that nothing reads when torch is imported: scripts read
-their device, the lazy core its dump at its first graph, torch.distributed those of the ranks when they meet. Any other
-variable may be read early."""
+"""Variables that numdrift itself sets for a process and that nothing reads while torch is imported.
+
+Scripts read their device, the lazy core reads its dump at its first graph, and torch.distributed reads the variables of
+the ranks when they connect. Any other variable may be read early.
+"""
 
 MOST = 3
-"""Preloaded processes at a time: each holds some 200 MB that no other has."""
+"""Maximum number of preloaded processes at a time: each occupies some 200 MB that it shares with no other."""
 
 PATIENCE = 120.0
-"""The seconds after which a preloaded process that was asked for a fork is given up: they include the imports of
-torch."""
+"""Seconds after which a preloaded process that does not answer a request for a fork is given up.
+
+They include the import of torch.
+"""
 
 
 def can_preload() -> bool:
@@ -55,11 +59,11 @@ def can_preload() -> bool:
 
 
 def circumstances() -> tuple[object, ...]:
-    """Return what a process inherits from the one that starts it, besides its variables."""
+    """Return what a process inherits from the process that starts it, apart from its variables."""
     inherited_keys = ("Umask:", "Groups:", "SigBlk:", "SigIgn:", "Cpus_allowed:", "Mems_allowed:")
     status = Path("/proc/thread-self/status").read_text(encoding="utf-8").splitlines()
     limits = Path("/proc/self/limits").read_text(encoding="utf-8")
-    # A fork has the folder that was the current one when its preloaded process was started.
+    # A fork has the working directory in which its preloaded process was started.
     return (
         Path.cwd(),
         limits,
@@ -72,14 +76,14 @@ Key = tuple[object, ...]
 
 
 class PreloadedProcesses:
-    """A preloaded process for each interpreter, environment and circumstances that several guests have in common.
+    """A preloaded process for each interpreter, environment and circumstances that several guests share.
 
-    They are made for guests that `expect` has announced, or with `lasting` for all guests. They end with the context.
+    They are started for guests that `expect` announced, or with `lasting` for all guests. They end with the context.
     """
 
     def __init__(self, *, lasting: bool = False) -> None:
         self._lasting = lasting
-        self._known: dict[Key, PreloadedProcess | None] = {}  # the last used one last; None has failed
+        self._known: dict[Key, PreloadedProcess | None] = {}  # last used at the end; None for a failed process
         self._started = StartedProcesses()
         self._turn = threading.RLock()
 
@@ -96,7 +100,7 @@ class PreloadedProcesses:
         self._known.clear()
 
     def expect(self, guests: Sequence[Guest]) -> None:
-        """Begin to load what these guests have in common, so that several preloaded processes load at one time."""
+        """Begin to load what these guests share, so that several preloaded processes load at the same time."""
         keys = [self._key(guest) for guest in guests]
         counts = Counter(keys)
         for guest, key in zip(guests, keys, strict=True):
@@ -119,7 +123,10 @@ class PreloadedProcesses:
         return self._started.start(guest, stdout, stderr, stdin=stdin)
 
     def _key(self, guest: Guest) -> Key | None:
-        """Guests with one key may be forked off one process; None for one that has to be started."""
+        """Return a key that is equal for guests that may be forked from one process.
+
+        Return None for a guest that has to be started.
+        """
         if not guest.imports or not can_preload():
             return None
         early = frozenset((name, value) for name, value in guest.environment.items() if name not in READ_LATE)
@@ -147,7 +154,7 @@ class PreloadedProcesses:
 
 
 class PreloadedProcess:
-    """One process that imports what `guest` needs, and the connection on which it is asked for forks."""
+    """A process that imports the modules that `guest` needs, and the connection on which forks are requested."""
 
     def __init__(self, guest: Guest) -> None:
         self._forks: list[ForkedProcess] = []
@@ -166,7 +173,7 @@ class PreloadedProcess:
             )
 
     def fork(self, guest: Guest, stdout: int, stderr: int) -> ForkedProcess:
-        """Start a guest. Raises OSError where none could be started; then nothing of the guest has begun."""
+        """Start a guest. Raises OSError if it could not be started; nothing of the guest has then begun."""
         connection, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its:
@@ -176,7 +183,7 @@ class PreloadedProcess:
             number = connection.recv(32)
             if not number:
                 raise ConnectionError("the preloaded process gave no answer")
-            # Only now the fork knows what it is to be: had we given up before, it would have done nothing.
+            # Only now does the fork learn its task: if it had been given up before, it would have done nothing.
             variables = {name: value for name, value in guest.environment.items() if name in READ_LATE}
             arguments = [str(PACKAGE), str(guest.config), *([guest.module] if guest.module else [])]
             connection.sendall(json.dumps({"arguments": arguments, "variables": variables}).encode())
@@ -191,12 +198,12 @@ class PreloadedProcess:
         return any(fork.poll() is None for fork in self._forks)
 
     def said(self) -> str:
-        """The text that it has printed on its standard error."""
-        descriptor = self._said.fileno()  # read where we say: the process goes on writing where it was
+        """Return the text that it has printed on its standard error."""
+        descriptor = self._said.fileno()  # read at an explicit offset: the process still writes at its own
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace").strip()
 
     def close(self) -> None:
-        """End it, and with it all forks that still run."""
+        """End the process and all its forks that still run."""
         self._connection.close()
         self._process.kill()
         self._process.wait()
@@ -204,7 +211,7 @@ class PreloadedProcess:
 
 
 class ForkedProcess:
-    """A fork of a preloaded process, which is its parent and reports on the connection how it ended."""
+    """A fork of a preloaded process, which is its parent and reports on the connection how the fork ended."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid
@@ -228,7 +235,7 @@ class ForkedProcess:
                 reply = b""
             self._connection.close()
             if not reply:
-                # The preloaded process was killed. The kernel has asked its forks to end: none is to go on unseen.
+                # The preloaded process was killed. The kernel has asked its forks to end; none may continue unseen.
                 with suppress(OSError):
                     os.killpg(self.pid, signal.SIGKILL)
             self.returncode = int(reply or -signal.SIGKILL)

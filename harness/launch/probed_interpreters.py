@@ -1,4 +1,4 @@
-"""The packages that interpreters have, asked of each by importing its torch, all at the same time."""
+"""The packages of interpreters. Each interpreter is asked by importing its torch, all at the same time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MODULE = "numdrift.harness.recorder.fingerprint"
 
 
 def probed(interpreters: Sequence[str]) -> list[Mapping[str, Any]]:
-    """Return the fingerprint of each interpreter, without a mode's changes; empty for one that does not answer within
-    PATIENCE.
+    """Return the fingerprint of each interpreter, without a mode's changes.
 
-    It takes as long as the slowest of them takes to import torch: 3 s where that lies in memory.
+    It is empty for one that does not answer within PATIENCE. The call takes as long as the slowest import of torch: 3 s
+    if its files are in memory.
     """
     with tempfile.TemporaryDirectory(prefix="numdrift-") as folder:
         answers = [Path(folder, f"{number}.json") for number in range(len(interpreters))]

@@ -1,4 +1,4 @@
-"""The ending of a run, from the end of its journal and the exit of its process; for several ranks, of all of them."""
+"""The ending of a run, from its journal and the exit of its process, or of all ranks if it has several."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .running_process import ProcessEnd
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A status of the manifest, and one line on it."""
+    """A status of the manifest, and a line that explains it."""
 
     status: str
     message: str = ""
 
 
 def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
-    """Decide the status of a run whose process has ended."""
-    # Our own actions come first: a process that was asked to end may still have written how it ended.
+    """Return the status of a run whose process has ended."""
+    # Actions of this process come first: a process that was asked to end may still have written its own ending.
     if end.why == "timeout":
         return Ending("timeout", f"its {end.seconds:.0f} s were over (--timeout, or the mode's timeout key)")
     if end.why == "out-of-memory":
@@ -46,7 +46,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     if end.returncode == 0:
         outcome = "its journal has no end: the script left by os._exit, or the journal could not be written on"
         return Ending("complete", outcome)
-    # Read from its end: a script may have logged gigabytes.
+    # Only the end is read: a script may have logged gigabytes.
     with stderr.open("rb") as file:
         file.seek(max(0, stderr.stat().st_size - 4096))
         lines = file.read().decode(errors="replace").strip().splitlines()
@@ -54,10 +54,10 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
 
 
 def run_manifest(runs: Sequence[RecordedRun], end: ProcessEnd) -> RunManifest:
-    """Combine the manifests of a run's ranks, rank 0's first: that of rank 0, with the ending of the run as a whole."""
+    """Combine the manifests of a run's ranks, rank 0's first: rank 0's manifest with the ending of the whole run."""
     rank_0, *other_ranks = manifests = [run.manifest for run in runs]
     outcome = run_ending(manifests, end)
-    # Ranks run one script, so most notices of the others are also notices of rank 0.
+    # Ranks run the same script, so most of their notices are also notices of rank 0.
     more = [
         f"rank {manifest.rank}: {notice}"
         for manifest in other_ranks

@@ -1,4 +1,4 @@
-"""The processes of a run under way: one, or several ranks as torchrun would start them, until they have ended."""
+"""The processes of a current run until they have ended: one process, or several ranks as torchrun would start them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,28 @@ from .guest_process import GuestProcess, Launch, Processes, inherited_by, start
 from .journal_tail import Tail
 
 GRACE_SECONDS = 5.0
-"""The seconds that a process has to end after it was asked to, before it is killed."""
+"""Seconds that a process has to end after it was asked to, before it is killed."""
 
 OOM_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 Ended = Literal["exited", "timeout", "interrupted", "out-of-memory", "with-another"]
-"""By itself, or by us: past its time, by Ctrl-C, for lack of memory, because another rank of its run had failed."""
+"""Reason for an end.
+
+exited: the process ended by itself
+timeout, interrupted: this process ended it after its time or Ctrl-C
+out-of-memory: the kernel killed it for lack of memory
+with-another: it was ended because another rank of its run failed
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """The ending of a process: by itself or ended by us; `returncode` is negative for a signal.
+    """The ending of a process.
 
-    For a run of several ranks it is the ending of the run: `ranks` has the end of each, and `rank` is the one that the
-    other fields describe, the first that failed. `at` is the time of the end as `time.time()`, as far as we saw it.
+    returncode: negative for a signal
+    at: time at which the end was seen, as `time.time()`
+    rank: in a run of several ranks, the rank that the other fields describe: the first that failed
+    ranks: in a run of several ranks, the ending of each
     """
 
     returncode: int
@@ -43,7 +51,7 @@ class ProcessEnd:
 
 
 class Running:
-    """One process under way."""
+    """One running process."""
 
     def __init__(self, launch: Launch, processes: Processes | None = None) -> None:
         self.launch = launch
@@ -53,21 +61,21 @@ class Running:
         self._process: GuestProcess = start(launch, processes)
 
     def poll(self) -> ProcessEnd | None:
-        """The way it ended, or None while it runs; a run past its time is ended here."""
+        """Return how the process ended, or None while it runs. A run that exceeds its time is ended here."""
         code = self._process.poll()
         elapsed = time.monotonic() - self.began
         if code is None and self.launch.timeout is not None and elapsed > self.launch.timeout:
             return self.stop(signal.SIGTERM, "timeout")
         if code is None:
             return None
-        # The kernel does not report which process it has killed: a SIGKILL while its count of kills went up counts as
-        # one.
+        # The kernel does not report which process it killed: a SIGKILL counts as the kernel's if its count of kills
+        # increased.
         killed_for_memory = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
         return ProcessEnd(code, "out-of-memory" if killed_for_memory else "exited", elapsed, time.time())
 
     @property
     def first(self) -> Running:
-        """The process that is followed."""
+        """The process whose progress is followed."""
         return self
 
     @property
@@ -75,18 +83,18 @@ class Running:
         return self._process.pid
 
     def held(self) -> ProcessEnd | None:
-        """Return the ending of the run, where its script has ended and its process goes on; None otherwise."""
+        """Return the ending of the run if its script has ended and its process stays alive; None otherwise."""
         if not self.launch.held or not self.tail.ended_well:
             return None
         return ProcessEnd(0, "exited", time.monotonic() - self.began, time.time())
 
     def stop(self, number: signal.Signals, why: Ended) -> ProcessEnd:
-        """Ask the process and all that it started to end, then kill those that remain."""
+        """Ask the process and everything that it started to end, then kill those that remain."""
         self.ask(number)
         return self.end(why, GRACE_SECONDS)
 
     def ask(self, number: signal.Signals) -> None:
-        """Send a signal to the process and all that it started."""
+        """Send a signal to the process and everything that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
@@ -96,10 +104,10 @@ class Running:
             os.kill(self._process.pid, number)
 
     def end(self, why: Ended, patience: float) -> ProcessEnd:
-        """Wait for the end of a process that was asked to end; after so many seconds kill the processes that remain."""
+        """Wait for a process that was asked to end. After `patience` seconds kill the processes that remain."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
-        self.ask(signal.SIGKILL)  # also where it has ended: what it started may still run in its group
+        self.ask(signal.SIGKILL)  # even if it has ended: processes that it started may still run in its group
         code = self._process.wait()
         return ProcessEnd(code, why, time.monotonic() - self.began, time.time())
 
@@ -118,13 +126,14 @@ ADDRESS = "127.0.0.1"
 RUN_ID = "numdrift"
 
 UNHEARD_SECONDS = 0.2
-"""The seconds by which a process without an end in its journal has ended before we saw it, at most: several looks of
-ours."""
+"""Maximum delay in seconds, several polls, with which we see the end of a process that wrote no end to its journal."""
 
 
 def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:
-    """Return the variables that torchrun sets for each rank of one machine, without its agent's store: rank 0 serves
-    the ranks' own."""
+    """Return the variables that torchrun sets for each rank on one machine.
+
+    They disable the store of torchrun's agent: rank 0 serves the ranks' store.
+    """
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -145,23 +154,23 @@ def rank_variables(rank: int, world_size: int, port: int) -> dict[str, str]:
 
 
 def thread_variables(spec: ModeSpec, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for one thread a rank unless the user's say otherwise, which is torchrun's rule."""
+    """Return the variables for one thread per rank, unless the user's variables say otherwise: torchrun's rule."""
     stated = spec.threads is not None or "OMP_NUM_THREADS" in {**inherited, **dict(spec.env)}
     return {} if stated else {"OMP_NUM_THREADS": "1"}
 
 
 def free_port() -> int:
-    """Return a port of this machine at which nobody listens at this moment."""
+    """Return a port of this machine on which nobody listens at this moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((ADDRESS, 0))  # 0: the system chooses; between now and rank 0's bind another may take it
+        probe.bind((ADDRESS, 0))  # 0: the system chooses; before rank 0 binds it another process may take it
         return int(probe.getsockname()[1])
 
 
 class RunningRanks:
-    """The ranks of one run under way, which is followed by its rank 0.
+    """The ranks of one current run, whose progress is that of rank 0.
 
-    When a rank has failed the others may end by themselves for a while, then they are ended; the run's time is over for
-    all of them at once.
+    When a rank fails, the others have some time to end by themselves and are then ended. The run's time limit applies
+    to all ranks at once.
     """
 
     def __init__(self, launch: Launch, processes: Processes | None = None) -> None:
@@ -173,7 +182,7 @@ class RunningRanks:
         for rank, rank_launch in enumerate(ranks):
             variables = thread_variables(rank_launch.spec, inherited_by(rank_launch)) | dict(rank_launch.variables)
             variables |= rank_variables(rank, len(ranks), port)
-            # No time limit of its own: that of the run is over for all ranks at once.
+            # No time limit per rank: the run's limit applies to all ranks at once.
             self._running.append(Running(replace(rank_launch, timeout=None, variables=variables, others=()), processes))
         self.tail = self._running[0].tail
         self._ends: dict[int, ProcessEnd] = {}
@@ -192,7 +201,8 @@ class RunningRanks:
             return self._together("exited")
         if self.launch.timeout is not None and now - self.began > self.launch.timeout:
             return self.stop(signal.SIGTERM, "timeout")
-        # The others wait for a peer that is gone, in most cases until their collective fails, and say so themselves.
+        # The other ranks wait for a peer that is gone, usually until their collective fails, and then report that
+        # themselves.
         if self._failed_at is not None and now - self._failed_at > GRACE_SECONDS:
             self._stop_rest(signal.SIGTERM, "with-another")
             return self._together("exited")
@@ -200,11 +210,11 @@ class RunningRanks:
 
     @property
     def first(self) -> Running:
-        """The process that is followed: rank 0."""
+        """The process whose progress is followed: rank 0."""
         return self._running[0]
 
     def held(self) -> ProcessEnd | None:
-        """Return the ending of the run, where rank 0 alone goes on after its script ended well; None otherwise."""
+        """Return the ending of the run if only rank 0 stays alive and its script ended well; None otherwise."""
         end = self.first.held() if self._ends.keys() == set(range(1, len(self._running))) else None
         if end is None or any(rank_end.returncode for rank_end in self._ends.values()):
             return None
@@ -224,7 +234,7 @@ class RunningRanks:
 
     def _stop_rest(self, number: signal.Signals, why: Ended) -> None:
         running_ranks = [rank for rank in range(len(self._running)) if rank not in self._ends]
-        # All are asked before any is waited for, and they share one time of grace.
+        # All are asked before any is waited for, so they share one grace period.
         for rank in running_ranks:
             self._running[rank].ask(number)
         until = time.monotonic() + GRACE_SECONDS
@@ -234,7 +244,7 @@ class RunningRanks:
     def _together(self, why: Ended) -> ProcessEnd:
         ends = tuple(self._ends[rank] for rank in range(len(self._running)))
         rank = first_to_fail([running.launch for running in self._running], ends)
-        # A run that we stopped is reported by a rank that had failed before, else by the first that we stopped.
+        # A run that was stopped is described by a rank that failed before, or else by the first rank that was stopped.
         if rank is None and why != "exited":
             rank = next((index for index, end in enumerate(ends) if end.why == why), 0)
         decisive, seconds = ends[rank or 0], time.monotonic() - self.began
@@ -244,10 +254,10 @@ class RunningRanks:
 
 
 def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int | None:
-    """Return the rank whose failure came first, None where every rank that ended by itself ended well.
+    """Return the rank whose failure came first, or None if every rank that ended by itself ended well.
 
-    The others fail because of it: their peer is gone. The last write of a rank shows when it failed; its process may
-    live on for a while, and another's end may be seen before.
+    The other ranks fail because of it: their peer is gone. A rank's last write shows when it failed: its process may
+    live on for a while, and the end of another process may be seen earlier.
     """
     failed_at: dict[int, float] = {}
     for rank, (launch, end) in enumerate(zip(launches, ends, strict=True)):
@@ -255,7 +265,7 @@ def first_to_fail(launches: Sequence[Launch], ends: Sequence[ProcessEnd]) -> int
             continue
         failed_at[rank] = end.at
         if end.returncode < 0:
-            # Killed by a signal, it could write nothing: its end lies before the moment in which we saw it.
+            # A process killed by a signal could not write its end, so it ended before we saw it.
             failed_at[rank] -= UNHEARD_SECONDS
         else:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Running processes one after the other or side by side, until each has ended in one way or another."""
+"""Runs processes one after another or side by side until each has ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_SECONDS = 0.05
 
 
 class Reporter(Protocol):
-    """The listener to the progress of the processes."""
+    """A listener to the progress of the processes."""
 
     def started(self, name: str) -> None: ...
 
@@ -38,13 +38,15 @@ def supervise(
     *,
     share_devices: bool = False,
 ) -> bool:
-    """Run every launch, at most `jobs` at a time, as one of `processes`; `finished` is called as each ends. On an
-    accelerator there is one at a time, unless they `share_devices`: its memory may not be enough for two.
+    """Run every launch as a process of `processes`, at most `jobs` at a time. `finished` is called as each one ends.
 
-    With `keep`, a launch that is held ends with its script, and its process, which goes on, is passed to `keep`.
+    On an accelerator only one runs at a time, unless they `share_devices`: its memory may not be enough for two.
 
-    Returns False when Ctrl-C or a signal ended it early: running processes get the signal and are stopped, waiting
-    launches are not started.
+    With `keep`, a held launch counts as ended when its script ends, and its process, which stays alive, is passed to
+    `keep`.
+
+    Return False if Ctrl-C or a signal ended it early. Running processes then receive the signal and are stopped;
+    waiting launches are not started.
     """
     waiting, running = list(launches), list[Running | RunningRanks]()
 
@@ -57,7 +59,7 @@ def supervise(
             reporter.progressed(process.launch.name, process.tail.progress)
 
     def close(process: Running | RunningRanks, end: ProcessEnd) -> None:
-        follow(process)  # what it wrote between the last look and its end
+        follow(process)  # lines written between the last look and the end
         finished(process.launch, end)
         reporter.ended(process.launch.name, end)
 
@@ -80,12 +82,12 @@ def supervise(
                         end = held_end
                         keep(process.launch.name, process.first)
                     if end is not None:
-                        # Removed before it is closed: Ctrl-C within `finished` must not stop and close it once more.
+                        # Removed before it is closed: Ctrl-C within `finished` must not stop and close it again.
                         running.remove(process)
                         close(process, end)
                 time.sleep(POLL_SECONDS)
     except (KeyboardInterrupt, EndingSignal) as ending:
-        # The scripts have sessions of their own, so the terminal's Ctrl-C has reached this process alone.
+        # The scripts run in their own sessions, so the terminal's Ctrl-C has reached only this process.
         caught = ending.number if isinstance(ending, EndingSignal) else signal.SIGINT
         for process in running:
             close(process, process.stop(caught, "interrupted"))
@@ -98,19 +100,19 @@ def supervise(
 
 
 def _device(launch: Launch) -> str | None:
-    """The accelerator that a launch runs on, with its number; None for the CPU."""
+    """Return the accelerator that a launch runs on, with its number; None for the CPU."""
     device = launch.spec.accelerator
     return device if device is None or ":" in device else f"{device}:0"
 
 
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
-"""A script may have handlers for them; they end nothing."""
+"""Signals that are passed on to scripts, which may handle them. They end nothing here."""
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class EndingSignal(BaseException):
-    """The command was asked to end by `number`, which its scripts get before it does."""
+    """A request to end the command by signal `number`, which its scripts receive first."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number.name)
@@ -119,14 +121,13 @@ class EndingSignal(BaseException):
 
 @contextmanager
 def signals_for(pass_on: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """Call `pass_on` for each of PASSED_ON, and raise EndingSignal for ENDING, while the context is open.
+    """Call `pass_on` for each signal of PASSED_ON, and raise EndingSignal for ENDING, while the context is open.
 
-    The process's own handlers of these signals are restored afterwards. A signal that it ignores, as nohup has it
-    ignore SIGHUP, stays ignored, here and in the processes that it starts. Threads other than the main one get no
-    signals.
+    The process's own handlers of these signals are restored afterwards. A signal that the process ignores, such as
+    SIGHUP under nohup, stays ignored, here and in the processes that it starts. Only the main thread receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python lets nobody but the main thread have handlers: a run from another one goes on without
+        yield  # Python allows handlers only in the main thread: a run from another thread does without
         return
 
     def passed(number: int, _: FrameType | None) -> None:
@@ -146,13 +147,13 @@ def signals_for(pass_on: Callable[[signal.Signals], None]) -> Iterator[None]:
 
 
 FOLLOW_SECONDS = 0.02
-"""The seconds between two looks at the output of a script: short enough that it feels like the script's own output."""
+"""Seconds between two looks at a script's output: short enough to feel like direct output."""
 
 
 class PassThrough:
-    """A reporter that prints nothing itself: the content of the files of a run is written out.
+    """A reporter that prints nothing itself, but copies the contents of a run's files.
 
-    `streams` are the files of standard output and standard error, each beside its destination.
+    `streams` maps the files of standard output and standard error to their destinations.
     """
 
     def __init__(self, streams: dict[Path, BinaryIO]) -> None:
@@ -174,7 +175,7 @@ class PassThrough:
     def _follow(self) -> None:
         while not self._ended.wait(FOLLOW_SECONDS):
             self._copy()
-        self._copy()  # once more: what came between the last copy and the end
+        self._copy()  # output between the last copy and the end
 
     def _copy(self) -> None:
         for path, output in self._streams.items():

@@ -1,7 +1,7 @@
-"""Workers: processes of runs that stay alive after their scripts have ended, with all that the script has set up, to
-answer questions.
+"""Workers: processes that stay alive after their scripts have ended, to answer questions.
 
-Questions travel in the format of `tape/wire.py`; without tensors, since this process has no torch.
+They keep everything that the script set up. Questions travel in the format of `tape/wire.py`, without tensors, since
+this process has no torch.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ LENGTH = struct.Struct(">Q")
 ANSWER_SECONDS = 600.0
 
 PATIENCE = 30.0
-"""The seconds that a script has for its exit handlers, before its process is killed."""
+"""Seconds that a script's exit handlers have before its process is killed."""
 
 
 class Workers:
-    """The processes by the folders of their runs. `close` lets all of them end."""
+    """Worker processes by the folders of their runs. `close` lets all of them end."""
 
     def __init__(self) -> None:
-        # beside the runs the name of a socket could exceed the 108 bytes that it may have
+        # A socket's path may have 108 bytes at most, which a path beside the runs could exceed.
         self._folder = tempfile.TemporaryDirectory(prefix="numdrift-")
         self._count = 0
         self._held: dict[Path, tuple[Running, Path]] = {}
 
     def address(self) -> Path:
-        """Return the address for the socket of one more process."""
+        """Return the address of a socket for one more process."""
         self._count += 1
         return Path(self._folder.name) / f"{self._count}.sock"
 
     def keep(self, run: Path, process: Running, address: Path) -> None:
-        """Hold the process of a run, in place of one that was held for it before."""
-        self._end(run)  # and nothing is thrown away: what the run has written is of the process that is held now
+        """Keep the process of a run as its worker, in place of an earlier one."""
+        self._end(run)  # nothing is thrown away: the files that the run wrote belong to the new worker
         self._held[run.absolute()] = process, address
 
     def address_of(self, run: Path) -> Path | None:
-        """Return the address of a run's process, None where none is alive."""
+        """Return the address of a run's worker, or None if it has none that is alive."""
         process, address = self._held.get(run.absolute(), (None, Path()))
         return address if process is not None and process.poll() is None else None
 
     def ask(self, run: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the answer of a run's process; None where there is no process, or none that answers."""
+        """Return the answer of a run's worker, or None if there is no worker or it does not answer."""
         address = self.address_of(run)
         return None if address is None else _answer(address, request)
 
     def let_go(self, *runs: Path) -> None:
-        """Let the processes of these runs end as they would have ended after their scripts: they write everything."""
+        """Let the workers of these runs end as they would have ended after their scripts, with all their output."""
         self._end(*runs)
         for run in runs:
             throw_away(run)
@@ -69,7 +69,7 @@ class Workers:
             address.unlink(missing_ok=True)
 
     def close_processes(self) -> None:
-        """Let all of them end; others may be held afterwards."""
+        """Let all workers end; new ones may be kept afterwards."""
         self.let_go(*self._held)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""The interpreter of mode `xla` and of the modes beside it, where they name none: that of .venv-xla.
+"""The default interpreter of mode `xla` and of the modes beside it: that of .venv-xla.
 
-torch_xla loads beside the one torch that it was built for, so it has an environment of its own (`scripts/xla`). Modes
-that are compared with each other run in one interpreter, unless they name others: two torch versions differ in more
-than the mode.
+torch_xla loads only with the torch that it was built for, so it has its own environment (`scripts/xla`). Modes that are
+compared with each other run in one interpreter unless they name others: two torch versions differ in more than the
+mode.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PYTHON = Path(NAME, "bin/python")
 
 @dataclass(frozen=True, slots=True)
 class Interpreters:
-    """The modes with the interpreters that they run in, and the sentences on these."""
+    """The modes with their interpreters, and sentences about the interpreters."""
 
     modes: Sequence[ModeSpec]
     said: Sequence[str] = ()
 
 
 def xla_python() -> Path | None:
-    """The Python of the .venv-xla that lies here, beside numdrift's own environment or beside its sources."""
+    """Return the Python of the .venv-xla in this folder, beside numdrift's own environment, or beside its sources."""
     for folder in (Path.cwd(), Path(sys.prefix).parent, PACKAGE.parents[1]):
         if (folder / PYTHON).exists():
             return folder / PYTHON
@@ -46,10 +46,11 @@ def is_xla_here() -> bool:
 
 
 def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> Interpreters:
-    """Give each mode `xla` that names no interpreter the one of .venv-xla, and the modes beside it that name none, too.
+    """Assign the interpreter of .venv-xla to the modes that name none, if a mode `xla` is among those.
 
-    Where the modes have several interpreters, the differences between these are reported: that of `numpy` for a script
-    that mentions it. Raises UsageError where there is no .venv-xla, and for an interpreter that cannot be used.
+    If the modes have several interpreters, the differences between these are reported; the NumPy version is included if
+    `numpy` is true (for a script that mentions it). Raises UsageError if there is no .venv-xla, or if an interpreter
+    cannot be used.
     """
     asking = [spec for spec in modes if spec.capabilities.package]
     if not asking or is_xla_here():
@@ -71,7 +72,10 @@ def in_their_interpreters(modes: Sequence[ModeSpec], *, numpy: bool = False) -> 
 
 
 def _versions(modes: Sequence[ModeSpec], moved_names: Sequence[str], *, numpy: bool) -> list[str]:
-    """Say which interpreter runs which modes, what differs between them, and what that means for the findings."""
+    """Return sentences about the interpreters of the modes.
+
+    They say which interpreter runs which modes, how the interpreters differ, and what that means for the findings.
+    """
     groups: dict[tuple[str, str], list[str]] = {}
     for spec in modes:
         installed = check_interpreter(spec) or {"torch": importlib.metadata.version("torch")}
@@ -89,8 +93,10 @@ def _versions(modes: Sequence[ModeSpec], moved_names: Sequence[str], *, numpy: b
 
 
 def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, numpy: bool) -> list[str]:
-    """Say what differs between the first of several interpreters and each other one, and what may therefore be to
-    blame, where the modes are `alike` in all but their interpreter and where not."""
+    """Return sentences on how the first of several interpreters differs from each other one, and what may be to blame.
+
+    `alike` is true if the modes differ in nothing but their interpreter.
+    """
     (reference, *further), labels = (
         probed([python for python, _ in groups]),
         [_listed(names) for names in groups.values()],
@@ -111,7 +117,7 @@ def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, 
 
 
 def described(spec: ModeSpec) -> str:
-    """Describe the interpreter of a mode and the packages in it; "" for numdrift's own. Raises UsageError."""
+    """Describe the interpreter of a mode and its packages; return "" for numdrift's own. Raises UsageError."""
     return "" if spec.python is None else f"{_shown(spec.python)}: {_versions_in_words(check_interpreter(spec))}"
 
 
@@ -125,6 +131,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _shown(python: str) -> str:
-    """A path from here where it lies below."""
+    """Return a path relative to the current folder if it is inside it, otherwise unchanged."""
     path = Path(python)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else python

@@ -1,1 +1,1 @@
-"""The causes of a difference between two modes: their tapes of one step are aligned, mixed and searched."""
+"""The causes of a difference: aligns two tapes of a step, executes hybrids, proves culprits."""

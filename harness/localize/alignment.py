@@ -1,13 +1,14 @@
-"""Two tapes of one step, side by side: the pairs of calls that correspond.
+"""The alignment of two tapes of one step: blocks of calls that correspond.
 
 Ops are paired within their place: the pass, the phase, the module, and for an optimizer's ops the parameters. So a
-rewritten module leaves all others paired. An op without a counterpart in its place is looked for elsewhere, by its name
-and shapes. The ops left between two pairs form a block without pairs: ops of one side in place of ops of the other. In
-compiled graphs all nodes that one op was decomposed into form one unit, with that op's name. So do the nodes that the
-backward computes once more, and those that one side computes twice from the same values where the other side, as
-compilers do, computes them once.
+rewritten module leaves all others paired. An op without a counterpart in its place is searched for elsewhere, by its
+name and shapes. The ops left between two pairs form an unpaired block: ops of one side in place of ops of the other.
 
-Blocks come in an order in which both sides can be executed block by block. Blocks that no order separates become one
+The elements that are paired are units. In compiled graphs all nodes that one op was decomposed into form one unit, with
+that op's name. The unit includes the nodes that the backward recomputes. It also includes those that one side computes
+twice from the same values, where the other side computes them once, as compilers do.
+
+The blocks are ordered so that both sides can be executed block by block. Blocks that wait for each other become one
 block.
 
 With `recorded_step` of the tape's example, and 3 * weight written as a sum on the second side:
@@ -38,8 +39,8 @@ from .storage_flow import FlowValue, StorageFlow
 
 
 def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
-    """Pair the nodes of two tapes; every node is in one block."""
-    # A tape may lack modules: then those of neither side are used.
+    """Return the blocks of two tapes; every node is in exactly one block."""
+    # If one tape lacks modules, use those of neither side.
     modules = all(any(node.call.module for node in flow.nodes) for flow in (a, b))
     left, right = units_of(a, modules=modules), units_of(b, modules=modules)
     # A firm pair agrees in place, name and look; a loose one in place and name, or in name and look elsewhere.
@@ -63,7 +64,7 @@ def align(a: StorageFlow, b: StorageFlow) -> list[Block]:
             still_crossed = cycles(waiting(a, b, apart))
             if sum(map(len, still_crossed)) < sum(map(len, crossed)):
                 blocks, crossed = apart, still_crossed
-        # A loose pair that crosses others makes blocks wait for each other: such pairs are given up.
+        # Loose pairs that cross other pairs make blocks wait for each other: undo them.
         crossing = {node for cycle in crossed for number in cycle for node in blocks[number].a}
         unpaired = {i for i in loose if crossing.intersection(left[i].nodes)}
         if not unpaired:
@@ -78,12 +79,13 @@ def _with_repeats(
     same: Mapping[int, int],
     other_same: Mapping[int, int],
 ) -> list[OpUnit]:
-    """Merge repeated computations into the paired unit that computes the same.
+    """Merge each repeated computation into the paired unit that computes the same.
 
-    An unpaired unit that computes the same from the same values as a paired one hands its nodes over to that one and
-    keeps none. The other side may compute different things for several units that are the same on this side. Then a
-    unit goes with the one of equal rank in its own place: keys with keys, and queries with queries. `same` and
-    `other_same` are the results of `alike` for either side.
+    If an unpaired unit computes the same from the same values as a paired one, its nodes move to the paired unit. The
+    other side may compute different things for several units that are the same on this side. Then a unit is merged into
+    the one of equal rank in its own place: keys with keys, and queries with queries.
+
+    `same` and `other_same` are the results of `alike` for this side and the other one.
     """
     ranks: dict[int, int] = {}
     seen: dict[Hashable, int] = {}
@@ -111,10 +113,10 @@ def _with_repeats(
 
 
 def _about_the_same(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Mapping[int, int]) -> dict[int, int]:
-    """Pair units that `pairs` lacks, by the parameters, states or gradients that they are about.
+    """Pair units that `pairs` lacks, by the parameters, states or gradients that they involve.
 
-    A pair is made where in one place each side has exactly one op of a name about the same ones, wherever it is in the
-    order: the sum that is a bias's gradient, after the weight's or before.
+    Two units are a pair if they are the only ones of their side with this place, this op and these tensors. Their
+    position in the order does not matter: the sum that is a bias's gradient may precede or follow the weight's.
     """
     sides: list[dict[Hashable, list[int]]] = [{}, {}]
     for units, paired, groups in ((left, pairs.keys(), sides[0]), (right, {*pairs.values()}, sides[1])):
@@ -129,9 +131,11 @@ def _about_the_same(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Mapp
 def _with_products(
     a: StorageFlow, b: StorageFlow, left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Mapping[int, int]
 ) -> tuple[dict[int, int], list[OpUnit], list[OpUnit]]:
-    """Pair an `addmm` with the `mm` and the `add` that the other side has in its place, where neither has a pair yet.
-    On devices of torch_xla torch takes a linear layer of more than two dimensions apart. The two become one unit of
-    that name."""
+    """Pair an `addmm` with the `mm` and `add` that the other side executes in its place, where none of them is paired.
+
+    The `mm` and the `add` become one unit named `addmm`. On devices of torch_xla, torch decomposes a linear layer whose
+    input has more than two dimensions.
+    """
     sides, joined = [list(left), list(right)], dict[int, int]()
     free = [[n for n in range(len(left)) if n not in pairs], sorted({*range(len(right))} - {*pairs.values()})]
     for whole, parts, flow in ((0, 1, b), (1, 0, a)):
@@ -159,10 +163,11 @@ def _with_products(
 
 
 def _by_readers(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int]) -> dict[int, int]:
-    """Choose among units that look alike, of which one side has more, the one whose results are read by the same ops.
+    """Re-pair units with an unpaired one that looks alike and whose results are read by the same ops.
 
-    Without this the first one would be paired. A normalization's backward divides x by its norm and that once more. A
-    compiler has x over its norm from the forward and divides once: that is the second division.
+    One side may have more units that look alike; the first of them was paired, which may be the wrong one. For example,
+    the backward of a normalization divides x by its norm, and the quotient by the norm again. A compiler has the
+    quotient from the forward and divides once: its division corresponds to the second one.
     """
     result = dict(pairs)
     for units, other_units, turned in ((left, right, False), (right, left, True)):
@@ -183,8 +188,11 @@ def _by_readers(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int
 
 
 def _blocks(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: dict[int, int], *, apart: bool) -> list[Block]:
-    """Return the pairs as blocks, and the unpaired units that follow the same pair in one place as one block. With
-    `apart` only units of the same visit are put together: a module that is called in a loop is visited many times."""
+    """Return the pairs as blocks, and the unpaired units that follow the same pair in one place as one block.
+
+    With `apart` a block holds only unpaired units of one visit: a module that is called in a loop is visited many
+    times.
+    """
     unpaired: dict[Hashable, tuple[list[int], list[int]]] = {}
     back = {j: i for i, j in pairs.items()}
     for units, pair_of, side in ((left, {i: i for i in pairs}, 0), (right, back, 1)):
@@ -211,7 +219,7 @@ def _paired(
     within: Callable[[OpUnit], Hashable],
     key: Callable[[OpUnit], Hashable],
 ) -> dict[int, int]:
-    """Pair units that `pairs` lacks, within the same part of the step, in order, where their keys are equal."""
+    """Pair units that `pairs` lacks and whose keys are equal, in order, within the same part of the step."""
     parts: dict[Hashable, tuple[list[int], list[int]]] = {}
     for units, paired, side in ((left, pairs.keys(), 0), (right, set(pairs.values()), 1)):
         for number, unit in enumerate(units):
@@ -231,7 +239,7 @@ def _paired(
 
 
 def _ordered(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
-    """Return the blocks in an order that both sides' data allow; blocks that wait for each other become one."""
+    """Return the blocks in an order in which both sides can execute them; merge blocks that wait for each other."""
     condensed = networkx.condensation(waiting(a, b, blocks))
     merged = {}
     for number in condensed:
@@ -239,7 +247,7 @@ def _ordered(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Bl
         a_nodes, b_nodes = (tuple(sorted(node for member in members for node in member.of(side))) for side in "ab")
         merged[number] = members[0] if len(members) == 1 else Block(a_nodes, b_nodes, paired=False)
 
-    # For each node of side b the first node on side a of the last block before it that side a has, too
+    # For each node of side b: the first node of side a in the last preceding block that has nodes of side a
     starts = {node: block.a[0] for block in merged.values() for node in block.b if block.a}
     before, last = [], -1
     for node in range(len(b.nodes)):

@@ -15,27 +15,30 @@ from .storage_flow import FlowNode, Use, layout_of
 from .value_links import Links, are_folded, arguments_of, common_reads, is_turned_product
 
 LAYOUT = "another layout"
-"""The same values in another order in memory: the call computes the same, and its kernel may be another one."""
+"""The same values in another order in memory: the call computes the same, perhaps by another kernel."""
 
 PART = "another layout or part of a tensor"
 
 TURNED = "computes the transpose of the product, from both transposed and exchanged"
-"""Another order of the same sums: the kernel is the one for other sizes and strides."""
+"""The same sums in another order: the kernel is chosen for other sizes and strides."""
 
 FOLDED = "takes the same elements in other dimensions"
-"""A sum over the first two of three dimensions is one over the first of two, by the kernel for other sizes."""
+"""A sum over the first two of three dimensions becomes one over the first of two, by a kernel for other sizes."""
 
 SUMS = ("sum", "mean")
 
 NAMELESS = ("self", "other")
-"""Arguments of schemas whose names say nothing: `mul(self, other)`."""
+"""Names of arguments in schemas that carry no meaning, as in `mul(self, other)`."""
 
 GENERATOR = "the generator is at another state"
 
 
 def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
-    """Return the differences in words, none where the calls agree. Both calls are of one op, in place or not, or of one
-    that compilers have for it, which may take its arguments in another order."""
+    """Return the differences in words, none where the calls agree.
+
+    Both calls are of one op, in place or not, or one of them is of a compiler's substitute for that op, which may take
+    its arguments in another order.
+    """
     if is_turned_product(left, right, links):
         return [TURNED]
     if is_folded_sum(left, right, links):
@@ -60,7 +63,7 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
                     _called(name or called_names[position], text) for text in _plain(left_value, right_value)
                 ]
                 continue
-            # True if both views show the linked contents, each in its own layout
+            # Both views are those of the link: they show the same elements, each in its side's layout.
             link = links.of["a"].get(left_use.value)
             is_relaid = (
                 link is not None
@@ -83,8 +86,8 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
 
 
 def _of_list(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
-    """Compare an op on a list of one tensor with the op itself: arguments go by their order in the schemas, defaults
-    included.
+    """Compare an op on a list of one tensor with the op itself, argument by argument in the order of their schemas,
+    defaults included.
 
     _foreach_addcdiv_([x], [t], [u], 0.1)   addcdiv_(x, t, u, value=0.1)
     """
@@ -103,7 +106,7 @@ def _of_list(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
 
 
 def _in_order(node: FlowNode) -> list[tuple[Any, Use | None]]:
-    """Return the arguments of a call in the order of its schema, a list of one tensor as that tensor."""
+    """Return the arguments of a call in the order of its schema, with a list of one tensor replaced by the tensor."""
     uses = dict(zip(map(id, views_in(node.call)), node.reads, strict=True))
     schema = argument_names(node.execution.operation)
     arguments = dict(zip((name for name, _ in schema), node.call.arguments, strict=False)) | dict(node.call.keywords)
@@ -113,8 +116,10 @@ def _in_order(node: FlowNode) -> list[tuple[Any, Use | None]]:
 
 
 def is_folded_sum(left: FlowNode, right: FlowNode, links: Links) -> bool:
-    """Check that two sums are over the same elements of one tensor, which one side sees in fewer dimensions: their
-    results have as many elements, in the same order."""
+    """Check that two sums are over the same elements of one tensor, which one side views in fewer dimensions.
+
+    Their results have equally many elements, in the same order.
+    """
     if left.call.op != right.call.op or left.call.name not in SUMS:
         return False
     if not (len(left.reads) == len(right.reads) == len(left.made) == len(right.made) == 1):
@@ -135,7 +140,7 @@ def _of_other_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
     """Compare calls of two ops for the same computation: tensors by their positions, and numbers by their names.
 
     max_pool2d_with_indices(x, [2, 2], [2, 2])                          its other arguments are defaults
-    _low_memory_max_pool_with_offsets(x, [2, 2], [2, 2], 0, 1, False)   has none
+    _low_memory_max_pool_with_offsets(x, [2, 2], [2, 2], 0, 1, False)   has no defaults
     """
     differences = []
     for left_use, right_use in common_reads(left, right):
@@ -143,13 +148,13 @@ def _of_other_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
     left_numbers, right_numbers = _numbers(left), _numbers(right)
     for name in left_numbers.keys() & right_numbers.keys():
         few, many = sorted((left_numbers[name], right_numbers[name]), key=len)
-        if few and many != few * (len(many) // len(few)):  # 2 for [2, 2] is the same
+        if few and many != few * (len(many) // len(few)):  # 2 means [2, 2]
             differences.append(f"{name}: {left_numbers[name]} against {right_numbers[name]}")
     return list(dict.fromkeys(differences))
 
 
 def _numbers(node: FlowNode) -> dict[str, list[Any]]:
-    """Return the arguments of a call except tensors, by the names of its schema, defaults included."""
+    """Return the arguments of a call that are not tensors, by their names in the schema, defaults included."""
     schema = argument_names(node.execution.operation)
     arguments = dict(zip((name for name, _ in schema), node.call.arguments, strict=False)) | dict(node.call.keywords)
     numbers = {}
@@ -161,8 +166,7 @@ def _numbers(node: FlowNode) -> dict[str, list[Any]]:
 
 
 def epsilon_difference(left_nodes: Sequence[FlowNode], right_nodes: Sequence[FlowNode]) -> list[str]:
-    """Compare the epsilons of a norm that one side has taken apart: in its parts epsilon is what is added to the
-    variance.
+    """Compare the epsilons of a norm that one side has decomposed: there it is the number added to the variance.
 
     native_layer_norm(x, [16], w, b, 1e-05)     var_mean(x), add(var, 0.001), rsqrt, ...      "eps: 1e-05 against 0.001"
     """
@@ -175,13 +179,13 @@ def epsilon_difference(left_nodes: Sequence[FlowNode], right_nodes: Sequence[Flo
             values = [value for call in adding for value in call.arguments[1:2] if isinstance(value, float)]
         epsilons.append([value for value in values if isinstance(value, float)])
     left, right = epsilons
-    if len(left) != 1 or len(right) != 1 or math.isclose(left[0], right[0], rel_tol=1e-6):  # in float32 it is rounded
+    if len(left) != 1 or len(right) != 1 or math.isclose(left[0], right[0], rel_tol=1e-6):  # float32 rounds it
         return []
     return [f"eps: {plain_text(left[0])} against {plain_text(right[0])}"]
 
 
 def _by_name(node: FlowNode) -> dict[str, list[tuple[Any, Use | None]]]:
-    """Return the arguments of a call by keyword; those without one are under ""."""
+    """Return the leaves of a call's arguments by keyword; those of positional arguments are under ""."""
     flat = iter(arguments_of(node))
     call = node.call
     positional = {"": [next(flat) for _ in leaves(call.arguments)]}
@@ -189,19 +193,19 @@ def _by_name(node: FlowNode) -> dict[str, list[tuple[Any, Use | None]]]:
 
 
 def _positions(node: FlowNode) -> list[str]:
-    """Return the names in the schema of the arguments without keyword, one for each leaf under "" in `_by_name`."""
+    """Return the schema's names of the positional arguments, one for each leaf under "" in `_by_name`."""
     schema = [name for name, _ in argument_names(node.execution.operation)]
     names = [*schema, *[""] * len(node.call.arguments)]
     return [name for name, value in zip(names, node.call.arguments, strict=False) for _ in leaves(value)]
 
 
 def _called(name: str, difference: str) -> str:
-    """Put the argument's name before a difference where the name says something: `eps: 1e-05 against 0.001`."""
+    """Prefix a difference with the argument's name, unless the name carries no meaning: `eps: 1e-05 against 0.001`."""
     return f"{name}: {difference}" if name and name not in NAMELESS and " against " in difference else difference
 
 
 def draws_differ(left: FlowNode, right: FlowNode) -> bool:
-    """Check whether two random calls draw from different states of their generators, or only one draws."""
+    """Check whether two calls draw from different states of their generators, or only one of them draws."""
     left_draw, right_draw = left.call.draw, right.call.draw
     if left_draw is None or right_draw is None:
         return (left_draw is None) != (right_draw is None)
@@ -213,8 +217,11 @@ def draws_differ(left: FlowNode, right: FlowNode) -> bool:
 
 
 def drawn_reasons(left: FlowNode, right: FlowNode, reasons: list[str]) -> list[str]:
-    """Return the differences of two calls. Where both draw the same numbers and take a tensor in another layout, say
-    what that means: a kernel draws in the order of the memory, so the numbers come into other elements."""
+    """Return the differences of two calls, with a difference in layout explained where both calls draw.
+
+    A kernel draws in the order of the memory. So on tensors with different layouts the same numbers are drawn into
+    different elements.
+    """
     if left.call.draw is None or right.call.draw is None:
         return reasons
     pairs = ((left_use.view, right_use.view) for left_use, right_use in common_reads(left, right))
@@ -249,7 +256,7 @@ def _plain(left: Any, right: Any) -> list[str]:
 
 
 def plain_text(value: Any) -> str:
-    """Write an argument that is no tensor as people write it."""
+    """Return an argument that is not a tensor as people write it."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return _name(value) if isinstance(value, torch.dtype) else str(value)

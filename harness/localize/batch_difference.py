@@ -1,12 +1,12 @@
-"""Find the causes of a batch that differs: follow each argument of the first model up the tape.
+"""The causes of a batch that differs, found by following each argument of the first model up the tape.
 
     t = torch.randint(0, 200, (8,)).to(torch.int8)     only bad executes _to_copy with dtype=int8 (train.py:31)
     mask = torch.triu(ones, diagonal=0)                triu (train.py:32) is given diagonal=0 in bad, 1 in cpu
     model(x, t, mask)
 
-Of all that differs before an argument a minimal set of causes is kept without which side b computes side a's argument,
-bit for bit. That is their proof: in side a they change the argument; in side b without them it is side a's. A value
-that no op of the step made came from before the step, or from outside of torch.
+Several causes may precede an argument. A minimal set of them is kept: without these, side b computes side a's argument
+bit for bit. The proof goes both ways: swapped into side a they change the argument, and swapped out of side b they
+leave it as on side a. A value that no op of the step made came from before the step, or from outside of torch.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from .storage_flow import SIDES, FlowValue, Side
 from .swap_sites import Cause
 
 MOST_FOLLOWED = 8
-"""The most differing values that are followed: more of them share causes."""
+"""The most differing arguments that are followed. Where more differ, they share causes."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCause:
-    """A cause of a batch that differs, in these arguments. `text` says what it does there, with the op `op` in the line
-    `source`. Swapped out it removes their difference; `comes` says whether swapped in it makes one."""
+    """A cause of the difference in some arguments of a batch; swapped out, it removes the difference.
+
+    comes: True if it also makes a difference when it is swapped in.
+    text: its effect in words.
+    op, source: the op that it concerns, and that op's line.
+    """
 
     cause: Cause
     arguments: tuple[str, ...]
@@ -57,10 +61,10 @@ def follow_batch(
     own: Collection[str] = (),
     begins: Begins = "step",
 ) -> FollowedBatch:
-    """Follow every argument of the batch that differs to its causes, a subset of `causes`.
+    """Follow every differing argument of the batch to its causes, which are among `causes`.
 
-    The arguments in `own` are made by the training itself, so they are no data that came in differently: only ops of
-    the step are their causes.
+    The training itself makes the arguments in `own`. They are not data that was already different when it came in, so
+    only ops of the step can be their causes.
     """
     by_side = {side: {argument.name: argument.value for argument in pair.flows[side].tape.given} for side in SIDES}
     parts_by_cause: dict[int, list[tuple[str, Cause, bool]]] = {}
@@ -85,7 +89,7 @@ def follow_batch(
     followed = []
     for number, followed_parts in parts_by_cause.items():
         names = tuple(name for name, _, _ in followed_parts)
-        # All parts of the cause that lie before any of these arguments
+        # All parts of the cause upstream of any of these arguments
         part = replace(
             causes[number],
             sites=tuple(dict.fromkeys(site for _, cause_part, _ in followed_parts for site in cause_part.sites)),
@@ -97,8 +101,10 @@ def follow_batch(
 
 
 def _fewest(pair: TapePair, name: str, left_value: torch.Tensor, parts: Mapping[int, Cause], last: int) -> list[int]:
-    """Return a minimal set of these parts of causes without which side b computes this argument; an empty list where
-    it never does."""
+    """Return a minimal set of these parts of causes without which side b computes `left_value` for this argument.
+
+    The list is empty if side b never computes it.
+    """
 
     def gives(tried: Sequence[int]) -> bool:
         value = _given(pair, name, "b", [parts[number] for number in tried], last)
@@ -115,7 +121,7 @@ def _fewest(pair: TapePair, name: str, left_value: torch.Tensor, parts: Mapping[
 
 
 def _upstream(pair: TapePair, name: str) -> tuple[set[int], set[tuple[Side, FlowValue]]]:
-    """Return the blocks that make an argument on either side, and the inputs of the step that it is made of."""
+    """Return the blocks that an argument depends on, on either side, and the inputs of the step that it depends on."""
     pending: list[tuple[Side, FlowValue]] = [(side, pair.flows[side].given[name].value) for side in SIDES]
     blocks, inputs = set[int](), set[tuple[Side, FlowValue]]()
     while pending:
@@ -132,7 +138,7 @@ def _upstream(pair: TapePair, name: str) -> tuple[set[int], set[tuple[Side, Flow
 
 
 def _part(cause: Cause, blocks: Collection[int], inputs: Collection[tuple[Side, FlowValue]]) -> Cause:
-    """Return the part of a cause that lies upstream."""
+    """Return the part of a cause that is within these blocks and inputs."""
     sites = [replace(site, blocks=site.blocks.intersection(blocks)) for site in cause.sites]
     return replace(
         cause,
@@ -142,8 +148,10 @@ def _part(cause: Cause, blocks: Collection[int], inputs: Collection[tuple[Side, 
 
 
 def _given(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: int) -> torch.Tensor | None:
-    """Compute the argument in a hybrid: side `base` with these parts of causes from the other side, executed up to the
-    block `last`. Return None where it cannot be executed."""
+    """Compute the argument in a hybrid: side `base` with these parts of causes from the other side.
+
+    The hybrid is executed up to the block `last`. Return None where that fails.
+    """
     blocks = frozenset(block for part in parts for block in part.blocks)
     hybrid = Hybrid(base, blocks, frozenset(value for part in parts for value in part.inputs))
     try:
@@ -156,14 +164,16 @@ def _given(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: 
         return None
 
 
-# The culprits of a step, those of its batch first.
+# The culprits of a step, those of its batch first
 
 
 def with_batch(
     culprits: Sequence[Culprit], places: Sequence[Culprit], followed: FollowedBatch, a: str
 ) -> list[Culprit]:
-    """Return the culprits of a step with the causes of its batch's difference first; the batch itself proves those.
-    `places` are these causes as culprits of which nothing else is known."""
+    """Return the culprits of a step, preceded by the causes of its batch's difference, which the batch itself proves.
+
+    `places` describe those causes as culprits with no more than their kind and place.
+    """
     rest, first = list(culprits), list[Culprit]()
     for entry, place in zip(followed.causes, places, strict=True):
         culprit = next(

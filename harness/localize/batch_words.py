@@ -1,4 +1,4 @@
-"""Say in words what makes a batch differ.
+"""The causes of a batch's difference in words.
 
 triu (train.py:32) is given diagonal=0 in bad, 1 in cpu
 only bad executes _to_copy with dtype=int8 (train.py:31)
@@ -29,7 +29,7 @@ from .swap_sites import Cause
 Labels = Mapping[Side, str]
 
 Begins = Literal["step", "script"]
-"""The extent of the tapes: a step, or all that a script does before its first step."""
+"""The beginning of the tapes: that of a step, or that of the script, for everything before its first step."""
 
 MOST_LISTED = 4
 
@@ -37,7 +37,7 @@ BEFORE = "before the step, or from "
 
 
 def how_apart(reference_value: torch.Tensor, value: torch.Tensor) -> str:
-    """Return shape, dtype and distance of two tensors: `float32 [8, 4], 3 of 32 elements differ, by up to 0.5`."""
+    """Return dtype, shape and distance of two tensors: `float32 [8, 4], 3 of 32 elements differ, by up to 0.5`."""
     description = f"{plain_text(reference_value.dtype)} {list(reference_value.shape)}"
     if reference_value.shape != value.shape or reference_value.dtype != value.dtype:
         return f"{description} against {plain_text(value.dtype)} {list(value.shape)}"
@@ -52,7 +52,7 @@ def how_apart(reference_value: torch.Tensor, value: torch.Tensor) -> str:
 def what_it_does(
     pair: TapePair, examined: Mapping[int, Examined], part: Cause, labels: Labels, begins: Begins
 ) -> tuple[str, str | None, str | None]:
-    """Say what the part of a cause does; return the text, its op and its line."""
+    """Return the effect of a part of a cause in words, with its op and its line."""
     if not part.sites:
         return _outside(pair, part.inputs, begins)
     flagged = [block for block in sorted(part.blocks) if block in examined and examined[block].differs is not False]
@@ -83,7 +83,7 @@ def _placed(node: FlowNode, suffix: str = "") -> str:
 
 
 def _arguments(node: FlowNode) -> dict[str, Any]:
-    """Return the arguments of a call by name, defaults included, except its tensors."""
+    """Return the arguments of a call that are not tensors, by name, defaults included."""
     call, arguments = node.call, dict[str, Any]()
     for place, (name, default) in enumerate(argument_names(node.execution.operation)):
         value = call.arguments[place] if place < len(call.arguments) else call.keywords.get(name, default)
@@ -93,14 +93,14 @@ def _arguments(node: FlowNode) -> dict[str, Any]:
 
 
 def _told_otherwise(left: FlowNode, right: FlowNode, labels: Labels) -> str:
-    """Return `diagonal=0 in bad, 1 in cpu`, for each argument that is no tensor."""
+    """Return the differing arguments that are not tensors: `diagonal=0 in bad, 1 in cpu`."""
     reference_values, values = _arguments(left), _arguments(right)
     differences = [
         f"{name}={plain_text(values[name])} in {labels['b']}, {plain_text(reference_values[name])} in {labels['a']}"
         for name in reference_values
         if name in values and reference_values[name] != values[name]
     ]
-    if left.call.op != right.call.op:  # overloads of one op, which may have other arguments
+    if left.call.op != right.call.op:  # overloads of one op may have different arguments
         sides: tuple[tuple[Side, dict[str, Any], dict[str, Any]], ...] = (
             ("b", values, reference_values),
             ("a", reference_values, values),
@@ -115,14 +115,14 @@ def _told_otherwise(left: FlowNode, right: FlowNode, labels: Labels) -> str:
 
 
 def _listed(nodes: Sequence[FlowNode]) -> str:
-    """List the executed calls, each once."""
+    """Return the list of the executed calls in words, each once."""
     texts = list(dict.fromkeys(_with_arguments(node) for node in nodes))
     more = f" and {len(texts) - MOST_LISTED} more" if len(texts) > MOST_LISTED else ""
     return ", ".join(texts[:MOST_LISTED]) + more
 
 
 def _with_arguments(node: FlowNode) -> str:
-    """Return `mul with other=1.25 (train.py:31)`: the call with the arguments that are not the defaults."""
+    """Return a call with its arguments that are not the defaults: `mul with other=1.25 (train.py:31)`."""
     defaults = dict(argument_names(node.execution.operation))
     texts = [f"{name}={plain_text(value)}" for name, value in _arguments(node).items() if value != defaults[name]]
     quiet = {"layout=strided", "device=cpu", "pin_memory=False"}
@@ -131,8 +131,10 @@ def _with_arguments(node: FlowNode) -> str:
 
 
 def _draw_before(pair: TapePair, node: FlowNode, labels: Labels, begins: Begins) -> str:
-    """Say why a draw yields other numbers: the sides parted at the last draw from torch's generator that both began in
-    one state."""
+    """Return the reason why a draw yields different numbers.
+
+    It is the last draw from torch's generator that both sides began in the same state: after it the states differ.
+    """
     if node.call.draw is None or not node.call.draw.states:
         return "a generator that the script made is at another state"
     drawing: dict[Side, list[tuple[int, FlowNode, torch.Tensor]]] = {
@@ -165,7 +167,7 @@ def _draw_before(pair: TapePair, node: FlowNode, labels: Labels, begins: Begins)
 
 
 def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tuple[str, str | None, str | None]:
-    """Say what is known of inputs of the step that differ."""
+    """Describe inputs of the step that differ; return the text, an op and a line."""
     descriptions, source = [], None
     for value in inputs:
         reader = first_reader(pair, value)
@@ -179,7 +181,7 @@ def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tup
 
 
 def _both(pair: TapePair, value: FlowValue) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return an input of the step, identified by side a's value, as each side has it."""
+    """Return both sides' contents of an input of the step, which is identified by side a's value."""
     link = pair.links.of["a"][value]
     tapes = (pair.flows["a"].tape, value.slot, link.mine), (pair.flows["b"].tape, link.value.slot, link.theirs)
     left, right = (
@@ -191,10 +193,10 @@ def _both(pair: TapePair, value: FlowValue) -> tuple[torch.Tensor, torch.Tensor]
     return left, right
 
 
-# Inputs of a step other than the batch, such as a target that the script makes before it calls its model.
+# Inputs of a step other than the batch, such as a target that the script makes before it calls its model
 
 DIGITS = (6, 9, 17)
-"""Significant digits: as many as people read, and as distinguish any two float32 and any two float64."""
+"""Significant digits: a readable number of them, enough to distinguish any two float32, and any two float64."""
 
 
 def first_reader(pair: TapePair, value: FlowValue) -> FlowNode | None:
@@ -203,7 +205,7 @@ def first_reader(pair: TapePair, value: FlowValue) -> FlowNode | None:
 
 
 def inputs_in_words(pair: TapePair, inputs: Sequence[FlowValue], labels: Labels) -> tuple[str, ...]:
-    """Describe the inputs of the step that differ: where each is used first, and its first value that differs:
+    """Describe the inputs of the step that differ: the first use of each, and its first element that differs:
 
     argument 2 (target) of aten.binary_cross_entropy (gan.py:141), float32 [64, 1], 64 of 64 elements differ, by up to
     0.1: [0, 0] is 1 in cpu, 0.9 in bad
@@ -219,7 +221,7 @@ def inputs_in_words(pair: TapePair, inputs: Sequence[FlowValue], labels: Labels)
 
 
 def _as_argument(node: FlowNode, value: FlowValue) -> str:
-    """Return `argument 2 (target) of aten.binary_cross_entropy (gan.py:141)`."""
+    """Name a value by its place in a call: `argument 2 (target) of aten.binary_cross_entropy (gan.py:141)`."""
     names = [name for name, _ in argument_names(node.execution.operation)]
     uses = iter(node.reads)
     items = [*enumerate(node.call.arguments), *((names.index(name), item) for name, item in node.call.keywords.items())]

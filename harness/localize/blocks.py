@@ -1,4 +1,4 @@
-"""Blocks of two aligned steps: the order in which they wait for each other, and those that replace each other."""
+"""The blocks of two aligned steps, the order in which they wait for each other, and those that replace each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .storage_flow import StorageFlow
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Nodes of both sides that correspond; `paired` where each side has the same op there."""
+    """Nodes of both sides that correspond; `paired` is True if each side has the same op there."""
 
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -23,12 +23,12 @@ class Block:
 
     @property
     def is_pair(self) -> bool:
-        """True if it is one call on each side."""
+        """True if the block is one call on each side."""
         return self.paired and len(self.a) == 1 and len(self.b) == 1
 
 
 def waiting(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> networkx.DiGraph:
-    """Return the graph of the blocks that wait for others, on either side."""
+    """Return the graph of blocks with an edge from each block to those that wait for it on either side."""
     graph = networkx.DiGraph()
     graph.add_nodes_from(range(len(blocks)))
     for flow, side in ((a, "a"), (b, "b")):
@@ -47,16 +47,16 @@ def cycles(graph: networkx.DiGraph) -> list[set[int]]:
 
 
 def homes(blocks: Sequence[Block], side: str) -> dict[int, int]:
-    """Return the number of the block of each node of a side."""
+    """Return the number of each node's block, for the nodes of a side."""
     return {node: number for number, block in enumerate(blocks) for node in block.of(side)}
 
 
 def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> list[Block]:
-    """Merge a block that only side a has with one that only side b has if their results are read by the same argument
-    of the same op.
+    """Merge a block of side a alone with one of side b alone if the same argument of the same op reads their results.
 
-    An example is a pooling module that is made where it is called, so that its place in the model is only its class's
-    name, and another one that is called in its place. Two blocks of which one waits for the other stay two.
+    An example is a pooling module that is created where it is called and that the other side replaces by another one.
+    The place of such a module in the model is only the name of its class. Blocks of which one waits for the other are
+    not merged.
     """
     replacements = dict.fromkeys(_replacements(a, b, blocks))
     graph = waiting(a, b, blocks) if replacements else networkx.DiGraph()
@@ -78,8 +78,8 @@ def in_place_of_each_other(a: StorageFlow, b: StorageFlow, blocks: Sequence[Bloc
 
 
 def _replacements(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block]) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of two blocks, of one side alone each, whose results a pair of ops reads at the same place;
-    side a's first."""
+    """Yield the numbers of a block of side a alone and one of side b alone whose results a pair of ops reads at the
+    same place among its arguments."""
     alone = {number for number, block in enumerate(blocks) if not (block.a and block.b)}
     if not alone:
         return

@@ -1,12 +1,12 @@
-"""Arithmetic that carries a bound on its rounding error, and the arguments of a call as such numbers.
+"""Arithmetic with a bound on its rounding error, and the arguments of a call as such numbers.
 
     fl(x op y) = (x op y)(1 + d) + e,    |d| <= u,  |e| <= eta / 2,  e = 0 for sums and differences
 
 N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002: the model is (2.4), with underflow
 (2.8); running error analysis is section 3.3, gamma_n = n u / (1 - n u) Lemma 3.1, and a sum of n numbers errs by at
 most gamma_(n-1) sum |x|, whatever its order (section 4.2). u is the unit roundoff, eta the smallest subnormal number.
-Underflow is gradual; there is no bound beyond overflow. Terms of second order are kept, so these are bounds and no
-estimates. They hold for contracted steps (fused multiply-add) too, which round less.
+Underflow is assumed to be gradual; there is no bound beyond overflow. Terms of second order are kept, so these are
+bounds, not estimates. They also hold for contracted steps (fused multiply-add), which round less.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Digits:
         return roundings * self.unit / (1 - roundings * self.unit)
 
     def given(self, value: Tensor | float) -> Computed:
-        """Return an argument rounded to these digits, as it is before anything is done with it."""
+        """Return an argument rounded to these digits, before any computation."""
         exact = torch.as_tensor(value, dtype=torch.float64)
         rounded = exact.to(self.dtype).double()
         return Computed(exact, torch.where(rounded == exact, 0.0, (rounded - exact).abs()), self)
@@ -54,7 +54,7 @@ class Digits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
-    """An exact `value` in double, and a bound on the `error` of the value computed in its place."""
+    """An exact `value` in double, and a bound on the `error` of a kernel's value for it."""
 
     value: Tensor
     error: Tensor
@@ -78,8 +78,10 @@ class Computed:
         return self._rounded(value, carried)
 
     def sqrt(self) -> Computed:
-        """Take the root: sqrt(a + da) is sqrt(a) within |da| / sqrt(a), and within sqrt(|da|) near zero. It may err by
-        2 u: vector libraries promise a unit in the last place, not correct rounding."""
+        """Take the root: sqrt(a + da) is sqrt(a) within |da| / sqrt(a), and within sqrt(|da|) near zero.
+
+        The root itself may err by 2 u: vector libraries promise a unit in the last place, not correct rounding.
+        """
         value = self.value.sqrt()
         carried = torch.fmin(self.error / value, self.error.sqrt())
         return self._rounded(value, carried + self.digits.unit * (value + carried), underflows=False)
@@ -105,7 +107,7 @@ class Computed:
 
 
 def any_of(*forms: Computed) -> Computed:
-    """Return a value that may be computed in any of these forms, which are equal in exact arithmetic."""
+    """Return a value that a kernel may compute in any of these forms, which are equal in exact arithmetic."""
     error = forms[0].error
     for form in forms[1:]:
         error = torch.maximum(error, form.error)
@@ -114,11 +116,14 @@ def any_of(*forms: Computed) -> Computed:
 
 @dataclass(frozen=True, slots=True)
 class BoundedCall:
-    """A call of an op, prepared for a bound on its error.
+    """A call of an op, prepared for a bound on the error of one of its results.
 
-    `name` is the op's name without overload and without the underscore of an op in place. `operation` is the overload
-    that writes nothing, and `given` holds its arguments by the names of its schema. `dtype` is the dtype of the result
-    in question, number `output`; the computation is done in `digits`.
+    name: the op's name without overload and without the underscore of an in-place op.
+    operation: the overload that writes nothing.
+    given: its arguments, by their names in the schema.
+    dtype: the dtype of the result.
+    digits: the precision that the kernel computes in.
+    output: the index of the result.
     """
 
     name: str
@@ -129,21 +134,21 @@ class BoundedCall:
     output: int
 
     def number(self, name: str) -> Computed:
-        """Return an argument as it is computed with; one number for all elements may have been given the result's
-        digits."""
+        """Return an argument as the kernel uses it; a single number for all elements may have been rounded to the
+        result's digits."""
         value = self.given[name]
         if isinstance(value, Tensor) and value.dim():
             return self.digits.given(value)
         return replace(Digits.of(self.dtype).given(value), digits=self.digits)
 
     def summands(self) -> Computed:
-        """Return the input of a reduction, which its argument `dtype` converts beforehand."""
+        """Return the input of a reduction, after the conversion to its argument `dtype`."""
         converted = self.given.get("dtype") is not None
         return (Digits.of(self.dtype) if converted else self.digits).given(self.given["self"])
 
     def factor(self, name: str) -> tuple[float, float]:
-        """Return the size of a factor like alpha, and the relative error of what it multiplies: from its own rounding
-        and the product's."""
+        """Return the size of a factor such as alpha, and the relative error that multiplying by it adds: from the
+        rounding of the factor and of the product."""
         value = self.number(name)
         size = float(value.value.abs())
         if size in (0.0, 1.0):
@@ -151,7 +156,8 @@ class BoundedCall:
         return size, (float(value.error) / size + self.digits.unit) * (1 + self.digits.unit)
 
     def apply(self, function: Callable[[Tensor], Tensor] = lambda value: value, **instead: Any) -> Tensor:
-        """Compute the result in double, with the floating-point arguments mapped and those in `instead` replaced."""
+        """Compute the result in double, with `function` applied to the floating-point arguments and those in `instead`
+        replaced."""
 
         def changed(value: Any) -> Any:
             is_floating = isinstance(value, Tensor) and value.is_floating_point()
@@ -166,16 +172,19 @@ class BoundedCall:
 def bounded_call(
     operation: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], dtype: torch.dtype, output: int
 ) -> BoundedCall | None:
-    """Return the prepared call; None for an op that is not aten's, has no overload that writes nothing, or has complex
-    numbers or integers as its result."""
+    """Return the prepared call.
+
+    Return None for an op outside of aten, one without an overload that writes nothing, and a result of complex numbers
+    or integers.
+    """
     space, _, name = schema_of(operation).name.partition("::")
     if space != "aten" or not dtype.is_floating_point:
         return None
     name = name.rstrip("_")
-    # The overload that returns a new tensor and writes nothing; None where there is none
+    # The overload that returns a new tensor and writes nothing, if there is one
     overload = getattr(getattr(torch.ops.aten, name, None), str(operation).rpartition(".")[2], None)
     functional = None if overload is None or written_names(overload) else overload
-    # The arguments by the names of the schema, with the defaults that were left out
+    # The arguments by their names in the schema, with defaults for those that were left out
     schema = schema_of(operation).arguments
     defaults = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
     # torch passes arguments in the order of the schema
@@ -185,6 +194,6 @@ def bounded_call(
         isinstance(number, complex) or (isinstance(number, Tensor) and number.is_complex()) for number in numbers
     ):
         return None
-    # half precision is computed in float32, and rounded once at the end
+    # kernels compute half precision in float32, and round once at the end
     wide = torch.float32 if dtype.itemsize < torch.float32.itemsize else dtype
     return BoundedCall(name, functional, by_name, dtype, Digits.of(wide), output)

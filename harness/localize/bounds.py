@@ -1,4 +1,5 @@
-"""Bounds on how far a correct kernel may be from exact arithmetic on its recorded inputs, in any order of summation.
+"""Bounds on the distance of a correct kernel's results from exact arithmetic on its recorded inputs, for any order of
+summation.
 
 Sources: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., SIAM 2002 (gamma_n, u and eta:
 see bounded_call).
@@ -14,10 +15,10 @@ see bounded_call).
     convolutions         as products, k the products that meet in one element; each part of the backward alike. An
                          element has the largest bound of its plane: see `_of_planes`
 
-A correct kernel is assumed to accumulate results in less than float32 in float32 and to round them once at the end;
-others are computed in their own dtype. A number among the arguments is rounded to the result's dtype first. Strassen,
-Winograd and Fourier transforms are not covered, for they compute other sums. Exponential and other library functions
-have no bound of their own here, nor have the ops made of them (softmax, gelu, normalizations).
+A correct kernel is assumed to accumulate results of less than float32 in float32 and to round them once at the end, and
+to compute other results in their own dtype. A number among the arguments is rounded to the result's dtype first.
+Strassen, Winograd and Fourier transforms are not covered, because they compute other sums. There is no bound for the
+exponential and other library functions, nor for the ops that use them (softmax, gelu, normalizations).
 """
 
 from __future__ import annotations
@@ -37,24 +38,23 @@ abs amax amin cat clamp clamp_max clamp_min clone embedding gather index_select 
 relu stack threshold_backward where
 """
 SELECTIONS = frozenset(SELECTED.split())
-"""Ops whose results are elements of their arguments, or those without their sign."""
+"""Ops whose results are elements of their arguments, or the absolute values of such elements."""
 
 
 def error_bound(
     operation: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], dtype: torch.dtype, output: int = 0
 ) -> Tensor | None:
-    """Return the largest error of result number `output`, which has this dtype, element by element; None where no bound
-    is known.
+    """Return the largest error of each element of a result, which has this dtype; None where no bound is known.
 
-    `operation` is an overload of an aten op, in place or not; its floating-point arguments are doubles, and
-    nothing is written.
+    `operation` is an overload of an aten op, in place or not; its floating-point arguments are doubles. `output` is the
+    index of the result. Nothing is written.
     """
     call = bounded_call(operation, arguments, keywords, dtype, output)
     if call is None:
         return None
     try:
         if call.name in SELECTIONS:
-            # nothing is computed, but what is selected may be stored in fewer digits
+            # nothing is computed, but the selected elements may be stored in fewer digits
             value = call.apply()
             selected = Computed(value, torch.zeros_like(value), call.digits).rounded_to(Digits.of(call.dtype))
             return selected.error
@@ -63,7 +63,7 @@ def error_bound(
         computed = FORMULAS[call.name](call)
     except NoBound:
         return None
-    # stored in the result's own digits, where it was computed in others
+    # rounded to the result's own digits, where it was computed in others
     digits = Digits.of(dtype)
     return (computed if digits == call.digits else computed.rounded_to(digits)).error + digits.least
 
@@ -168,14 +168,16 @@ def _mse_loss_backward(call: BoundedCall) -> Computed:
 
 
 def _products(call: BoundedCall, roundings: int, products: int) -> Computed:
-    """Compute sums of products, and their error from the absolute values of the factors; `roundings` counts the
-    roundings of each product."""
+    """Compute sums of products, and their error from the absolute values of the factors.
+
+    `roundings` is the number of roundings of each product.
+    """
     error = call.digits.gamma(roundings) * call.apply(torch.abs)
     return Computed(call.apply(), error + call.digits.least * (products + 1), call.digits)
 
 
 def _product_of(left: str) -> Callable[[BoundedCall], Computed]:
-    """Return the formula of a product over the last dimension of the argument `left`, and perhaps a bias."""
+    """Return the formula of a product over the last dimension of the argument `left`, with or without a bias."""
 
     def formula(call: BoundedCall) -> Computed:
         terms = call.given[left].shape[-1]
@@ -207,16 +209,18 @@ def _convolution(call: BoundedCall) -> Computed:
 
 
 def _of_planes(sums: Computed) -> Computed:
-    """Give each element the largest error of its plane: all but the first two dimensions. Transforms mix the elements
-    of a plane. Where all products of one are zero, Winograd's leave it a rounding error of its neighbours (A. Lavin, S.
-    Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016)."""
+    """Replace the error of each element by the largest one of its plane, which is all but the first two dimensions.
+
+    Transforms mix the elements of a plane. Even an element whose products are all zero gets a rounding error of its
+    neighbours from Winograd's (A. Lavin, S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016).
+    """
     plane = list(range(2, sums.error.dim()))
     return replace(sums, error=sums.error.amax(plane, keepdim=True).expand_as(sums.error)) if plane else sums
 
 
 def _convolution_backward(call: BoundedCall) -> Computed:
-    """Compute the gradient of the input, the weight or the bias: each is linear in the absolute values of what it
-    reads."""
+    """Compute the gradient of the input, the weight or the bias; the error of each follows from the absolute values of
+    its arguments."""
     arguments, output = call.given, call.output
     gradient, weight = arguments["grad_output"], arguments["weight"]
     if not arguments["output_mask"][output]:
@@ -229,7 +233,7 @@ def _convolution_backward(call: BoundedCall) -> Computed:
     else:
         small = arguments["input"] if arguments["transposed"] else gradient
         terms = small.shape[0] * math.prod(small.shape[2:])
-    # only this output: the others may have been left out, and cost as much
+    # compute only this output: the others take as long, and the call may have left them out
     single_output = {**arguments, "output_mask": [number == output for number in range(3)]}
     return _of_planes(_products(replace(call, given=single_output), terms, terms))
 
@@ -238,7 +242,7 @@ def _embedding_dense_backward(call: BoundedCall) -> Computed:
     """Compute each row as the sum of the gradients of its occurrences."""
     if call.given["scale_grad_by_freq"]:
         raise NoBound
-    # the row that occurs most often adds up the most terms
+    # the row that occurs most often sums the most terms
     occurrences = torch.bincount(call.given["indices"].reshape(-1), minlength=1)
     return _products(call, int(occurrences.max()), 0)
 
@@ -276,4 +280,4 @@ FORMULAS: Mapping[str, Callable[[BoundedCall], Computed]] = {
     "sum": lambda call: call.summands().sum(call.given.get("dim"), keepdim=call.given.get("keepdim", False)),
     "tanh_backward": _tanh_backward,
 }
-"""Formulas by the op's name, without overload and without the underscore of an op in place."""
+"""Formulas by the op's name, without overload and without the underscore of an in-place op."""

@@ -1,13 +1,13 @@
-"""Choices that differ on the other side: of an op near its edge, and of the script by a number that it read.
+"""Choices that differ between the sides: those of ops on values near an edge, and those of the script.
 
 Two modes that differ by rounding sometimes choose differently: an input of 1e-9 is positive in one and negative in the
-other, or two candidates of a maximum are one ULP apart. What follows is as far apart as the choices are, and no sign of
-a fault. The test executes side b with its own kernels and its own values, but with side a's choices. If only that
-brings the drift below the threshold, then everything smooth agrees within rounding, and the drift depends on the
-choices. Only ops that give both sides the same bits on the same inputs are forced, so a kernel that chooses wrongly is
-not excused.
+other, or two candidates of a maximum are one ULP apart. The values after such a choice differ as much as the choices
+do, which is no sign of a fault. The test executes side b with its own kernels and its own values, but with side a's
+choices. If that alone brings the drift below the threshold, then everything smooth agrees within rounding, and the
+drift depends on the choices. Only ops that return the same bits for both sides on the same inputs are forced. So a
+kernel that chooses wrongly is not excused.
 
-Where the script itself took another branch, the ops that it then executes or leaves out are one cause, with the
+Where the script itself took another branch, the ops that it executes or omits there are one cause, reported with the
 comparison that decided:
 
     the script took another branch at train.py:12: gt(0.0551199913, 0.0551) is True in cpu, gt(0.0550999902, ...
@@ -31,12 +31,17 @@ from .storage_flow import SIDES, FlowNode, Side
 from .swap_sites import Cause
 
 Choose = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
-"""From side a's arguments and outputs and side b's arguments: the op's outputs of b's values by a's choice."""
+"""Takes side a's arguments and outputs and side b's arguments; returns the outputs for b's values by a's choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenDrift:
-    """A step with the reference's choices: its `drift`, how many elements chose differently, and in which ops."""
+    """A step with the reference's choices.
+
+    drift: the drift that is left.
+    flipped: the number of elements that chose differently.
+    ops: the ops in which they did.
+    """
 
     drift: Drift
     flipped: int
@@ -44,7 +49,7 @@ class ChosenDrift:
 
 
 def _max_pool(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-    # [..., height, width]: torch's indices count in the flattened plane of the input
+    # torch's indices count within the flattened plane [height, width] of the input
     indices = a_out[1]
     values = b[0].flatten(-2).gather(-1, indices.flatten(-2)).view(indices.shape)
     return [values, indices.clone()]
@@ -85,11 +90,11 @@ CHOICES: Mapping[str, Choose] = {
         _as_given,
     ),
 }
-"""Ops that choose, by their names without the underscore of those in place."""
+"""Ops that choose, by their names without the underscore of in-place ops."""
 
 
 class _Remembering:
-    """Execute side a's kernels, and keep the arguments and outputs of choosing ops by block."""
+    """Side a's kernels, which also keep the arguments and outputs of choosing ops by block."""
 
     def __init__(self, kernels: Kernels, nodes: Mapping[int, int]) -> None:
         self.seen: dict[int, tuple[list[Any], list[Any]]] = {}
@@ -108,7 +113,7 @@ class _Remembering:
 
 
 class _Forced:
-    """Execute side b's kernels with side a's choices."""
+    """Side b's kernels with side a's choices."""
 
     def __init__(
         self, kernels: Kernels, nodes: Mapping[int, int], seen: Mapping[int, tuple[list[Any], list[Any]]]
@@ -127,7 +132,7 @@ class _Forced:
             return self._kernels.execute(number, node, arguments, keywords)
         before = [_copied(argument) for argument in arguments]
         outputs = self._kernels.execute(number, node, arguments, keywords)
-        # after the kernel, so that an op in place has written; its arguments are the copy made before
+        # The kernel runs first, so that an in-place op writes as usual; the choice uses the copy of its arguments.
         device = next(value.device for value in (*before, *outputs) if isinstance(value, torch.Tensor))
         reference_arguments, reference_outputs = (
             [_moved(value, device) for value in values] for values in self._seen[block]
@@ -142,16 +147,16 @@ class _Forced:
 
 
 def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int]) -> ChosenDrift | None:
-    """Execute side b with side a's choices; None where the step has none, or they cannot be taken over.
+    """Execute side b with side a's choices; None where the step has none, or they cannot be applied to side b.
 
-    `differing` are blocks that compute other bits on the same inputs: they are left as they are.
+    `differing` are the blocks that compute other bits on the same inputs: their choices are not replaced.
     """
     nodes: dict[str, dict[int, int]] = {"a": {}, "b": {}}
     for number, block in enumerate(pair.blocks):
         if block.is_pair and number not in differing:
             left, right = pair.flows["a"].nodes[block.a[0]], pair.flows["b"].nodes[block.b[0]]
             name = op_name(left)
-            # A maximum along a dimension gives indices; one of all elements does not, and chooses nothing
+            # A maximum along a dimension returns indices; one over all elements does not, and is no choice.
             chooses = name in CHOICES and (name not in ("max", "min") or len(left.makes) == 2)
             if chooses and op_name(right) == name:
                 nodes["a"][block.a[0]] = nodes["b"][block.b[0]] = number
@@ -164,7 +169,7 @@ def with_choices_of_reference(pair: TapePair, scorer: Scorer, differing: set[int
         with set_apart(pair.devices()):
             HybridExecution(pair, Hybrid("a"), kernels).run_all()
             values = HybridExecution(pair, Hybrid("b"), kernels).run_all().values()
-    except Exception:  # noqa: BLE001, a choice of other shapes cannot be taken over
+    except Exception:  # noqa: BLE001, a choice of other shapes cannot be applied
         return None
     return ChosenDrift(scorer.drift(values), forced.flipped, tuple(forced.ops))
 
@@ -177,15 +182,15 @@ def _moved(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
-# Where the script itself took another branch: a number that it read from a tensor differs between the sides.
+# Branches of the script: a number that it read from a tensor differs between the sides.
 
 DIGITS = 9
-"""Significant digits that distinguish any two float32."""
+"""The number of significant digits that distinguish any two float32 values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A read in `block` that gave the script differing numbers: by side the node that reads, and its number."""
+    """A read in `block` that returned different numbers to the script; by side, the reading node and its number."""
 
     block: int
     reads: Mapping[Side, int]
@@ -193,7 +198,7 @@ class Decision:
 
 
 def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side, str]) -> list[Cause]:
-    """Join the causes of kind `structure` that follow one decision, and name the decision in their reasons."""
+    """Join the causes of kind `structure` that follow the same decision, and name the decision in their reasons."""
     decisions = []
     for number, block in enumerate(pair.blocks):
         reads = {side: block.of(side)[0] for side in SIDES} if block.is_pair else {}
@@ -223,8 +228,8 @@ def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side
 def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Decision | None:
     """Return the last decision before the cause.
 
-    A decision about a truth value or a count always qualifies. One about any other number, which a script also reads to
-    print it, qualifies only if the cause begins with the very next op.
+    A decision about a truth value or a count always qualifies. A script may read any other number only to print it, so
+    a decision about one qualifies only if the cause begins with the very next op.
     """
     nodes = {side: [node for block in cause.blocks for node in pair.blocks[block].of(side)] for side in SIDES}
     chosen = None
@@ -241,13 +246,13 @@ def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Deci
 
 
 def _expression(pair: TapePair, decision: Decision, side: Side) -> str:
-    """Return what was read and its number, as `gt(0.0551199913, 0.0551) is True`."""
+    """Return the expression that the script read and its value, such as `gt(0.0551199913, 0.0551) is True`."""
     flow, number = pair.flows[side], _text(decision.numbers[side])
     read = flow.nodes[decision.reads[side]]
     maker = flow.makers.get(read.reads[0].value) if read.reads else None
     if maker is None:
         return f"{read.call.name} is {number}"
-    # The tensors that the maker reads, from its own side executed up to it
+    # Execute the maker's side up to the maker, for the tensors that it reads.
     node = flow.nodes[maker]
     with set_apart(pair.devices()):
         execution = HybridExecution(pair, Hybrid(side))

@@ -1,4 +1,4 @@
-"""Write the details of a culprit's block: both sides' code, and their errors over the real inputs."""
+"""The details of a culprit's block: both sides' code, and their errors over the real inputs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .script_calls import CallWriter, SideCode
 from .storage_flow import SIDES, Side
 
 MOST_CHARACTERS = 20_000
-"""The most characters of a side's lines that are shown."""
+"""The most characters of a side's lines to show."""
 
 
 def write_detail(
     path: Path, block: ShownBlock, codes: Mapping[Side, SideCode], kinds: Mapping[Side, str], *, errors: bool
 ) -> None:
-    """Write the file of a block whose script has these `codes`, of these `kinds`; with `errors` over its inputs.
+    """Write the file of a block whose script has these `codes`, of these `kinds`; `errors` adds those over its inputs.
 
-    Where anything goes wrong no file is written, and the culprit is reported without it.
+    If anything fails no file is written, and the culprit is reported without it.
     """
-    with suppress(Exception):  # whatever it is, the script is written and says what matters
+    with suppress(Exception):  # the details are optional, and may fail in any op
         shown_codes = {side: _behind(block, side, codes[side], kinds[side]) for side in SIDES}
         detail = CulpritDetail(
             {side: _executed(block, side, shown_codes[side], kinds[side]) for side in SIDES},
@@ -36,7 +36,7 @@ def write_detail(
 
 
 def _behind(block: ShownBlock, side: Side, code: SideCode, kind: str) -> SideCode:
-    """Return the calls of a side; for one whose results are recorded, the calls that computed them."""
+    """Return the code of a side; where the script only has recorded results, the code of the calls that made them."""
     if kind == "recorded" and block.slices[side].calls:
         with suppress(NotShown):
             return CallWriter(block.slices[side], Values()).code(block.results[side], "given")

@@ -1,5 +1,7 @@
-"""The distance of both sides' results from those in double, element by element over the real inputs: for some of the
-elements, the largest errors of each side among them."""
+"""The errors of both sides' results against those in double, element by element over the real inputs.
+
+They are kept for a selection of the elements, which includes the largest errors of each side.
+"""
 
 from __future__ import annotations
 
@@ -20,30 +22,30 @@ from .script_calls import SideCode
 from .storage_flow import SIDES, Side
 
 FEWEST = 4
-"""The fewest elements of a result that are worth a picture."""
+"""The fewest elements of a result for which errors are kept."""
 
 MOST_POINTS = 2000
 LARGEST = 250
-"""Elements with the largest errors of a side that are always among the points."""
+"""The number of elements with the largest errors of each side that are always among the points."""
 
 MOST_ARGUMENTS = 4
 
 CANDIDATES = 2**15
-"""Elements from which the other points are chosen."""
+"""The number of elements from which the other points are chosen."""
 
 PIECE = 2**20
-"""Elements whose errors are computed at a time."""
+"""The number of elements whose errors are computed at a time."""
 
 GROUPS = 32
-"""Groups of neighbouring values of an argument; errors between groups are compared with those within."""
+"""The number of groups of neighbouring values of an argument, between which and within which errors are compared."""
 
 DIGITS = {"value": 6, "error": 4}
-"""Significant digits that are kept."""
+"""The number of significant digits that are kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedResult:
-    """A result of both sides, flat, and its exact value in double; `number` is its index among the block's."""
+    """A result of both sides, flattened, with its exact value in double; `number` is its index in the block."""
 
     number: int
     exact: torch.Tensor
@@ -56,10 +58,14 @@ class ComparedResult:
 
 
 def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> ErrorsOverInputs | None:
-    """Return None where no result has digits, or its exact value is not known."""
+    """Return the errors of the block's result with the largest error.
+
+    Return None if no result has digits and a known exact value.
+    """
     if block.reference is None:
         return None
-    # random draws are no less exact; an op without a double form is
+    # A block that is not `live` may have an op without a double form, which makes its values inexact. A random draw
+    # does not make them inexact.
     drawn = any(call.draw is not None for call in block.slices[block.reference].calls)
     results = _compared(block) if block.live or drawn else []
     scanned = [(compared, {side: _scanned(compared, side) for side in SIDES}) for compared in results]
@@ -92,7 +98,7 @@ def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> Err
 
 
 def _compared(block: ShownBlock) -> list[ComparedResult]:
-    """Return the results that have digits on both sides, and more of them in double."""
+    """Return the results that have digits on both sides, but fewer than a double."""
     compared = []
     for number, (exact, a, b) in enumerate(zip(block.exact, block.results["a"], block.results["b"], strict=True)):
         sides: dict[Side, torch.Tensor] = {"a": a, "b": b}
@@ -106,7 +112,7 @@ def _compared(block: ShownBlock) -> list[ComparedResult]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScannedErrors:
-    """A side's largest error, the places of its largest ones, and the count of those that are not finite."""
+    """A side's `largest` error, the places `at` which its largest errors are, and the number of non-finite ones."""
 
     largest: float
     at: torch.Tensor
@@ -129,23 +135,28 @@ def _scanned(result: ComparedResult, side: Side) -> ScannedErrors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpArgument:
-    """The argument of an op for each element that it makes, in this shape. `order` gives for each compared element the
-    place where it was made; None where that is its own place."""
+    """The argument of an op for each element of its result.
+
+    shape: the shape of the op's result, to which the values are expanded.
+    order: for each compared element its place in that result; None where both are in the same order.
+    """
 
     values: torch.Tensor
     shape: tuple[int, ...]
     order: torch.Tensor | None
 
     def at(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Return its numbers for these elements."""
+        """Return the argument's values for these elements."""
         places = chosen if self.order is None else self.order[chosen]
         whole = self.values.expand(self.shape)
         return whole[torch.unravel_index(places, self.shape)] if self.shape else whole.reshape(1)[places]
 
 
 def _arguments(block: ShownBlock, codes: Mapping[Side, SideCode], result: ComparedResult) -> dict[str, OpArgument]:
-    """Return the arguments of the first side that is a single elementwise op, by the names in its code: those that have
-    a number for each element of the result."""
+    """Return the arguments of the first side that is a single elementwise op, by the names in its code.
+
+    Only arguments with a number for each element of the result are returned.
+    """
     for side in SIDES:
         slice_, reads = block.slices[side], codes[side].reads
         if len(slice_.calls) != 1:
@@ -178,16 +189,16 @@ def _order(made: View, seen: View) -> torch.Tensor | None:
 
 
 def _belongs(argument: torch.Tensor, shape: tuple[int, ...]) -> bool:
-    """Check that each element of a result of this shape is made of one of the argument's elements, of which there are
-    several."""
+    """Check that the argument has several elements, and that each element of a result of this shape depends on one of
+    them."""
     own = argument.shape
     fits = len(own) <= len(shape) and all(n in (1, size) for n, size in zip(own[::-1], shape[::-1], strict=False))
     return fits and argument.numel() > 1
 
 
 def _spread(elements: int) -> torch.Tensor:
-    """Return at most CANDIDATES elements, evenly spread and out of step with rows and columns: multiples of the golden
-    ratio."""
+    """Return at most CANDIDATES elements: multiples of the golden ratio, evenly spread and out of step with rows and
+    columns."""
     if elements <= CANDIDATES:
         return torch.arange(elements)
     parts = torch.arange(CANDIDATES, dtype=torch.float64).mul_((math.sqrt(5) - 1) / 2).frac_()
@@ -196,8 +207,10 @@ def _spread(elements: int) -> torch.Tensor:
 
 
 def _told_by(values: torch.Tensor, errors: torch.Tensor) -> float:
-    """Return the share of the spread of errors that is between groups of neighbouring values, from 0 to 1: the
-    correlation ratio (Fisher 1925), of logarithms, which no single error outweighs."""
+    """Return the share of the errors' spread that is between groups of neighbouring values, from 0 to 1.
+
+    It is the correlation ratio (Fisher 1925). It is taken of logarithms, so that no single error outweighs the others.
+    """
     usable = torch.isfinite(errors) & torch.isfinite(values)
     logarithms, kept = errors[usable].log1p(), values[usable]
     if not len(kept):
@@ -210,8 +223,7 @@ def _told_by(values: torch.Tensor, errors: torch.Tensor) -> float:
 
 
 def _along(axis: torch.Tensor, most: int) -> torch.Tensor:
-    """Return places in `axis`, half of them at even ranks and half at even distances, so that rare values are seen,
-    too."""
+    """Return places in `axis`: half of them at even ranks, and half at even distances, which include rare values."""
     order = axis.double().argsort(stable=True)
     order = order[torch.isfinite(axis[order])]
     if len(order) <= most:

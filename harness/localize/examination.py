@@ -1,5 +1,8 @@
-"""Execute both sides' version of the blocks in which two tapes may differ, on the same inputs: find those that compute
-other bits on side b's values, and measure each side's error."""
+"""The examination of the blocks in which two tapes may differ.
+
+Both sides' versions of a block are executed on side b's values. This shows which blocks compute other bits, and
+measures each side's error.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from .suspects import CASTS, Suspect, names_of
 ALONE = "what it makes has no counterpart"
 
 
-# One block as a tape of its own: its calls, on the inputs that it had.
+# One block as a tape: its calls, on the inputs that it had
 
 
 def slice_of(
@@ -39,11 +42,11 @@ def slice_of(
     outputs: Sequence[Use],
     instead: Instead,
 ) -> Tape:
-    """Return the nodes as a tape, with their reads of earlier values as inputs. Watched are `outputs`, named by their
-    order.
+    """Return the nodes as a tape, with the earlier values that they read as its inputs.
 
-    `instead` holds, by slot, the views of the other side that a paired call reads. `memory` is the memory before the
-    nodes. Raises Unbound where it lacks a value that they read.
+    The tape's watched values are the `outputs`, named by their order. `instead` holds, by slot, the views of the other
+    side that a paired call reads. `memory` is the memory before the nodes. Raises Unbound if it lacks a value that they
+    read.
     """
     made: set[FlowValue] = set()
     inputs: dict[int, torch.Tensor] = {}
@@ -67,17 +70,21 @@ def slice_of(
 class Examined:
     """The result of testing a block.
 
-    `differs` is None where the block alone cannot be tested, as `why` says: its results have no counterpart, or it
-    fails on the other side's values. `errors` are each side's, against double precision. The sides' results are apart
-    by `largest`, as a share of their size, and by `roundings` of their own precision. `slices` hold each side's calls
-    and inputs, where they were requested.
-
-    `relaid` are the arguments whose layout causes the other bits, alone or together with the kernel. `terms` are the
-    most that one element of a result adds up, where that is known: by the op, or in another layout by the elements of
-    such an argument per element of a result. `elsewhere` marks an op that returns places, and returns places of other
-    elements. `once` marks an elementwise op with results of 16 bits: it computes in float32 and rounds them once.
-    `meant` is for ops with different arguments: the distance of the results in exact arithmetic on the same inputs, in
-    multiples of their rounding. `single` is true where single numbers are all that differs.
+    differs: True if the sides compute different bits; None if the block alone cannot be tested, because its results
+        have no counterpart or because it fails on the other side's values.
+    why: the reason for None.
+    errors: each side's error against double precision.
+    largest: the distance of the sides' results, as a share of their size.
+    roundings: the same distance, in roundings of the results' precision.
+    slices: each side's calls and inputs, if they were requested.
+    relaid: the arguments whose layout causes the other bits, alone or together with the kernel.
+    terms: the most terms that one element of a result sums, 0 if unknown. They are known from the op, or, in another
+        layout, from the elements of such an argument per element of a result.
+    elsewhere: True for an op that returns positions, if these are positions of other elements.
+    once: True for an elementwise op with results of 16 bits, which computes in float32 and rounds them once.
+    meant: for different arguments, the distance of the results in exact arithmetic on the same inputs, in multiples of
+        their rounding.
+    single: True if all that differs are single numbers.
     """
 
     suspect: Suspect
@@ -96,14 +103,14 @@ class Examined:
 
     @property
     def is_entangled(self) -> bool:
-        """True if other blocks read its results, and it cannot be executed without them."""
+        """True if the block cannot be executed without other blocks, which read its results."""
         return self.differs is None and self.why != ALONE
 
 
 def examine(pair: TapePair, suspects_by_block: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
-    """Walk through side b and execute side a's version of every suspect block on b's values.
+    """Execute side b block by block, and side a's version of every suspect block on b's values.
 
-    Without `errors` no double precision is used.
+    Without `errors` nothing is computed in double.
     """
     results: dict[int, Examined] = {}
     with set_apart(pair.devices()):
@@ -122,7 +129,7 @@ def examine(pair: TapePair, suspects_by_block: Mapping[int, Suspect], *, errors:
 def examined_block(
     execution: HybridExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool
 ) -> Examined:
-    """Test a block that was executed as side b has it; `before` is the memory that it began with."""
+    """Test a block after its execution as in side b; `before` is the memory at its start."""
     pair, number = execution.pair, suspect.block
     compared = compared_results(pair, number)
     if not compared:
@@ -134,14 +141,14 @@ def examined_block(
             "a": [memory_a.tensor("a", use).clone() for use, _ in compared],
             "b": [execution.memory.tensor("b", use).clone() for _, use in compared],
         }
-        # The sides may run on two devices; their results are compared on the reference's.
+        # The sides may be on two devices; compare their results on the reference's.
         results["b"] = [b.to(a.device) for a, b in zip(results["a"], results["b"], strict=True)]
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
         return Examined(suspect, None, in_words(error))
     if all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True)):
-        # Results of one side alone are not compared: where that hides a cause, `localize_step` doubts every block.
+        # Results of one side alone are not compared. If that hides a cause, `localize_step` doubts every block.
         return Examined(suspect, False)
     slices: dict[Side, Tape] = {}
     block = pair.blocks[number]
@@ -156,7 +163,7 @@ def examined_block(
     terms = elements // max(1, min((value.numel() for value in results["b"] if value.is_floating_point()), default=1))
     terms = max(terms if suspect.kind == "layout" else 0, _terms_of_ops(pair, number))
     if suspect.kind == "structure" and CASTS.issuperset((*names_of(pair, number, "a"), *names_of(pair, number, "b"))):
-        # The cast that one side alone has rounds: compare with the digits that the results have without it.
+        # A cast that only one side has rounds its results: compare with the digits that they have without it.
         widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
         results = {
             executed_side: [value.to(wide) for value, wide in zip(results[executed_side], widest, strict=True)]
@@ -197,8 +204,10 @@ def _terms_of_ops(pair: TapePair, number: int) -> int:
 def _by_layout(
     execution: HybridExecution, suspect: Suspect, before: Memory
 ) -> tuple[Suspect, tuple[RelaidArgument, ...]]:
-    """Classify a block that computes other bits where its arguments are laid out differently: as a matter of the
-    layout, if the layout alone causes them, else of the kernel that it has there."""
+    """Classify a block with differently laid out arguments that computes other bits.
+
+    The reason is the layout if the layout alone causes the other bits, else the kernel for that layout.
+    """
     swapped: SwappedLayout | None = None
     if execution.pair.blocks[suspect.block].is_pair and {LAYOUT, PART}.issuperset(suspect.reasons):
         with suppress(Exception):  # an op may raise anything on a layout that is not its own
@@ -218,7 +227,7 @@ def _by_layout(
 
 
 def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
-    """Return the results that the block leaves on both sides: by the links of what either side makes in it."""
+    """Return the pairs of linked values that either side makes in the block and that both sides have after it."""
     results: dict[tuple[FlowValue, FlowValue], tuple[Use, Use]] = {}
     for side in SIDES:
         flow = pair.flows[side]
@@ -229,14 +238,14 @@ def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
                     continue
                 own_use, linked_use = Use(link.mine, use.value), Use(link.theirs, link.value)
                 a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
-                # both exist when the block has ended
+                # both exist at the end of the block
                 if pair.maker("a", a.value) <= number and pair.maker("b", b.value) <= number:
                     results[a.value, b.value] = (a, b)
     return list(results.values())
 
 
 def _exactly(slices: Mapping[Side, Tape]) -> tuple[Side, ExactResults] | None:
-    """Compute side a's calls in double, or side b's where only those can be executed so."""
+    """Compute side a's calls in double, or side b's if only those can be."""
     for side in SIDES:
         if side in slices and slices[side].calls:
             with suppress(Exception):  # an op may raise anything on doubles
@@ -249,10 +258,10 @@ def _exactly(slices: Mapping[Side, Tape]) -> tuple[Side, ExactResults] | None:
 def _apart_exactly(
     exact: tuple[Side, ExactResults] | None, slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]
 ) -> float:
-    """Return the distance of two versions of a block in double, where rounding is no reason.
+    """Return the distance of the two versions of a block in double, where it cannot come from rounding.
 
-    It is the largest distance of a result, over the error that rounding causes: of its inputs, and of the result in
-    side a's precision. Zero where that is not known.
+    It is the largest distance of a result, divided by the error that rounding causes: rounding of its inputs, and of
+    the result to side a's precision. Return 0 if it is not known.
     """
     distances = [0.0]
     if exact is not None and exact[0] == "a" and exact[1].is_exact:
@@ -273,7 +282,7 @@ def _errors(exact: ExactResults, results: Mapping[str, list[torch.Tensor]]) -> d
 
 
 def precision(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return the unit roundoff of values like these, as a share of their size: zero for whole numbers."""
+    """Return the unit roundoff of the dtypes of these values, as a share of their size; 0 for whole numbers."""
     return max(UNIT_ROUNDOFF.get(str(value.dtype).removeprefix("torch."), 0.0) for value in (a, b))
 
 
@@ -282,12 +291,12 @@ def in_roundings(largest: float, unit: float) -> float:
 
 
 def is_single(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Check that all differing results are single numbers: their errors do not average out."""
+    """Check that all differing results are single numbers, whose errors do not average out."""
     return all(a.numel() == 1 or is_same(a, b.to(a.dtype)) for a, b in pairs)
 
 
 def relative(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return ||b - a|| / ||a||; for whole numbers the share that differs."""
+    """Return ||b - a|| / ||a||; for whole numbers the share of the elements that differ."""
     if a.shape != b.shape:
         return 1.0
     if a.is_complex():

@@ -5,7 +5,7 @@ Standard input is a socket that listens; `script_interpreter.py` is the other si
     asks, with a connection  -->  forks a process that forks the script, and answers with the script's number
     waits                    <--  and then with its exit code
 
-LIFELINE is the number of a socket of the process that has started this one: when it closes, all of this ends.
+LIFELINE is the file descriptor of a socket of the parent process. When it closes, this process and its forks end.
 """
 
 import gc
@@ -25,17 +25,17 @@ def main() -> None:
     watched = select.poll()
     for endpoint in (listening, lifeline):
         watched.register(endpoint, select.POLLIN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the forks
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the operating system reaps the forks
     ahead = sys.argv[2:]
     while True:
         ready = {number for number, _ in watched.poll(0 if ahead else None)}
         if lifeline.fileno() in ready:
             os.killpg(0, signal.SIGKILL)
-        # A client waits until all is imported: otherwise each fork would have to import it.
+        # Import everything before serving a client: otherwise each fork would have to import it.
         if ahead:
             importlib.import_module(ahead.pop(0))
             gc.collect()
-            gc.freeze()  # a collection in a fork would touch, and so copy, the shared pages
+            gc.freeze()  # a garbage collection in a fork would write to the shared pages, and so copy them
             continue
         if listening.fileno() in ready:
             connection, _ = listening.accept()
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def execute(request: dict[str, str], answers: socket.socket) -> None:
-    """Execute a script in a fork; only that fork returns from here."""
+    """Execute a script in a fork. Only that fork returns from this function."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     process = os.fork()
     if process:

@@ -1,5 +1,6 @@
-"""Write a side's code as people write it: the lines of its function in a script with signs in place of arithmetic ops,
-and each value that is used once put where it is used.
+"""A side's code as a formula: its function in a script, with operators in place of arithmetic ops.
+
+A value that is used once is substituted where it is used.
 
     t1 = torch.ops.aten.mul.Tensor(output, output)
     t2 = torch.ops.aten.sub.Tensor(1, t1)                   grad_output * (1 - output * output)
@@ -21,17 +22,17 @@ SIGNS: Mapping[str, ast.operator] = {
     "pow": ast.Pow(),
 }
 LONGEST = 90
-"""The most characters of a line into which a value is put."""
+"""The most characters of a line into which a value is substituted."""
 
 MOST_LINES = 12
 
 
 class _NoFormula(Exception):
-    """Raised where lines do what a formula cannot say: write to their arguments, or set generators."""
+    """Raised where lines cannot be a formula: they write to their arguments, or set generators."""
 
 
 def formula_of(lines: Sequence[str]) -> list[str]:
-    """Return the lines of the formula, the last of which is the result; none where it says less than the calls."""
+    """Return the lines of the formula, the last of which is the result; none where the calls say more."""
     *statements, last = ast.parse("\n".join(lines)).body
     try:
         if not (isinstance(last, ast.Return) and isinstance(last.value, ast.List) and statements):
@@ -49,7 +50,7 @@ def formula_of(lines: Sequence[str]) -> list[str]:
 
 
 class _Formulas(ast.NodeTransformer):
-    """Write expressions as formulas. `uses` counts the occurrences of each name, including its assignment."""
+    """A rewriter of expressions as formulas; `uses` counts the occurrences of each name, including its assignment."""
 
     def __init__(self, uses: Mapping[str, int]) -> None:
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""Describe the causes of a step as culprits: the place of each, its errors, its proof and its kernels."""
+"""The causes of a step described as culprits, each with its place, its errors, its proof and its kernels."""
 
 from __future__ import annotations
 
@@ -42,17 +42,19 @@ from .verification import Found
 
 SIGNIFICANT = ("beyond-rounding", "rounding")
 WRONG = ("different-setup", "beyond-rounding", None, "rounding")
-"""The order in which causes are reported."""
+"""The order of the report, by the verdict on a cause alone (None: unknown)."""
 
 MOST_PLACES = 100
 
 MAIN = 0.5
-"""The share of an infinite drift from which on a cause counts as what makes it infinite."""
+"""The share of an infinite drift from which on a cause counts as the reason why it is infinite."""
 
 
 class Describer:
-    """Make culprits of causes. `kernel` returns the name of the kernel that a side has in its nodes of these numbers,
-    None where it is not known."""
+    """The description of causes as culprits.
+
+    `kernel` returns the name of the kernel of a side's nodes with these numbers, None if it is not known.
+    """
 
     def __init__(
         self,
@@ -69,11 +71,11 @@ class Describer:
         self._kernel = kernel
 
     def culprits(self) -> list[tuple[Cause, Culprit]]:
-        """Return every cause that acts, the proven ones first.
+        """Return every cause that has an effect, the proven ones first.
 
-        The significant ones come before the others. Among them those that are wrong by themselves come first, then
-        those that move more floating values, then those with higher scores. Where the drift is infinite, so are the
-        scores of all causes that take part in it: then the causes that make it infinite come first, by their share.
+        Significant causes come before the others. Among these, the causes that are wrong by themselves come first, then
+        those that move more floating values, then those with higher scores. If the drift is infinite, so are the scores
+        of all causes that contribute to it: then the causes that make it infinite come first, by their share.
         """
         proofs = self._proofs
         others = [
@@ -100,7 +102,7 @@ class Describer:
             _, culprit = entry
             little = infinite and (culprit.share_of_drift or 0.0) < MAIN
             wrong = WRONG.index(culprit.local_significance)
-            # Rounding is never wrong, whether its error is known or not: the larger share comes first.
+            # Rounding is not wrong, whether its error is known or not: such causes stay in the order of their shares.
             wrong = wrong if culprit.significance == "beyond-rounding" else min(wrong, 2)
             return not culprit.is_proven, SIGNIFICANT.index(culprit.significance), little, wrong
 
@@ -114,7 +116,7 @@ class Describer:
                 if side not in errors or error.ulp > errors[side].ulp:
                     errors[side] = error
         local, rule = judged_alone(cause, self._examined, errors, self._effects)
-        # The joint effect of a site's blocks is the site's effect, where it is available.
+        # Where it is available, the joint effect of a site's blocks is the site's effect.
         together = [net[0] for site in cause.sites if (net := self._effects.get(site)) and net[0] is not None]
         if together and not errors:
             errors = dict(max(together, key=lambda effect: (bool(effect.errors), effect.roundings)).errors)
@@ -123,7 +125,7 @@ class Describer:
         largest = max((result.largest for result in results), default=0.0)
         roundings = max((result.roundings for result in results), default=0.0)
         proof = self._proof(measured, significance)
-        # A cause that is wrong by itself is so however noisy the step is. A part of a whole that is the same is not.
+        # A cause that is wrong by itself is wrong however noisy the step is. A cause that others cancel is not wrong.
         if local in WRONG[:2] and not _takes_part(measured, self._proofs.whole):
             local, rule = None, ""
         elif local in WRONG[:2] and proof.holds:
@@ -152,16 +154,18 @@ class Describer:
         )
 
     def _kernels(self, cause: Cause) -> dict[str, str | None] | None:
-        """Return each side's kernel, which all sites of the cause have; None where the cause is not another kernel."""
+        """Return each side's kernel, shared by all sites of the cause; None if the cause is not another kernel."""
         if cause.kind != KERNEL:
             return None
         leads = [self._pair.blocks[site.lead] for site in cause.sites]
         return {side: self._kernel(side, [number for block in leads for number in block.of(side)]) for side in SIDES}
 
     def _beside(self, cause: Cause) -> list[str]:
-        """Return the ops of the reference that are other kernels in this cause and name none of its sites. An example
-        is a backward that goes with its forward, as a compiler has it read values that only the forward's own code
-        knows."""
+        """Return further ops of the reference that have other kernels in this cause, but lead none of its sites.
+
+        An example is a backward that is joined with its forward, because in the compiled graph it reads values that
+        only the forward's own code has.
+        """
         if cause.kind not in (KERNEL, LAYOUT):
             return []
         numbers = [
@@ -177,20 +181,22 @@ class Describer:
         return [name for name in names if name not in cause.ops["a"]]
 
     def _places(self, cause: Cause) -> list[str]:
-        """Return the places where the cause acts: modules, or parameters for an optimizer, each once."""
+        """Return the modules in which the cause acts, or the parameters for an optimizer, each once."""
         places: dict[str, None] = {}
         others = sorted(block for block in cause.blocks if block in self._examined)
         for block in (*(site.lead for site in cause.sites), *others):
             for side in SIDES:
                 for number in self._pair.blocks[block].of(side):
                     call = self._pair.flows[side].nodes[number].call
-                    # an optimizer's op of many tensors is about many parameters
+                    # an optimizer's op on a list of tensors concerns many parameters
                     places |= dict.fromkeys(call.owners if call.module is None else (call.module,))
         return list(places)[:MOST_PLACES]
 
     def _phases(self, cause: Cause) -> list[str] | None:
-        """Return the phases of the step in which calls of the cause differ; None where it is a single phase, or where
-        the op is rewritten and its backward is autograd's."""
+        """Return the phases of the step in which calls of the cause differ.
+
+        Return None for a single phase, and for a rewritten op, whose backward autograd derives.
+        """
         if cause.kind == STRUCTURE:
             return None
         blocks = [
@@ -220,26 +226,25 @@ class Describer:
 
 
 def _takes_part(measured: MeasuredCause, whole: Drift) -> bool:
-    """Check that a cause makes at most twice the drift that there is: of two that cancel each other, each alone makes
-    more."""
+    """Check that a cause alone makes at most twice the whole drift; each of two that cancel each other makes more."""
     amounts = [drift.amount for drift in (measured.swapped_in, measured.swapped_out) if drift is not None]
     return all(amount <= 2 * whole.amount for amount in amounts)
 
 
 def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> Culprit:
-    """Describe a cause as a culprit of which nothing is proven yet: its kind and its place."""
-    # The block with the largest error on side b leads, and the script shows it; none where only data differ.
+    """Describe a cause by its kind and place, as a culprit without proof."""
+    # The block with the largest error on side b leads, and the script shows it; there is none if only data differ.
     tested = [site.lead for site in cause.sites if examined[site.lead].differs]
     first = cause.sites[0].lead if cause.sites else None
     lead = max(tested, key=lambda number: _largest(examined[number]), default=first)
     numbers = {side: pair.blocks[lead].of(side) if lead is not None else () for side in SIDES}
     nodes = [pair.flows[side].nodes[number] for side in SIDES for number in numbers[side]]
     node, op = nodes[0] if nodes else None, None
-    # an input of the step is located where it is read first
+    # the place of an input of the step is its first reader
     readers = [op_node for value in cause.inputs if not nodes and (op_node := first_reader(pair, value)) is not None]
     frames = next((op_node.call.frames for op_node in (*nodes, *readers) if op_node.call.frames), ())
     if node is not None:
-        # an op that was executed again has the name that its mode uses
+        # a repeated op has the name that its mode uses
         names = (
             cause.ops["b"]
             if any(reason.startswith(AGAIN) for reason in cause.reasons)
@@ -283,27 +288,26 @@ def _score(drift: Drift | None) -> float | None:
     return None if drift is None else drift.score
 
 
-# The name of the kernel that a side has in a culprit's place, where the facts known of the side determine it.
+# The name of a side's kernel at a culprit, where it can be determined.
 #
 # tanh_backward of cpu, whose tape repeats its own bits with torch's kernels         "aten"
 # tanh_backward of lazy,kernel.tanh_backward=bf16                                   "bf16", as the mode names it
 # mul, sub, mul of compile, in place of tanh_backward                               "decomposed"
-# sum of compile, with other bits than torch's kernel gives on the same inputs      "inductor"
+# sum of compile, with other bits than torch's kernel on the same inputs            "inductor"
 # sum of xla, with other bits than torch's kernel                                   "xla"
 # sum of a plug-in's mode                                                           None: it is not known
 
 ATEN, DECOMPOSED = "aten", "decomposed"
 
 GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
-"""The tags by which torch marks ops for which Inductor generates code itself; others it may leave to a library, or to
-aten."""
+"""torch's tags of the ops for which Inductor generates code itself; it may leave others to a library or to aten."""
 
 
 def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found, *, checked: bool) -> str | None:
-    """Return the one name of these calls' kernels on a side with this mode, None where it is not known or they have
-    several.
+    """Return the name of the kernel of these calls on a side with this mode.
 
-    `checked` says that the calls which `verified` does not list are known to compute the bits of torch's kernels.
+    Return None if it is not known, or if the calls have several kernels. `checked` says that all calls outside of
+    `verified` are known to compute the bits of torch's kernels.
     """
     try:
         mode = parse_mode(spec)
@@ -313,7 +317,7 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found,
     names = set()
     for number, node in nodes:
         swap, op, module = None, op_name(node), node.call.module
-        for request in swaps:  # does it name a kernel for this call, as far as the call's op and place are known?
+        for request in swaps:  # does it apply to this call, judging by the call's op and place?
             name, _, overload = request.op.partition(".")
             inside = request.module is None or module is None or f"{module}.".startswith(f"{request.module}.")
             if name == op and inside and (not overload or node.call.op.endswith(f".{overload}")):
@@ -322,18 +326,21 @@ def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found,
         if swap is None:
             names.add(_plain(mode, number, node, verified, checked))
         else:
-            # a tape lacks a call's index among that op's calls in the step, and sometimes its module
+            # a tape does not record a call's index among that op's calls in the step, and sometimes not its module
             sure = swap.occurrence is None and (swap.module is None or node.call.module is not None)
             names.add(swap.kernel if sure else None)
     return names.pop() if len(names) == 1 else None
 
 
 def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked: bool) -> str | None:
-    """Return the name of a kernel that the mode does not swap, in the modes whose kernels are torch's. Lazy graphs are
-    executed by aten's kernels, unless they are fused; graphs of xla by the code that XLA makes of each op."""
+    """Return the name of a kernel that the mode does not swap, for torch's own modes.
+
+    Graphs of lazy are executed by aten's kernels unless these are fused. Graphs of xla are executed by the code that
+    XLA generates for each op.
+    """
     facts = mode.capabilities
     if facts.own_kernels:
-        # An op that torch_xla falls back for, and one on the CPU, compute the bits of aten.
+        # An op that torch_xla executes by its fallback, or on the CPU, computes the bits of aten.
         if not checked or number in verified.unknown:
             return None
         return facts.own_kernels if number in verified.special else ATEN
@@ -342,8 +349,8 @@ def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked
         return DECOMPOSED
     if compiled is not None and mode.backend not in OP_BY_OP:
         generated = not set(GENERATED).isdisjoint(getattr(node.execution.operation, "tags", ()))
-        # equal bits say nothing here: Inductor's code often computes those of aten
+        # equal bits prove nothing here: Inductor's code often computes the same as aten's
         return INDUCTOR if mode.backend in (None, INDUCTOR) and generated and number in verified.special else None
-    # a script may have put a kernel of its own in aten's place: only equal bits show that it has not
+    # a script may have replaced aten's kernel by its own: only equal bits show that it has not
     is_aten = facts.aten_kernels and checked and number not in verified.special | verified.unknown
     return ATEN if is_aten else None

@@ -1,4 +1,4 @@
-"""Hybrids of two tapes: each block is executed as one side has it, with that side's kernels.
+"""Hybrids of two tapes: each block is executed as in one of the sides, with that side's kernels.
 
 With `recorded_step` of the tape's example, and another factor on side b. Block 0 is the forward's product:
 
@@ -9,7 +9,8 @@ With `recorded_step` of the tape's example, and another factor on side b. Block 
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3.5000, 3.5000])}
     {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3., 3.])}
 
-The last one has side b's loss and side a's gradient: that forward has a backward of its own, see swap_sites.
+The last one has side b's loss and side a's gradient. To be consistent it needs that forward's own backward as well: see
+swap_sites.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .value_links import Links, common_reads, linked
 Values = dict[str, torch.Tensor]
 
 END = -2
-"""Represents the end of the step, after the last block, and the batch as a whole."""
+"""The block number of the end of the step, after the last block, and of the batch as a whole."""
 
 
 class Kernels(Protocol):
@@ -40,8 +41,7 @@ class Kernels(Protocol):
     def execute(
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        """Execute the node with that number on these arguments, including those that it writes; return its flat
-        outputs."""
+        """Execute a node on these arguments, which include those that it writes, and return its flat outputs."""
 
 
 class PlainKernels:
@@ -55,9 +55,12 @@ class PlainKernels:
 
 @dataclass(slots=True, eq=False)
 class TapePair:
-    """Two tapes of one step, aligned. `kernels` are those by which each side is executed.
+    """Two aligned tapes of one step.
 
-    `own_reads` are the blocks in which each side reads tensors of its own: those that are wired differently.
+    kernels: the kernels that execute each side.
+    own_reads: the blocks that are wired differently, in which each side reads its own tensors.
+    home: for each node of a side, the number of its block.
+    readers: for each value of a side, the blocks that read it.
     """
 
     flows: Flows
@@ -74,7 +77,7 @@ class TapePair:
             side: {node: number for number, block in enumerate(self.blocks) for node in block.of(side)}
             for side in SIDES
         }
-        # END reads the values that the step is compared by, and the arguments of the first model
+        # END reads the watched values, by which steps are compared, and the arguments of the first model.
         self.readers = {side: {} for side in SIDES}
         for side in SIDES:
             flow = self.flows[side]
@@ -89,19 +92,19 @@ class TapePair:
         return sorted({state.device for draw in draws if draw is not None for state in draw.states})
 
     def is_one_op(self, number: int) -> bool:
-        """Check that a block is one op on both sides, which one of them may execute once more."""
+        """Check that a block is one op on both sides; one of them may execute it repeatedly."""
         block = self.blocks[number]
         names = {self.flows[side].nodes[node].call.name for side in SIDES for node in block.of(side)}
         return block.paired and len(names) == 1
 
     def maker(self, side: Side, value: FlowValue) -> int:
-        """Return the block that makes a value, -1 for a value from before the step."""
+        """Return the number of the block that makes a value, -1 for a value from before the step."""
         node = self.flows[side].makers.get(value)
         return -1 if node is None else self.home[side][node]
 
 
 def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True) -> TapePair:
-    """Align two tapes. Both sides have this process's kernels. `own_batch`: see `linked`."""
+    """Align two tapes; both sides get this process's kernels. For `own_batch` see `linked`."""
     flows: Flows = {"a": a, "b": b}
     blocks = align(a, b)
     links = linked(a, b, blocks, own_batch=own_batch)
@@ -110,12 +113,12 @@ def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True) -> TapePai
 
 
 Instead = Mapping[int, Sequence[Stand]]
-"""By slot, the views of the other side that are read in place of a call's own."""
+"""By slot, the views of the other side that a call reads in place of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """A hybrid: `base`, but with these blocks and these inputs (by side a's value) from the other side."""
+    """A hybrid: side `base`, with these blocks and inputs (by side a's value) from the other side."""
 
     base: Side
     blocks: Collection[int] = frozenset()
@@ -126,7 +129,7 @@ class Hybrid:
 
 
 class HybridExecution:
-    """One execution of a hybrid, block by block, by the pair's kernels unless others are given."""
+    """One execution of a hybrid, block by block, by the pair's kernels or by `kernels` if specified."""
 
     def __init__(self, pair: TapePair, hybrid: Hybrid, kernels: Mapping[Side, Kernels] | None = None) -> None:
         far = other(hybrid.base)
@@ -139,7 +142,7 @@ class HybridExecution:
         self.memory = Memory(pair.flows, pair.links, pair.lifetimes, sources)
 
     def run(self, number: int) -> None:
-        """Execute a block and release the values that nothing reads after it."""
+        """Execute a block and release the values that no later block reads."""
         self.run_as(self.hybrid.side(number), number, self.memory)
         self.memory.block_ended(number)
 
@@ -150,15 +153,17 @@ class HybridExecution:
         return self
 
     def run_as(self, side: Side, number: int, memory: Memory) -> None:
-        """Execute a block as one side has it, in this memory."""
+        """Execute one side's version of a block, in this memory."""
         pair, block = self.pair, self.pair.blocks[number]
         for node in block.of(side):
             instead = self.instead(side, node, number) if pair.is_one_op(number) else {}
             run_node(pair.flows[side], node, side, self.kernels[side], memory, instead)
 
     def values(self) -> Values:
-        """Return the values by which the step is compared, by the names of both sides. A value that one side lacks is
-        missing where that side made it."""
+        """Return the values by which steps are compared, by the names of both sides.
+
+        A value that only one side has is missing if its block is the other side's here.
+        """
         base = self.hybrid.base
         watched, far_watched = self.pair.flows[base].watched, self.pair.flows[other(base)].watched
         values: Values = {}
@@ -179,7 +184,7 @@ class HybridExecution:
         return values
 
     def given(self, name: str) -> torch.Tensor:
-        """Return the argument of the first model that both sides know by this name. Raises Unbound."""
+        """Return the argument of the first model with this name, which both sides have. Raises Unbound."""
         base = self.hybrid.base
         own, far = (self.pair.flows[side].given[name] for side in (base, other(base)))
         if self._comes_later(base, own, far):
@@ -188,8 +193,11 @@ class HybridExecution:
         return self.memory.tensor(base, own).clone()
 
     def instead(self, side: Side, node: int, number: int) -> dict[int, list[Stand]]:
-        """Return, by slot, the views of the other side that a paired call reads in place of its own, where those were
-        made later. A slot may have several views, as the parts of one product that a fused attention reads."""
+        """Return, by slot, the views of the other side that a paired call reads in place of its own.
+
+        These are the views that were made later than its own. A slot may have several, such as the parts of one product
+        that a fused attention reads.
+        """
         if number in self.pair.own_reads:
             return {}
         block, replacements = self.pair.blocks[number], dict[int, list[Stand]]()
@@ -198,11 +206,11 @@ class HybridExecution:
             self.pair.flows[other(side)].nodes[block.of(other(side))[0]],
         )
         for own, far in common_reads(own_node, far_node):
-            # Views of other parts of one content do not correspond; for other contents it is not known.
+            # Different parts of identical contents do not correspond; for other contents the layouts do not tell.
             link = self.pair.links.of[side].get(own.value)
             unknown = link is None or link.value != far.value or not is_one(link)
             alike = own.view.size == far.view.size and (unknown or layout_of(own.view) == layout_of(far.view))
-            # A value that was left out, as a cast that one side alone has, cannot be read.
+            # A value that this hybrid omits, such as a cast that only one side has, cannot be read.
             maker = self.pair.maker(other(side), far.value)
             left_out = maker >= 0 and self.hybrid.side(maker) == side and link is not None and link.value != far.value
             if alike and not left_out and self._comes_later(side, own, far):
@@ -210,8 +218,8 @@ class HybridExecution:
         return replacements
 
     def _comes_later(self, side: Side, own: Use, far: Use) -> bool:
-        """Check, for two values of one place, that the other side's was made after this one, or that this one was not
-        made."""
+        """Check, for two corresponding values, that this one was not made, or that the other side's was made after
+        it."""
         own_maker, far_maker = self.pair.maker(side, own.value), self.pair.maker(other(side), far.value)
         if own_maker >= 0 and self.hybrid.side(own_maker) != side:
             return True
@@ -221,15 +229,15 @@ class HybridExecution:
 def execute(pair: TapePair, hybrid: Hybrid) -> Values:
     """Return the watched values of a hybrid.
 
-    Raises NotReplayable (Unbound where blocks cannot be mixed so), and whatever an op raises on values that
-    are not the recorded ones.
+    Raises NotReplayable (Unbound if these blocks cannot be combined), and whatever an op raises on values that are not
+    the recorded ones.
     """
     with set_apart(pair.devices()):
         return HybridExecution(pair, hybrid).run_all().values()
 
 
 def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Instead) -> None:
-    """Execute one node. It writes to a copy, for the other side may still read the former content."""
+    """Execute one node. It writes to copies, because the other side may still read the former contents."""
     node = flow.nodes[number]
     storages = storages_read(node, side, memory, instead)
     for use in node.writes:
@@ -258,7 +266,7 @@ def storages_read(node: FlowNode, side: Side, memory: Memory, instead: Instead) 
 def storage_read(
     memory: Memory, side: Side, use: Use, far: Sequence[Stand] | None, node: FlowNode
 ) -> torch.UntypedStorage:
-    """Return the storage that a node reads: the other side's in place of its own where that is available."""
+    """Return the storage that a node reads: the other side's in place of its own if that is available."""
     if far:
         views = {layout_of(read.view) for read in node.reads if read.value.slot == use.value.slot}
         is_written = any(write.value.slot == use.value.slot for write in node.writes)

@@ -1,7 +1,7 @@
-"""Tests of causes: what makes the drift come, and what makes it go.
+"""Tests of causes: the drift of one hybrid of the two tapes from the reference, in units of the reference's noise.
 
-A test is one hybrid of the two tapes, compared with the reference in units of its rounding noise. `swap in` executes
-side a with one cause from side b; `swap out` executes side b with that cause from side a.
+A cause is swapped in if side a is executed with the cause from side b. It is swapped out if side b is executed with the
+cause from side a.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ LARGE = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """z of every value (see `harness.drift.step_score`). `score` is the largest of the floating ones, at `tensor`;
-    `discrete` counts integers that differ. `amount` is the root mean square of the scores, infinite ones counted as
-    LARGE."""
+    """The drift of a step's values.
+
+    scores: z of every floating value (see `harness.drift.step_score`).
+    discrete: the number of integer tensors that differ.
+    score: the largest of the scores, that of the value `tensor`.
+    amount: the root mean square of the scores, with infinite ones counted as LARGE.
+    """
 
     scores: Mapping[str, float]
     discrete: int
@@ -54,12 +58,12 @@ class Drift:
         return not self.discrete and not any(self.scores.values())
 
     def moved(self, threshold: float) -> int:
-        """Count the floating values that are farther away than the threshold."""
+        """Count the floating values with a score above the threshold."""
         return sum(score > threshold for score in self.scores.values())
 
 
 class Scorer:
-    """Score values against the reference's."""
+    """The scores of values, which compare them with the reference's."""
 
     def __init__(self, reference: Values, noise: Noise) -> None:
         self._reference = reference
@@ -83,10 +87,10 @@ class Scorer:
         return Drift(scores, discrete)
 
     def _floating(self, name: str, a: torch.Tensor, b: torch.Tensor) -> float:
-        """Return z as `drift.step_score` defines it, of tensors, in double."""
+        """Return z of two tensors, computed in double (see `drift.step_score`)."""
         if a.shape != b.shape or b.is_floating_point() != a.is_floating_point():
             return math.inf
-        a = a.to(b.device)  # what was recorded is on the CPU
+        a = a.to(b.device)  # recorded values are on the CPU
         if a.dtype == b.dtype and torch.equal(a, b):
             return 0.0
         # a complex number counts as two
@@ -97,7 +101,7 @@ class Scorer:
         if not math.isfinite(distance):
             finite = torch.isfinite(left)
             places = torch.equal(finite, torch.isfinite(right))
-            # NaN equals nothing, so among values that are not finite the infinities are compared
+            # NaN is unequal to itself, so only the infinities are compared among non-finite elements
             if not places or not torch.equal(left[~finite].nan_to_num(), right[~finite].nan_to_num()):
                 return math.inf
             left, right = left[finite], right[finite]
@@ -105,9 +109,9 @@ class Scorer:
         if not distance:
             return 0.0
         if name not in self._norms:
-            self._norms[name] = float(left.norm())  # of what is finite
+            self._norms[name] = float(left.norm())  # of the finite elements
         size, noise = self._norms[name], self._noise.of(name)
-        # The noise of a value that was not measured is known as a share of its size
+        # The noise of an unmeasured value is known as a share of its size
         rms = 0.0 if noise is None else noise.size if name in self._noise.tensors else noise.rms * size
         units = (UNIT_ROUNDOFF.get(str(tensor.dtype).removeprefix("torch."), 2.0**-24) for tensor in (a, b))
         z = distance / (rms + max(units) * size + TINY)
@@ -117,12 +121,12 @@ class Scorer:
 
 
 class Infeasible(Exception):
-    """A hybrid that cannot be executed, with the reason in words."""
+    """Raised for a hybrid that cannot be executed, with the reason in words."""
 
 
 @dataclass(slots=True)
 class HybridTests:
-    """Execute hybrids and count them; a hybrid is executed only once."""
+    """The executions of hybrids and their `count`; each hybrid is executed only once."""
 
     pair: TapePair
     scorer: Scorer

@@ -1,19 +1,19 @@
-"""Judge a cause by itself, on the inputs of its block, whatever the noise of the step around it is.
+"""The verdict on a cause alone, on the inputs of its block, independent of the noise of the step around it.
 
     different-setup   "generator"   it draws from another state of a generator
-    beyond-rounding   "choice"      an op whose results are whole numbers or choices answers otherwise on equal inputs
-                      "error"       its error is more than 16 times what rounding of its inputs causes, and more than it
-                                    would be if its sums were added up one term after the other
-                      "bound"       it errs by more than 16 times what a correct kernel of its precision can
+    beyond-rounding   "choice"      an op whose results are whole numbers or choices returns others on equal inputs
+                      "error"       its error is more than 16 times the effect of rounding its inputs, and more than if
+                                    its sums were added up one term after the other
+                      "bound"       its error is more than 16 times the largest one of a correct kernel of its precision
                       "once"        it rounds each element to 16 bits once, and errs by more than 8 such roundings
                       "bias"        its errors lean to one side, which those of rounding do not
-                      "values"      other arguments, or ops that one side alone has, move values by more than rounding:
-                                    whole numbers at all
-    rounding          "within"      on both sides all of it errs by no more than what rounding of its inputs causes
-                      ""            none of that, and its error is known
-    None              ""            its inputs are not known, or its error
+                      "values"      other arguments, or ops that only one side has, move values by more than rounding,
+                                    or move whole numbers at all
+    rounding          "within"      on both sides its errors are at most the effect of rounding its inputs
+                      ""            no other rule applies, and its error is known
+    None              ""            its inputs or its error are not known
 
-Each side is compared with the other: where both are as far from double, neither is the wrong one.
+The sides are compared with each other: if both are equally far from double, neither is wrong.
 """
 
 from __future__ import annotations
@@ -32,29 +32,31 @@ from .suspects import UNROUNDED
 from .swap_sites import Cause
 
 LOCAL_FAULT = 16.0
-"""rho from which on a kernel is at fault by itself, however noisy the step around it is."""
+"""The rho from which on a kernel is at fault by itself, however noisy the step around it is."""
 
 MOVED = 4.0
-"""rho, and roundings of their own precision, from which on values differ by more than rounding."""
+"""The rho, and the number of roundings of their own precision, from which on values differ by more than rounding."""
 
 MEANT = 2.0
-"""Roundings from which on an op's arguments mean another thing, however much rounding of its inputs adds to it."""
+"""The number of roundings from which on an op's arguments have another meaning, whatever rounding its inputs adds."""
 
 ONCE = 8.0
-"""Roundings from which on an elementwise op that rounds each element once is wrong: others err by one."""
+"""The number of roundings from which on an elementwise op that rounds each element once is wrong: a right one errs by
+one."""
 
 LEANS, UPRIGHT = 6.0, 3.0
-"""Standard errors of the signs of errors from which on they lean to one side, and up to which they do not."""
+"""The bias of errors, in standard errors of their signs, from which on they lean to one side, and up to which they do
+not."""
 
 MOST = 0.5
-"""The mean of the signs from which on most errors are to one side. Long sums in float32 lean by 0.1 or 0.2."""
+"""The lean (mean of the signs) from which on most errors are to one side. Long sums in float32 lean by 0.1 or 0.2."""
 
 UNREAD = "or what "
-"""The beginning of the reason of an op whose inputs in its compiled graph are not known."""
+"""The beginning of the reason for an op whose inputs in its compiled graph are not known."""
 
 OTHER_PRODUCTS = 1e4
-"""The factor for the bound of convolutions, in place of LOCAL_FAULT. A library may compute them by Winograd's or
-Fourier's products, which err by more than sums of products do."""
+"""The factor for the bound of convolutions, in place of LOCAL_FAULT. A library may compute them by Winograd or Fourier
+transforms, whose errors are larger than those of sums of products."""
 
 CHOICES = frozenset(
     (
@@ -62,18 +64,21 @@ CHOICES = frozenset(
         "isnan", "le", "lt", "ne", "remainder", "round", "searchsorted", "sign", "trunc",
     )
 )  # fmt: skip
-"""Ops of which all correct kernels compute one result on the same inputs."""
+"""Ops for which all correct kernels compute the same result on the same inputs."""
 
 
 WITHIN = 2.0
-"""rho up to which an error is no more than rounding of the inputs causes in a good kernel."""
+"""The rho up to which an error is at most the effect of rounding the inputs of a good kernel."""
 
 
 def judged_alone(
     cause: Cause, examined: Mapping[int, Examined], errors: Mapping[Side, LocalError], effects: Effects
 ) -> tuple[str | None, str]:
-    """Return the verdict and the rule that gave it. `errors` are the largest of each side at the cause's sites;
-    `effects` are the joint effects of sites with several blocks."""
+    """Return the verdict and the rule behind it.
+
+    `errors` are each side's largest ones at the cause's sites. `effects` are the joint effects of sites with several
+    blocks.
+    """
     if cause.kind == SETUP:
         return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
     if any(reason.startswith((UNREAD, UNROUNDED)) for reason in cause.reasons):
@@ -83,11 +88,11 @@ def judged_alone(
     leads = [examined[site.lead] for site in cause.sites]
     if any(test.elsewhere or (chooses and test.largest) for test in leads):
         return "beyond-rounding", "choice"
-    # In another layout the same op on the same values has another kernel.
+    # Another layout is also another kernel, of the same op on the same values.
     kernels = (KERNEL, LAYOUT, SETTING)
 
     def is_told(test: Examined) -> bool:
-        # A setting chooses kernels: ops that it executes with other arguments, as cuDNN's, compute the same thing.
+        # A setting chooses kernels: ops that it executes with other arguments, such as cuDNN's, compute the same.
         chosen = cause.kind == SETTING or test.suspect.kind in kernels
         return not chosen and not {RELAID, PART}.issuperset(test.suspect.reasons)
 
@@ -95,7 +100,7 @@ def judged_alone(
     convolves = "convolution" in "".join(cause.ops["a"])
 
     def limit_of(blocks: Iterable[Examined]) -> float:
-        # A correct kernel may add up its n terms one after the other, and then errs by up to sqrt(n) roundings of them.
+        # A correct kernel may add its n terms one after the other, with an error of up to sqrt(n) of their roundings.
         terms = max((block.terms for block in blocks), default=0) if cause.kind in kernels else 0
         return max(LOCAL_FAULT, math.sqrt(terms))
 
@@ -109,7 +114,7 @@ def judged_alone(
         better, worse = sorted(error.ulp for error in errors.values())
         rule = "once" if worse > ONCE * max(1.0, better) else ""
     within = all(_within(test.errors, test.roundings if test.differs else math.inf) for test in tests)
-    # A kernel whose site leaves the first phase bit for bit as it was acts in the backward: its own errors count.
+    # A kernel whose site has no effect on the first phase, bit for bit, acts in the backward: its own errors count.
     leaves_nothing = cause.kind == KERNEL and bool(errors) and _leaves_nothing(cause, effects)
     if any(site.is_several for site in cause.sites) and not leaves_nothing:
         phases = [effects.get(site, ()) for site in cause.sites]
@@ -138,7 +143,7 @@ def judged_alone(
             for phase in phases
             for effect in phase
         )
-    # Another whole number among the arguments has no error and is no rounding; nor is a difference in exact arithmetic.
+    # A different whole number among the arguments cannot come from rounding; nor can a difference in exact arithmetic.
     meant = max((test.meant for test in leads), default=0.0) > MEANT and moved > MEANT
     if rule or (other_arguments and (math.isinf(moved) or meant)):
         return "beyond-rounding", rule or "values"
@@ -159,11 +164,12 @@ def _rule(
     single: bool,
     limit: float = LOCAL_FAULT,
 ) -> str:
-    """Return the rule by which these errors are a fault, "" where none is.
+    """Return the rule by which these errors are a fault, "" if they are none.
 
-    `other_arguments` says that the sides are called with different arguments; `limit` is the rho from which on an
-    error is a fault. The error of a `single` number, such as a norm, is not averaged, and may by chance be some times
-    the usual one.
+    other_arguments: True if the sides are called with different arguments.
+    limit: the rho from which on an error is a fault.
+    single: True for a single number, such as a norm. Its error is not averaged, and may by chance be several times the
+        usual one.
     """
     if len(errors) < len(SIDES):
         return ""
@@ -175,7 +181,7 @@ def _rule(
         return "values"
     if worse.rho > MOVED * max(1.0, better.rho) and _leans(worse) and abs(better.bias) < UPRIGHT:
         return "bias"
-    # A product that is not rounded before it is added breaks the bound of single elements, and hardly moves any.
+    # A product that is not rounded before it is added exceeds the bounds of single elements, but hardly moves them.
     bounds = [error.bound for error in errors.values() if error.bound is not None and not math.isnan(error.bound)]
     times = OTHER_PRODUCTS if convolves else LOCAL_FAULT
     breaks = len(bounds) == len(SIDES) and max(bounds) > times * max(1.0, min(bounds))

@@ -1,9 +1,9 @@
-"""Check by swapping layouts alone whether an op computes other bits because its arguments lie in memory differently.
+"""The test of an op whose arguments the sides lay out differently: swap the layouts alone, and compare the bits.
 
-With K the kernels of both sides, x the values and L how each side lays them out:
+K are the kernels of both sides, x the values and L each side's layout of them:
 
     K_a(x laid out as L_b) == K_b(x as L_b)    swapped in: the layout alone makes side b's bits
-    K_b(x laid out as L_a) == K_a(x as L_a)    put back: without it they are side a's
+    K_b(x laid out as L_a) == K_a(x as L_a)    swapped out: without it they are side a's
 
     >>> x = torch.arange(6.0).reshape(2, 3)
     >>> for one in x, relaid(x, LaidOut((2, 3), (1, 2), 0)), relaid(x, LaidOut((2, 3), (3, 1), 4)):
@@ -36,9 +36,14 @@ from .worker import tensors_among
 
 @dataclass(frozen=True, slots=True)
 class RelaidArgument:
-    """An argument that the two sides lay out differently: its number from 1 on, its name in the op's schema, and each
-    side's layout. `copied_by` names the op (and its line) that makes it and that only one side executes; `within` are
-    the sides whose compiled code lays the argument out itself."""
+    """An argument that the two sides lay out differently.
+
+    number: its number, from 1 on.
+    name: its name in the op's schema.
+    lies: its layout on each side.
+    copied_by: by side, the op (and its line) that makes it and that only this side executes.
+    within: the sides whose compiled code lays it out itself.
+    """
 
     number: int
     name: str
@@ -48,8 +53,8 @@ class RelaidArgument:
 
 
 Effect = Literal["layout", "kernel in a", "kernel in b", "kernel"]
-"""The cause of the other bits: the layout alone; kernels that differ only in the layout of one side; or kernels that
-differ in both layouts."""
+"""The cause of the other bits: the layout alone, kernels that differ only in one side's layout, or kernels that differ
+in both layouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ class _Taken:
         return tensors_among(self.arguments, self.keywords)
 
     def laid_out(self, layouts: Sequence[LaidOut]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Copy the same values into memory of their own with these layouts."""
+        """Return the arguments with their tensors copied to new memory in these layouts."""
         remaining = iter(layouts)
 
         def one(value: Any) -> Any:
@@ -83,10 +88,9 @@ class _Taken:
 
 
 def swapped_layout(execution: HybridExecution, number: int, before: Memory) -> SwappedLayout | None:
-    """Swap the layouts of the inputs of both sides' calls of a pair; `before` is the memory at the start of the block.
-    Return None where the inputs differ in value or have the same layouts.
+    """Swap the layouts of the inputs of both sides' calls in a pair; `before` is the memory at the start of the block.
 
-    Raises what an op raises.
+    Return None if the inputs differ in value or have the same layouts. Raises whatever an op raises.
     """
     inputs = _taken(execution, number, before)
     a, b = inputs["a"], inputs["b"]
@@ -94,7 +98,7 @@ def swapped_layout(execution: HybridExecution, number: int, before: Memory) -> S
     if not same_values or list(a.keywords) != list(b.keywords) or _shares_what_it_writes(a, b):
         return None
     recorded = {side: list(map(LaidOut.of, inputs[side].tensors)) for side in SIDES}
-    # Generated code may copy what it takes into another layout, and then call the very op.
+    # Generated code may copy its inputs into another layout, and then call the op itself.
     layouts_called = {
         side: called_with for side in SIDES if (called_with := _called(execution, side, inputs[side])) is not None
     }
@@ -111,7 +115,7 @@ def swapped_layout(execution: HybridExecution, number: int, before: Memory) -> S
         return None
     effect, chosen = swap.effect(layouts, layouts_called), differ
     if effect == "layout":
-        # An argument matters only if the effect is not the layout's without it.
+        # An argument matters only if without it the layout alone no longer explains the bits.
         for dropped in differ:
             fewer = [place for place in chosen if place != dropped]
             if fewer and swap.is_of_layout(layouts, fewer, layouts_called):
@@ -140,20 +144,18 @@ def _taken(execution: HybridExecution, number: int, before: Memory) -> dict[Side
 
 
 def _called(execution: HybridExecution, side: Side, side_inputs: _Taken) -> list[LaidOut] | None:
-    """Return the layouts of the inputs when a side's compiled code called the op itself; None where they are
-    unknown."""
+    """Return the layouts of the inputs with which a side's compiled code called the op; None if they are unknown."""
     kernels = execution.kernels[side]
     layouts = kernels.called(side_inputs.number, side_inputs.node) if isinstance(kernels, SideKernels) else None
     return layouts if layouts is not None and len(layouts) == len(side_inputs.tensors) else None
 
 
 Lies = Mapping[Side, Sequence[LaidOut]]
-"""The layouts of the tensors that both sides' calls take."""
+"""By side, the layouts of the tensors that its call takes."""
 
 
 class _Swap:
-    """Executes both sides' calls on layouts that are not their own. `own` are the results of each side on its own
-    layouts."""
+    """The execution of both sides' calls on the other side's layouts; `own` are each side's results on its own ones."""
 
     def __init__(self, execution: HybridExecution, inputs: Mapping[Side, _Taken]) -> None:
         self._execution = execution
@@ -166,7 +168,7 @@ class _Swap:
         self.own = {side: self.given(side, list(map(LaidOut.of, inputs[side].tensors))) for side in SIDES}
 
     def given(self, side: Side, layouts: Sequence[LaidOut]) -> list[torch.Tensor]:
-        """Return the results of a side's kernel on these layouts, without those that nothing reads."""
+        """Return the results of a side's kernel on these layouts, except those that nothing reads."""
         inputs, kernels = self._taken[side], self._execution.kernels[side]
         arguments, keywords = inputs.laid_out(layouts)
         with torch.set_grad_enabled(inputs.node.call.grad):
@@ -175,7 +177,7 @@ class _Swap:
             output for made_use, output in zip(inputs.node.makes, outputs, strict=True) if made_use is not None
         ]
         results = [*made_outputs, *inputs.node.execution.written(arguments, keywords)]
-        home = self._execution.pair.flows["a"].tape.slots  # what is compared lies on one device
+        home = self._execution.pair.flows["a"].tape.slots  # compare on one device
         places = [home[use.value.slot].device for use in self._taken["a"].node.made]
         return [results[place].to(places[place], copy=True) for place in self._shown]
 
@@ -190,9 +192,11 @@ class _Swap:
         return "kernel in a" if _equal(self.given("a", layouts["b"]), self.own["b"]) else "kernel"
 
     def is_of_layout(self, layouts: Lies, swapped: Collection[int], called: Collection[Side]) -> bool:
-        """Check whether each side's kernel computes the other side's bits once the `swapped` arguments have the other
-        side's layouts. A side whose compiled code has `called` the op lays its arguments out itself and cannot be given
-        other layouts."""
+        """Check whether each side's kernel computes the other side's bits if the `swapped` arguments have the other
+        side's layouts.
+
+        The sides in `called` are left out: their compiled code lays out the arguments itself before it calls the op.
+        """
         for side in SIDES:
             pairs = zip(layouts[side], layouts[other(side)], strict=True)
             mixed = [
@@ -208,8 +212,7 @@ def _viewed(memory: Memory, side: Side, storages: Mapping[int, torch.UntypedStor
 
 
 def _shares_what_it_writes(*side_inputs: _Taken) -> bool:
-    """Check whether a call writes memory that another of its arguments also uses: copies laid out anew would not share
-    it."""
+    """Check whether a call writes memory that another of its arguments also uses, which copies would not share."""
     return any(
         sum(use.value.slot == written.slot for use in call_inputs.node.reads) > 1
         for call_inputs in side_inputs
@@ -222,7 +225,7 @@ def _equal(results: Sequence[torch.Tensor], other_results: Sequence[torch.Tensor
 
 
 def _places(call: Call, operation: Any) -> list[tuple[int, str]]:
-    """Return the number and name of the argument that each view of a call belongs to."""
+    """Return, for each view of a call, the number and the name of its argument."""
     names = [argument.name for argument in arguments_of(operation)]
     given_as = [*zip(names, call.arguments, strict=False), *call.keywords.items()]
     numbered: list[tuple[int, str]] = []
@@ -236,7 +239,7 @@ def _places(call: Call, operation: Any) -> list[tuple[int, str]]:
 
 
 def _copies(execution: HybridExecution, number: int, place: int) -> dict[Side, str]:
-    """Return, by side, the op without a counterpart that made the argument at this `place`."""
+    """Return, by side, the op that made the argument at this place and that the other side does not execute."""
     pair, copies = execution.pair, dict[Side, str]()
     for side in SIDES:
         flow = pair.flows[side]
@@ -247,12 +250,14 @@ def _copies(execution: HybridExecution, number: int, place: int) -> dict[Side, s
     return copies
 
 
-# Layouts in words.
+# Layouts in words
 
 
 def in_words(layout: LaidOut, *, start: bool | None = None) -> str:
-    """Describe a tensor's layout; `start` says whether to mention where it begins (None: where that is off a
-    boundary)."""
+    """Describe a tensor's layout.
+
+    `start` decides whether to mention where it begins; None mentions a beginning off a 64-byte boundary.
+    """
     words = f"{look_at(layout)} {_tuple(layout.stride)}"
     if layout.start if start is None else start:
         off = f"{layout.start} bytes off" if layout.start else "at"
@@ -261,7 +266,7 @@ def in_words(layout: LaidOut, *, start: bool | None = None) -> str:
 
 
 def looks_of(arguments: Sequence[RelaidArgument]) -> tuple[str, ...]:
-    """Return the differences that all places with these arguments share: `transposed against contiguous`."""
+    """Return the differences in the usual names of these arguments' layouts: `transposed against contiguous`."""
     looks = []
     for argument in arguments:
         look = " against ".join(look_at(argument.lies[side]) for side in SIDES)
@@ -271,7 +276,7 @@ def looks_of(arguments: Sequence[RelaidArgument]) -> tuple[str, ...]:
 
 
 def both_in_words(argument: RelaidArgument, labels: Mapping[Side, str]) -> str:
-    """Describe an argument with both of its layouts and what made them."""
+    """Describe an argument with both of its layouts and the ops that made them."""
     begins = argument.lies["a"].start != argument.lies["b"].start
     sides = []
     for side in SIDES:
@@ -286,7 +291,7 @@ def _tuple(stride: Sequence[int]) -> str:
 
 
 CHANNELS_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-"""The order of the dimensions in memory, from the slowest to the fastest, by their number."""
+"""The order of the dimensions in memory, from the slowest to the fastest, by the number of dimensions."""
 
 
 def look_at(layout: LaidOut) -> str:
@@ -294,7 +299,7 @@ def look_at(layout: LaidOut) -> str:
     size, stride, dims = layout.size, layout.stride, len(layout.size)
     if any(not step and n > 1 for n, step in zip(size, stride, strict=True)):
         return "expanded"
-    # With a single channel or pixel both names fit: then the strides of the dimensions of size 1 decide.
+    # With a single channel or pixel both names apply: the strides of the dimensions of size 1 decide.
     if dims in CHANNELS_LAST and 1 in size and tuple(stride) == _strides(size, CHANNELS_LAST[dims]):
         return "channels last" if tuple(stride) != _strides(size, range(dims)) else "contiguous"
     if _is_dense(size, stride, range(dims)):
@@ -309,13 +314,13 @@ def look_at(layout: LaidOut) -> str:
 
 
 def _strides(size: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of dense elements, with the dimensions in this order."""
+    """Return the strides of a dense tensor with its dimensions in this order."""
     steps = {dim: math.prod(max(1, size[inner]) for inner in order[place + 1 :]) for place, dim in enumerate(order)}
     return tuple(steps[dim] for dim in range(len(size)))
 
 
 def _is_dense(size: Sequence[int], stride: Sequence[int], order: Sequence[int]) -> bool:
-    """Check whether the elements lie side by side with the dimensions in this order; a dimension of size 1 has no
-    step."""
+    """Check whether a tensor is dense with its dimensions in this order; strides of dimensions of size 1 are
+    ignored."""
     dense = _strides(size, order)
     return 0 in size or all(n == 1 or own_step == step for n, own_step, step in zip(size, stride, dense, strict=True))

@@ -16,7 +16,7 @@ from .swap_sites import Cause
 def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> LeftOver:
     """Execute one more hybrid: side b without all proven causes."""
     whole_drift = tests.swapped_out([])
-    # a cause that was never executed both ways is neither proven nor excluded
+    # a cause that could not be executed both ways is neither proven nor excluded
     untested = [
         cause
         for cause, culprit in culprits
@@ -32,8 +32,11 @@ def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> 
 
 
 def _share(whole_drift: Drift, remaining: Drift) -> float | None:
-    """Return the share of a drift's z that goes away. For integers alone it counts the tensors that differ. An infinite
-    drift goes away entirely where what is left is finite, and otherwise by the amounts."""
+    """Return the share of a drift's z that goes away.
+
+    For a drift of integers alone it is a share of the tensors that differ. An infinite drift goes away entirely if the
+    remaining one is finite; otherwise its share is that of the amounts.
+    """
     if whole_drift.is_none:
         return None
     if not whole_drift.score:

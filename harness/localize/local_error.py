@@ -3,16 +3,17 @@
     ulp    max |o - o64| / ulp(o64)             in the spacing of the result's own format
     rho    ||o - o64|| / (rms_m ||f64(x (1 + u s_m)) - o64|| + u ||o64||)
 
-o64 is the block in double on the very inputs. The x (1 + u s_m) are the inputs moved by their own rounding error u with
-random signs s_m. So rho is the error relative to the effect of rounding the inputs: about 1 for any good kernel however
-ill-conditioned the op is, where ulp may be thousands (sampled condition; threshold 16, see docs/reference/score.md).
+o64 is the block's result in double on the same inputs. The x (1 + u s_m) are the inputs moved by their rounding error u
+with random signs s_m. So rho is the error relative to the effect of rounding the inputs. It is about 1 for any good
+kernel, however ill-conditioned the op is, while ulp may be thousands (sampled condition; threshold 16, see
+docs/reference/score.md).
 
     lean   mean(sign(o - o64))                  over the n elements that differ
-    bias   lean sqrt(n)                         the lean in standard errors: of rounding it is a few
+    bias   lean sqrt(n)                         the lean in standard errors: for rounding it is a few
 
-    bound  max |o - o64| / bound                of blocks that are one op whose bound is known (see bounds). Above 1
+    bound  max |o - o64| / bound                for blocks that are one op whose bound is known (see bounds). Above 1
                                                 no order of summation explains it: the kernel computes or
-                                                accumulates in less
+                                                accumulates in a lower precision
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ Bounds = dict[tuple[str, torch.dtype], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class LocalError:
-    """The worst error over a block's results. `bias` is signed, and `lean` is the lean of the same result; `bound` is
-    None where no bound is known."""
+    """The worst errors over a block's results.
+
+    `bias` is signed, and `lean` is that of the same result. `bound` is None if no bound is known.
+    """
 
     ulp: float
     rho: float
@@ -53,13 +56,15 @@ class LocalError:
 
 
 class ExactResults:
-    """The results of a block in double, and how much they depend on the rounding of its inputs."""
+    """The results of a block in double, and their sensitivity to the rounding of its inputs."""
 
     def __init__(
         self, values: Values, moved: Iterable[Values], bounds: Bounds | None = None, *, is_exact: bool = True
     ) -> None:
-        """Take the results and SAMPLES further ones, `moved`, for inputs moved by their rounding; `is_exact` says that
-        each op of the block has a form in double."""
+        """Take the results, and in `moved` SAMPLES further ones for inputs moved by their rounding.
+
+        `is_exact` is True if each op of the block has a form in double.
+        """
         self.values = values
         self.is_exact = is_exact
         self._bounds = bounds or {}
@@ -73,7 +78,7 @@ class ExactResults:
         self._spread = {name: math.sqrt(square / SAMPLES) for name, square in squares.items()}
 
     def error(self, results: Sequence[torch.Tensor]) -> LocalError | None:
-        """Return the error of results in the order of the tape's outputs; None where none of them has digits."""
+        """Return the error of results in the order of the tape's outputs; None if none of them has digits."""
         errors = []
         for number, result in enumerate(results):
             name = f"output {number}"
@@ -95,8 +100,10 @@ class ExactResults:
         )
 
     def distance(self, name: str, exact: torch.Tensor, dtype: torch.dtype) -> float:
-        """Return the distance of another exact result of the same shape, relative to the effect of rounding the inputs
-        and rounding the result to its dtype."""
+        """Return the distance of another exact result of the same shape.
+
+        It is relative to the effect of rounding the inputs, and the result to its dtype.
+        """
         distance, _ = _norm((exact.double() - self.values[name].double()).reshape(-1))
         scale = self._scale(name, dtype)
         return 0.0 if not distance else distance / scale if scale else math.inf
@@ -112,7 +119,7 @@ class ExactResults:
         rho = 0.0 if not distance else distance / scale if scale else math.inf
         above, below = int((differences > 0).sum()), int((differences < 0).sum())
         lean = (above - below) / (above + below) if above + below else 0.0
-        # The largest error as a multiple of its bound; a result in double has no more exact one to compare with
+        # The largest error as a multiple of its bound. For a result in double no more exact one exists.
         bound = self._bounds.get((name, result.dtype))
         if bound is None or bound.shape != result.shape or result.dtype == torch.float64:
             bounded = None
@@ -125,10 +132,13 @@ class ExactResults:
 
 
 def exact_block(tape: Tape, versions: Sequence[Tape] = ()) -> ExactResults:
-    """Execute a block in double; `versions` are the block as either side has it: the first that is a single op provides
-    the bound. Raises what its ops raise on doubles."""
+    """Execute a block in double.
+
+    `versions` are both sides' versions of the block; the first that is a single op provides the bound. Raises whatever
+    its ops raise on doubles.
+    """
     values, not_exact = exact_values(tape)
-    # Where an op has no double form the values are not exact: a bound would be compared with their own errors.
+    # If an op has no double form the values are not exact, and a bound would be compared with their own errors.
     bounds = {} if not_exact else _bounds(versions or (tape,))
     moved = (exact_values(_perturbed(tape, seed))[0] for seed in range(SAMPLES))
     return ExactResults(values, moved, bounds, is_exact=not not_exact)
@@ -147,7 +157,8 @@ def _bounds(versions: Sequence[Tape]) -> Bounds:
             for number, view in enumerate(execution.call.outputs or execution.written_views()):
                 if not isinstance(view, View):
                     continue
-                # The watched views must be all that the op made: the same view, or another view of a storage made whole
+                # The bound of an output serves a watched view that is the same view, or, if the output fills its
+                # storage, any view of that storage.
                 is_whole = math.prod(view.size) * view.dtype.itemsize == tape.slots[view.slot].size
                 watched = [
                     watched_view
@@ -157,7 +168,7 @@ def _bounds(versions: Sequence[Tape]) -> Bounds:
                 ]
                 bound = error_bound(execution.operation, arguments, keywords, view.dtype, number) if watched else None
                 if bound is not None:
-                    # through a storage of its own, which lays the bound out as the views show the result
+                    # through a separate storage, which lays out the bound as the views show the result
                     laid_out = Storages(tape, _in_double)
                     laid_out.bind(view, bound)
                     bounds |= {
@@ -175,18 +186,18 @@ def _in_double(recorded: torch.dtype) -> torch.dtype:
 def _norm(differences: torch.Tensor) -> tuple[float, torch.Tensor]:
     """Return the norm of the finite elements, and these elements."""
     distance = float(differences.norm())
-    if not math.isfinite(distance):  # checked only now: finding the elements takes longer than all the rest
+    if not math.isfinite(distance):  # the search takes longer than everything else, so it is done only if needed
         differences = differences[torch.isfinite(differences)]
         distance = float(differences.norm())
     return distance, differences
 
 
 EXPONENT = 0x7FF << 52
-"""The exponent bits of a double: alone they are the power of two below it."""
+"""The exponent bits of a double, which alone are the largest power of two up to it."""
 
 
 def _ulps(differences: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> float:
-    """The largest distance in units of the last place of the exact value, rounded down to the result's format."""
+    """Return the largest distance, in units in the last place that the exact value has in the result's format."""
     units = differences.abs().div_(spacing_of(exact, dtype)).reshape(-1)
     largest = float(units.max()) if units.numel() else math.inf
     if math.isfinite(largest):
@@ -196,10 +207,10 @@ def _ulps(differences: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) ->
 
 
 def spacing_of(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The unit of the last place that the format has at each of these doubles."""
+    """Return the unit in the last place of a format at each of these doubles."""
     information = torch.finfo(dtype)
     power = (exact.contiguous().view(torch.int64) & EXPONENT).view(torch.float64)
-    # |x| in [p, 2p) has a spacing of eps * p; an exact zero is measured as if next to one
+    # |x| in [p, 2p) has a spacing of eps * p; an exact zero gets half the spacing at 1, that of the numbers below 1
     return power.clamp_(min=information.smallest_normal).masked_fill_(exact == 0, 0.5).mul_(information.eps)
 
 
@@ -209,8 +220,7 @@ def _perturbed(tape: Tape, seed: int) -> Tape:
 
 
 def moved_by_rounding(seed: int) -> Callable[[torch.Tensor, torch.dtype], torch.Tensor]:
-    """Return a function that moves floating values, passed as bytes, by their own rounding error, up or down at
-    random."""
+    """Return a function that moves floating values, passed as bytes, by their rounding error, up or down at random."""
     generator = torch.Generator().manual_seed(seed)
 
     def moved(data: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

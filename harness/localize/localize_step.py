@@ -1,4 +1,4 @@
-"""Localizes one step: from two tapes to the causes of their difference, each with its proof."""
+"""The localization of one step: from two tapes to the causes of their difference, each with its proof."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from .worker import WorkerCalls
 
 
 def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:
-    """Split each site that can be split: each kernel alone, and all other differences together with what lies between.
+    """Split each site that can be split: into single kernels, and one site of all other blocks.
 
-    Joining blocks (see `swap_sites`) is a precaution: a block that only moves data repeats the bits of what it reads,
-    and may stop doing so once it alone is of the other side. Where several kernels differ, joining hides which of them
+    Joining blocks (see `swap_sites`) is a precaution: a block that only moves data repeats the bits of its inputs, and
+    may no longer do so once it alone is the other side's. But if several kernels differ, joining them hides which one
     matters.
     """
     pair, split_sites = tests.pair, list[SwapSite]()
@@ -45,7 +45,7 @@ def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
         differing = [
             number for number in sorted(site.blocks) if number in examined and examined[number].differs is not False
         ]
-        # one op on both sides that was seen to compute other bits
+        # blocks of one op on both sides, for which the examination found other bits
         kernels = [
             number
             for number in differing
@@ -56,16 +56,16 @@ def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
         others = [number for number in differing if number not in kernels]
         rest_site = [SwapSite(site.blocks.difference(kernels), others[0])] if others else []
         parts = [*(SwapSite(frozenset([number]), number) for number in kernels), *rest_site]
-        # All blocks of the site read what was executed again: compared with the first execution they seem wrong.
+        # The site's blocks read results of a repeated execution: compared with the first execution they seem wrong.
         is_repeated = any(why.startswith(AGAIN) for number in differing for why in examined[number].suspect.reasons)
         if len(parts) < 2 or is_repeated:
             split_sites.append(site)
             continue
-        # Together the parts have to make and remove exactly the site's drift, and each must be possible alone.
+        # Together the parts must make and remove exactly the site's drift, and each must be executable alone.
         causes, whole_causes = causes_of(pair, examined, parts), causes_of(pair, examined, [site])
         try:
             for cause in causes:
-                # mostly what cannot be mixed cannot be swapped out
+                # an infeasible part mostly fails when it is swapped out
                 tests.swapped_out([cause])
                 tests.swapped_in([cause])
             out = tests.swapped_out(causes) == tests.swapped_out(whole_causes)
@@ -76,8 +76,7 @@ def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Seq
 
 
 def with_layouts(causes: Sequence[Cause], examined: Mapping[int, Examined], labels: Mapping[Side, str]) -> list[Cause]:
-    """Return the causes; where layouts matter the reasons describe those of the first place, in the words of both
-    modes."""
+    """Return the causes; where layouts matter, the reasons describe those at the first site, with the modes' labels."""
     described = []
     for cause in causes:
         arguments = examined[cause.sites[0].lead].relaid if cause.sites else ()
@@ -94,7 +93,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnprovenCauses:
-    """The causes of a step as culprits without proofs, and what is known of their blocks."""
+    """The causes of a step as culprits without proofs, with the examination of their blocks."""
 
     pair: TapePair
     kernels: Mapping[Side, Found]
@@ -104,9 +103,15 @@ class UnprovenCauses:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """One side of a step: its tape, its label, its worker if it has one, and its mode as it was stated. `digests` waits
-    for the results that the worker's calls really had, and raises what went wrong there; `calls` executes calls in the
-    worker; `notes` names what could not be observed there."""
+    """One side of a step.
+
+    tape: the side's tape.
+    label: its name in texts.
+    digests: waits for the worker's digests of the calls' real results, and raises the worker's error.
+    calls: executes calls in the worker, if there is one.
+    notes: names the parts of the step that the worker could not observe.
+    spec: the specification of its mode.
+    """
 
     tape: Tape
     label: str
@@ -118,9 +123,12 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class LocalizedStep:
-    """The findings of one step. `controls` says for each side whether its tape, executed in this process, reproduces
-    its own values. `control_scores` is its distance from them otherwise, as a multiple of the reference's rounding
-    noise: infinity where whole numbers differ."""
+    """The findings of one step.
+
+    controls: for each side, True if its tape, executed in this process, reproduces its own values.
+    control_scores: for each side, the distance from its own values, as a multiple of the reference's rounding noise;
+        infinite if whole numbers differ.
+    """
 
     pair: TapePair
     controls: Mapping[Side, bool]
@@ -143,11 +151,12 @@ def localize_step(
     unproven: Callable[[UnprovenCauses], None] = lambda causes: None,
     own: Collection[str] | None = None,
 ) -> LocalizedStep:
-    """Align both tapes, find the blocks that differ, and prove which of them make the drift. `unproven` receives the
-    causes before their proofs, which take a while. With `own` it also looks for what makes the batch differ: `own` are
-    the arguments of the batch that the training makes itself.
+    """Align both tapes, find the blocks that differ, and prove which of them make the drift.
 
-    Raises NotReplayable where a tape cannot be executed.
+    `unproven` receives the causes before their proofs, which take a while. If `own` is specified, the causes of the
+    batch's difference are searched for as well: `own` are the arguments of the batch that the training makes itself.
+
+    Raises NotReplayable if a tape cannot be executed.
     """
     pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape), own_batch=own is not None)
     labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
@@ -155,7 +164,7 @@ def localize_step(
     paired_count = sum(block.paired for block in pair.blocks)
     say(f"{counts} calls aligned: {paired_count} of {len(pair.blocks)} blocks are the same op")
     # From now on each side is executed by the kernels that it really has.
-    # The results of a compiled step are known at once; an eager one is executed for them, which takes a while.
+    # Side b first: the results of a compiled step are known at once, while those of an eager one take a while.
     verified = {side: _verified(pair, side, sides[side]) for side in reversed(SIDES)}
     kernels: dict[Side, Found] = {side: verified[side][0] for side in SIDES}
     pair = replace(pair, kernels={side: verified[side][1] for side in SIDES})
@@ -181,7 +190,7 @@ def localize_step(
     }
     sites = sites_of(pair, examined, overridden)
     if not _is_complete(tests, _causes(pair, examined, sites, labels)):
-        # a block that is equal on one side's values by chance may not be on the other's
+        # A block may be equal on one side's values by chance, and differ on the other side's.
         doubted = {number: replace(block, differs=block.differs or None) for number, block in examined.items()}
         doubted_sites = sites_of(pair, doubted, overridden)
         if _is_complete(tests, _causes(pair, doubted, doubted_sites, labels)):
@@ -222,10 +231,10 @@ def localize_step(
 
 
 def followed_preparation(sides: Mapping[Side, Held], own: Collection[str]) -> dict[str, object]:
-    """Find what makes the first batch or the initial values of two trainings differ, from the tapes of what their
-    scripts did before: `culprits` and `notes`. Both tapes are executed by this process's kernels.
+    """Find the causes of a difference in the first batch or the initial values of two trainings.
 
-    Raises NotReplayable where a tape cannot be executed.
+    They are found in the tapes of the scripts before their first step, which this process's kernels execute. Return
+    `culprits` and `notes`. Raises NotReplayable if a tape cannot be executed.
     """
     pair = paired(flow_of(sides["a"].tape), flow_of(sides["b"].tape))
     labels: dict[Side, str] = {side: sides[side].label for side in SIDES}
@@ -238,11 +247,13 @@ def followed_preparation(sides: Mapping[Side, Held], own: Collection[str]) -> di
 
 
 def _astray(pair: TapePair, side: Side, number: int, found: Found) -> tuple[str, ...]:
-    """Return the reasons why a node is to blame whose values in its compiled graph differ from those that it computes
-    alone on the inputs of the tape."""
+    """Return the reasons why a compiled node is at fault.
+
+    Its values in the graph differ from those that it computes alone on the inputs of the tape.
+    """
     flow = pair.flows[side]
     reason = "gives other values within its compiled graph than alone on the same inputs, beyond rounding"
-    # An input may be wrong instead, where none of its bits are known.
+    # An input may be wrong instead, if its bits are not known.
     makers = [flow.makers.get(use.value) for use in flow.nodes[number].reads]
     unread = dict.fromkeys(
         op_name(flow.nodes[maker]) for maker in makers if maker is not None and maker in found.unknown
@@ -254,8 +265,10 @@ def _astray(pair: TapePair, side: Side, number: int, found: Found) -> tuple[str,
 
 
 def _unrounded(pair: TapePair, side: Side, number: int) -> tuple[str, ...]:
-    """Name the inputs of a compiled node that may have more digits than their dtype: Inductor rounds between ops only
-    where it has to. A cast to that dtype is a rounding that the script requests."""
+    """Name the inputs of a compiled node that may have more digits than their dtype.
+
+    Inductor rounds between ops only where it has to. A cast to that dtype is a rounding that the script requests.
+    """
     flow = pair.flows[side]
     node = flow.nodes[number]
     digits = max((_digits(use) for use in node.made), default=0)
@@ -286,8 +299,7 @@ def _verified(pair: TapePair, side: Side, held_side: Held) -> tuple[Found, Kerne
 
 
 def _from_itself(held_side: Held, values: Values, noise: Noise) -> Drift:
-    """Return the drift of these values, of a side's tape executed by its own kernels, from those that the tape
-    recorded."""
+    """Return the drift of a side's values, computed by its own kernels, from those that its tape recorded."""
     return Scorer(held_side.tape.expected(), noise).drift(values)
 
 
@@ -304,7 +316,7 @@ def _causes(
 
 
 def _counted(differing: int, blocks: int, causes: Sequence[Cause]) -> str:
-    """Return `29 of 224 blocks compute other bits, from 7 causes`; differences in the step's inputs are not counted."""
+    """Return `29 of 224 blocks compute other bits, from 7 causes`, without the causes that are inputs of the step."""
     count = sum(not cause.inputs for cause in causes)
     counted = [f"{count} cause{'s' if count != 1 else ''}"] if count or not causes else []
     counted += ["what the step starts from"] if count < len(causes) else []
@@ -312,7 +324,7 @@ def _counted(differing: int, blocks: int, causes: Sequence[Cause]) -> str:
 
 
 def _is_complete(tests: HybridTests, causes: list[Cause]) -> bool:
-    """Check whether side b without these causes is side a, bit for bit."""
+    """Check whether side b without these causes computes the values of side a, bit for bit."""
     try:
         return tests.swapped_out(causes).is_none
     except Infeasible:

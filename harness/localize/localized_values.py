@@ -1,4 +1,4 @@
-"""The contents of a block's standalone script: both sides' calls, the tensors that they take, and their results."""
+"""The contents of a block's standalone script: both sides' calls, their inputs and their results."""
 
 from __future__ import annotations
 
@@ -27,16 +27,20 @@ from .suspects import Suspect
 
 
 class NotShown(Exception):
-    """The reason, in words, why a script of its own cannot show a block."""
+    """Raised with the reason, in words, why a standalone script cannot show a block."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownBlock:
-    """A block on side b's own values. `results` are those of each side there, in the order of the slices' outputs.
+    """A block on side b's values.
 
-    `reference` is the side whose calls compute `exact` in double precision, None where neither side's calls can be
-    executed so; `live` says that wider inputs are all that they need for that. `ulps` are each side's largest errors
-    against it. `by_layout` says that the layouts of the inputs matter.
+    slices: each side's calls and inputs.
+    results: each side's results, in the order of the slices' outputs.
+    reference: the side whose calls compute `exact` in double, None if neither side's calls can be executed in double.
+    exact: the results in double.
+    live: True if plain calls on inputs in double compute `exact`.
+    ulps: each side's largest error against `exact`.
+    by_layout: True if the layouts of the inputs matter.
     """
 
     slices: Mapping[Side, Tape]
@@ -49,7 +53,7 @@ class ShownBlock:
 
 
 def show_blocks(pair: TapePair, suspected: Mapping[int, Suspect]) -> dict[int, ShownBlock | NotShown]:
-    """Walk through side b once more and keep the inputs and results of these blocks, or why they are not available."""
+    """Execute side b once more; return the inputs and results of these blocks, or the reason why they are missing."""
     shown: dict[int, ShownBlock | NotShown] = {}
     with set_apart(pair.devices()):
         execution = HybridExecution(pair, Hybrid("b"))
@@ -93,7 +97,7 @@ def _outputs(pair: TapePair, number: int, side: Side, block: Tape, memory: Memor
 
 def _exact(slices: Mapping[Side, Tape]) -> tuple[Side | None, Sequence[torch.Tensor], bool]:
     """Return the first side whose calls can be executed in double, their results, and whether plain calls compute
-    them."""
+    these."""
     for side in SIDES:
         block = slices[side]
         with suppress(Exception):  # an op may raise anything on doubles
@@ -104,19 +108,22 @@ def _exact(slices: Mapping[Side, Tape]) -> tuple[Side | None, Sequence[torch.Ten
     return None, (), False
 
 
-# The tensors of a standalone script: what lies in its file, under which name, and how views of it are
-# written.
+# The tensors of a standalone script: their names in its file, and their views as code
 
 RESERVED = re.compile(r"_.*|[gt]\d+|torch|json|math|sys|Path|DTYPES|DEVICES|load|error|bits|exact|side_[ab]|held")
-"""Names that scripts use themselves."""
+"""Names that scripts use for other things."""
 
 CALLED = {"self": "x"}
-"""Names that replace a schema's name of an argument."""
+"""Names to use in place of an argument's name in the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptTensor:
-    """A tensor of the script with its layout; offset and stride count elements of its storage as it was recorded."""
+    """A tensor of the script with its layout.
+
+    `offset` and `stride` count elements of the recorded storage. `start` is the element at which the script's storage
+    begins in the recorded one.
+    """
 
     name: str
     dtype: torch.dtype
@@ -126,7 +133,7 @@ class ScriptTensor:
     start: int = 0
 
     def text(self, view: View) -> str:
-        """Return a view of it as code. `start` is where the script's own storage begins in the recorded one."""
+        """Return a view of the tensor as code."""
         if view.dtype != self.dtype:
             raise NotShown(f"the bytes of a {self.dtype} tensor are also used as {view.dtype}")
         own_layout, view_layout = (self.offset, self.size, self.stride), (view.offset, view.size, view.stride)
@@ -158,7 +165,7 @@ class Values:
         device = str(tensor.device)
         for name, stored in self.tensors.items():
             is_alike = self.devices[name] == device and stored.dtype == tensor.dtype and stored.shape == tensor.shape
-            # by their bits: NaN equals nothing, and -0.0 equals 0.0
+            # compare bits, because NaN is unequal to itself and -0.0 equals 0.0
             if name not in used and is_alike and torch.equal(bits_of(stored), bits_of(tensor.cpu())):
                 return name
         stem = CALLED.get(wish, wish)
@@ -177,8 +184,11 @@ class Values:
 
 
 def base_of(data: torch.Tensor, views: Sequence[View], *, aligned: bool = False) -> tuple[ScriptTensor, torch.Tensor]:
-    """Return the contiguous tensor that holds all these views of a storage's bytes, without a name yet. With `aligned`
-    they begin as far behind a boundary of memory as they did, since the tensor begins at one."""
+    """Return the contiguous tensor that holds all these views of a storage's bytes, without a name yet.
+
+    The tensor begins at a boundary of memory. With `aligned` the views begin at the same distance from a boundary as
+    they did.
+    """
     first = views[0]
     if any(used.dtype != first.dtype for used in views):
         raise NotShown("the bytes of a tensor are used as two dtypes")

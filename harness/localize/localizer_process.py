@@ -1,6 +1,6 @@
-"""The localizer's process: it takes two tapes and the workers of their modes, and writes `localization.json`.
+"""The localizer's process: it reads two tapes, connects to the workers of their modes, and writes `localization.json`.
 
-It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.localize.localizer_process`, without any swap. It prints
+It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.localize.localizer_process`, without swaps, and prints
 its progress line by line.
 """
 
@@ -42,11 +42,11 @@ from .storage_flow import SIDES, Side
 from .worker import Worker, WorkerCalls
 
 CONNECT_SECONDS = 120.0
-"""The time in seconds that a process has to answer, once its script has ended and it is held."""
+"""The time in seconds within which a worker must answer, once its script has ended."""
 
 
 def main(path: Path) -> int:
-    """Localize as the file says; return the exit code. Whatever goes wrong becomes the result's `reason`."""
+    """Localize as configured in the file, and return the exit code. Any failure becomes the result's `reason`."""
     config = read(LocalizerConfig, json.loads(path.read_text(encoding="utf-8")))
     settle_first_calls()
     try:
@@ -58,9 +58,12 @@ def main(path: Path) -> int:
 
 
 def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
-    """Localize, `on_devices` where this process can open those of the tapes. Raises torch.OutOfMemoryError."""
+    """Localize and return the exit code. Raises torch.OutOfMemoryError.
+
+    With `on_devices` this process executes calls on the tapes' devices if it can open them.
+    """
     modes: dict[Side, LocalizedSide] = {"a": config.a, "b": config.b}
-    torch.set_num_threads(config.threads)  # until a tape says what its step was set to
+    torch.set_num_threads(config.threads)  # until the tape's settings are known
     began = time.monotonic()
     facts: dict[str, Any] = {"schema": SCHEMA, "step": config.step, "inputs": config.inputs, "culprits": []}
     try:
@@ -71,8 +74,8 @@ def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
             sides = {
                 side: _asked(read_side, config.step, asking) for side, read_side in _lists_alike(read_sides).items()
             }
-            # As in the reference's step. Other settings of the other side show as other bits of its ops, which are then
-            # executed in its own process.
+            # Use the settings of the reference's step. Where the other side's settings differ, its ops compute other
+            # bits, and are executed in its own process.
             stack.enter_context(settings_of_step(sides["a"].tape.settings))
             if config.prepared:
                 facts |= followed_preparation(sides, config.own or ())
@@ -110,7 +113,7 @@ def _written(config: LocalizerConfig, facts: dict[str, Any], began: float) -> in
 
 
 def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack: ExitStack) -> ScriptWriter | None:
-    """Return the writer of scripts; None where none are requested or nothing executes them."""
+    """Return the writer of scripts; None if no scripts are requested, or nothing executes them."""
     if not config.interpreter:
         return None
     try:
@@ -124,8 +127,10 @@ def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack
 
 
 def _differs_op_by_op(held_side: Held, outcome: str) -> list[str]:
-    """Name the values that differ between the tape and the mode itself: then the mode does not execute the calls that
-    it recorded."""
+    """Name the values that differ between the tape and the mode itself.
+
+    If there are any, the mode does not execute the calls that the tape recorded.
+    """
     if not outcome:
         return []
     values = read_tensors(Path(outcome))[0]
@@ -137,13 +142,13 @@ def _differs_op_by_op(held_side: Held, outcome: str) -> list[str]:
 
 
 def _apart(held_side: Held, outcome: str, noise: Noise) -> float:
-    """Return the distance of the step from its tape's values, as a multiple of the reference's rounding noise."""
+    """Return the distance of the mode's step from its tape's values, in multiples of the reference's noise."""
     return Scorer(held_side.tape.expected(), noise).drift(read_tensors(Path(outcome))[0]).distance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadSide:
-    """A side's tape, and the process of its mode where one is held."""
+    """A side's tape, and the worker of its mode if there is one."""
 
     tape: Tape
     label: str
@@ -154,7 +159,7 @@ class ReadSide:
 def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, *, on_devices: bool) -> ReadSide:
     """Connect to a side's worker, if it has one, and read its tape.
 
-    Raises NotReplayable with the reason where no tape was written, and JournalError for a damaged one.
+    Raises NotReplayable with the reason if no tape was written, and JournalError if it is damaged.
     """
     worker = None
     if side.socket:
@@ -181,15 +186,15 @@ def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, *, on_
 
 
 def _draw_as_they_do(read: Sequence[ReadSide], stack: ExitStack) -> None:
-    """Make random ops of this process draw as in the modes, where these draw on the CPU."""
+    """Make random ops of this process draw on the CPU if they do in the modes."""
     for spec in (parse_mode(side.spec) for side in read if side.spec):
         if spec.draws == "cpu" and spec.accelerator is not None:
-            with suppress(NumdriftError):  # they are executed by the process of the mode then
+            with suppress(NumdriftError):  # then the mode's process executes them
                 stack.callback(draw_on_the_cpu(spec.accelerator))
 
 
 def _lists_alike(read: Mapping[Side, ReadSide]) -> Mapping[Side, ReadSide]:
-    """Return both sides; split their calls on lists where one side calls an op on lists that the other does not."""
+    """Return both sides, with their calls on lists split if one side calls an op on lists that the other does not."""
     ops = [list_ops(read[side].tape) for side in SIDES]
     if ops[0] == ops[1]:
         return read
@@ -204,7 +209,7 @@ def _asked(read: ReadSide, step: int, asking: Executor) -> Held:
     if read.worker is None:
         return held_side
     calls, notes = WorkerCalls(read.worker, step), read.worker.notes(step)
-    # The process executes the whole step for them: meanwhile both tapes are aligned.
+    # The worker executes the whole step for its digests; meanwhile both tapes are aligned.
     pending = asking.submit(read.worker.digests, step)
     return replace(held_side, digests=pending.result, calls=calls, notes=notes)
 

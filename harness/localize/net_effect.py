@@ -1,7 +1,8 @@
-"""The total effect of a site of several blocks. Each block of a rewritten op may compute something else, while what
-leaves the blocks together is the same.
+"""The joint effect of a site of several blocks.
 
-    (q k^T) / s    a: matmul, div    b: div, matmul    what is between them differs by s, and what is read after them
+Each block of a rewritten op may compute something different, while their final results are the same:
+
+    (q k^T) / s    a: matmul, div    b: div, matmul    the values between them differ by a factor s, and the results
     (q / s) k^T                                        by roundings
 """
 
@@ -26,12 +27,18 @@ from .swap_sites import Cause, SwapSite, only_puts
 
 @dataclass(frozen=True, slots=True)
 class NetEffect:
-    """The joint effect of a site's blocks in one phase of the step, on side b's values. Side a's blocks in their place
-    move the values that leave them by at most this share of their size and by so many `roundings` of their own
-    precision. `errors` are each side's errors against double precision, where they are known. `blocks` are those that
-    compute something: a compiled graph puts its running statistics where they belong by copies that the script does not
-    have. `single` says that it moves a single number. `like_others` says that it moves no more than other sites of its
-    cause, whose errors represent its own."""
+    """The joint effect of a site's blocks in one phase of the step, on side b's values.
+
+    It is measured by executing side a's blocks in their place, on the values that leave the blocks.
+
+    largest: the largest distance of such a value, as a share of its size.
+    roundings: the same distance, in roundings of the value's precision.
+    errors: each side's errors against double precision, if they are known.
+    blocks: the blocks that compute something. The others only copy: a compiled graph stores its running statistics by
+        copies that the script does not have.
+    single: True if it moves a single number.
+    like_others: True if it moves values no more than other sites of its cause, whose errors represent its own.
+    """
 
     largest: float
     roundings: float
@@ -42,23 +49,25 @@ class NetEffect:
 
 
 MEASURED = 2
-"""The number of sites of a cause whose errors are measured in each phase; others are measured where they move values by
-half as much again."""
+"""The number of sites of a cause whose errors are measured in each phase. A further site is measured only if it moves
+values by half as much again."""
 
 Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
-"""The effects phase by phase of the step; None where no value that leaves the blocks has a counterpart, or they cannot
-be mixed. Later calls of the backward read what the first phase has left."""
+"""The effects by phase of the step. An effect is None if no value that leaves the blocks has a counterpart, or if the
+blocks cannot be executed as a hybrid. Later calls of the backward read the values that the first phase has left."""
 
 
 def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:
-    """Measure the effects of the sites of these causes. In each phase all blocks between the first and the last of a
-    site belong to it."""
+    """Measure the effects of the sites of these causes.
+
+    In each phase, all blocks between a site's first and last one belong to the site.
+    """
     effects: dict[SwapSite, list[NetEffect | None]] = {}
     waiting: list[tuple[range, SwapSite, int, frozenset[int], Collection[int], list[float]]] = []
     for cause in causes:
         regions = {site: _regions(pair, site) for site in cause.sites}
         inside: Collection[int] = {number for phases in regions.values() for span in phases for number in span}
-        measured: dict[int, list[float]] = {}  # by phase, the roundings of those sites whose errors are known
+        measured: dict[int, list[float]] = {}  # by phase, the roundings of the sites whose errors are known
         for site, phases in regions.items():
             effects[site] = [None] * len(phases)
             waiting += [
@@ -81,11 +90,11 @@ def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, lis
 
 
 Left = Mapping[int, Sequence[tuple[Use, Use]]]
-"""Values as side a and as side b have them, by the block at whose end both exist."""
+"""Pairs of side a's and side b's values, by the block at whose end both exist."""
 
 
 def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, enough: float) -> NetEffect | None:
-    """Measure one effect; its errors are measured where it moves values by more roundings than `enough`."""
+    """Measure one effect; its errors are measured only if it moves values by more roundings than `enough`."""
     if not left:
         return None
     hybrids: Mapping[Side, Hybrid] = {"a": Hybrid("b", blocks), "b": Hybrid("b")}
@@ -97,7 +106,7 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, 
     if roundings <= enough:
         return NetEffect(largest, roundings, {}, computing, is_single(values), like_others=True)
     errors: dict[Side, LocalError] = {}
-    for side in SIDES:  # against side a's blocks in double; against side b's where only those can be executed so
+    for side in SIDES:  # against side a's blocks in double, or side b's if only those can be executed in double
         with suppress(Exception):  # an op may raise anything on doubles
             exactly = _Doubles()
 
@@ -115,7 +124,7 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, 
 
 
 class _Doubles:
-    """Executes every call in double."""
+    """Kernels that execute every call in double."""
 
     def __init__(self) -> None:
         self.arithmetic = Exact()
@@ -134,7 +143,7 @@ class _Doubles:
 def _left_values(
     pair: TapePair, hybrid: Hybrid, memory: Memory, first: int, left: Left, kernels: Kernels | None = None
 ) -> Values:
-    """Return the values that the blocks from the `first` on leave behind, executed so in this memory."""
+    """Return the values in `left` after executing the blocks from `first` on, as in the hybrid, in this memory."""
     execution = HybridExecution(pair, hybrid, None if kernels is None else {"a": kernels, "b": kernels})
     values: Values = {}
     for number in range(first, max(left) + 1):
@@ -142,17 +151,17 @@ def _left_values(
         for use_a, use_b in left.get(number, ()):
             is_mine = hybrid.blocks and pair.maker("a", use_a.value) in hybrid.blocks
             tensor = memory.tensor("a", use_a) if is_mine else memory.tensor("b", use_b)
-            home = pair.flows["a"].tape.slots[use_a.value.slot].device  # what is compared lies on one device
+            home = pair.flows["a"].tape.slots[use_a.value.slot].device  # compare on one device
             values[f"output {len(values)}"] = tensor.to(home, copy=True)
         memory.block_ended(number)
     return values
 
 
 def _regions(pair: TapePair, site: SwapSite) -> list[range]:
-    """Return the blocks from the first to the last of a site, phase by phase.
+    """Return the range of blocks from the first to the last one of a site, phase by phase.
 
-    A compiled forward may compute something at its end only for the site's own backward. That is left out: between it
-    and the op lies all of the model.
+    A compiled forward may compute a value at its end that only the site's backward reads. Such a block is left out,
+    because the rest of the model is between it and the op.
     """
     phases: dict[str, list[int]] = {}
     for number in sorted(site.blocks):
@@ -180,7 +189,7 @@ def _regions(pair: TapePair, site: SwapSite) -> list[range]:
 
 
 def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left:
-    """Return the values that either side makes in this region and that blocks other than those `inside` read."""
+    """Return the values that either side makes in this region and that blocks not `inside` read."""
     left: dict[int, dict[tuple[FlowValue, FlowValue], tuple[Use, Use]]] = {}
     for side in SIDES:
         for number in region:
@@ -191,10 +200,10 @@ def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left
                         continue
                     own_use, linked_use = Use(link.mine, use.value), Use(link.theirs, link.value)
                     a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
-                    # One value may represent several of the other side: the one that others read there counts.
+                    # One value may be linked to several of the other side: the one with readers outside counts.
                     readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
                     last = max(pair.maker("a", a.value), pair.maker("b", b.value))
-                    # A value that either side makes only in a later phase is left behind there.
+                    # A value that one side makes only in a later phase belongs to that phase.
                     if last < region.stop and all(reading.difference(inside) for reading in readers):
                         left.setdefault(last, {})[a.value, b.value] = (a, b)
     return {number: list(uses.values()) for number, uses in left.items()}

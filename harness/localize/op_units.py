@@ -1,5 +1,7 @@
-"""The units of one side of a step, which are paired with those of the other: the nodes that represent one op of the
-script."""
+"""The units of one side of a step, which are paired with those of the other side.
+
+A unit is the nodes that represent one op of the script.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,22 @@ ALIASES = {
     "norm": "linalg_vector_norm",
     "reshape": "clone",
 }
-"""Eager mode's names of ops, by the names that compilers and devices with other kernels use for them."""
+"""Eager mode's names of ops, by their names in compilers and on devices with other kernels."""
 
 STATES = ("parameter ", "buffer ", "state ")
-"""The prefixes of the names of the values that a step starts from."""
+"""The prefixes of the names of a step's initial values."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpUnit:
-    """The nodes of one side that represent one op of the script, their place and the op's name. `look` are the shapes
-    that it makes, the parameters, buffers and optimizer states that it reads, and the gradients that it is a part of;
-    `readers` are the names of the ops that read its results."""
+    """The nodes of one side that represent one op of the script.
+
+    place: the op's pass, its phase, and its module or, for an optimizer's op, its parameters.
+    name: the op's name.
+    look: the shapes of its results, the parameters, buffers and optimizer states that it reads, and the gradients that
+        it is a part of.
+    readers: the names of the ops that read its results.
+    """
 
     nodes: tuple[int, ...]
     place: tuple[Hashable, ...]
@@ -42,8 +49,8 @@ class OpUnit:
 
 
 def op_name(node: FlowNode) -> str:
-    """Return the name that an op is paired by: that of the op that it was decomposed from, without the mark of an
-    in-place op."""
+    """Return the name by which an op is paired: that of the op that it was decomposed from, without the underscore of
+    an in-place op."""
     compiled = node.call.compiled
     name = compiled.origin.split(".")[1] if compiled is not None else node.call.name
     name = name.removeprefix(PREFIX)
@@ -52,8 +59,8 @@ def op_name(node: FlowNode) -> str:
 
 
 def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
-    """Return the units of a side in the order in which they were called. Without `modules` none has one."""
-    # A group is the nodes that one op was decomposed into, with those that the backward graph recomputes.
+    """Return the units of a side in the order of their calls; without `modules` their places contain no module."""
+    # A group is the nodes that one op was decomposed into, including those that the backward graph recomputes.
     groups: dict[Hashable, list[int]] = {}
     repeats, group_of = recomputed(flow), dict[int, Hashable]()
     for number, node in enumerate(flow.nodes):
@@ -62,8 +69,8 @@ def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         group_of[number] = group_of[repeats[number]] if number in repeats else key
         groups.setdefault(group_of[number], []).append(number)
     states = state_slots(flow)
-    # The values that become a part of a parameter's gradient, by addition alone or by a script's hook on the sum, with
-    # the gradient's name. The loop goes backwards, so that the terms of a sum that is itself a term have it too.
+    # The values that become a part of a parameter's gradient, with the gradient's name. They do so by addition alone,
+    # or by a script's hook on the sum. The loop runs backwards, so that it also reaches the terms of nested sums.
     gradient_of = {use.value: name for name, use in flow.watched.items() if name.startswith("gradient ")}
     for node in reversed(flow.nodes):
         adds = op_name(node) == "add" or view_behind(node.execution.operation) is not None
@@ -89,7 +96,7 @@ def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
         }
         reading = tuple(sorted(op_name(flow.nodes[reader]) for reader in outside_readers))
         units.append(OpUnit(tuple(members), (node.iteration, call.phase, owner), op_name(node), look, reading))
-    # In the order of the calls, where they were executed in another one
+    # Restore the order of the calls, which may differ from that of their execution.
     orders = [flow.nodes[unit.nodes[0]].call.order for unit in units]
     if None in orders:
         return units
@@ -97,18 +104,19 @@ def units_of(flow: StorageFlow, *, modules: bool) -> list[OpUnit]:
 
 
 def _is_hooked(node: FlowNode) -> bool:
-    """Check whether a node makes one tensor of another one outside of all modules and graphs, as a gradient's hook
-    does."""
+    """Check whether a node computes one tensor from another one outside of all modules and graphs, as in a gradient's
+    hook."""
     sizes = [use.view.size for use in (*node.reads, *node.makes) if use is not None]
     return node.call.module is None and node.call.compiled is None and len(sizes) == 2 and sizes[0] == sizes[1]
 
 
 def state_slots(flow: StorageFlow) -> dict[int, str]:
-    """Return the storages of parameters, buffers and optimizer states, with their names. Where nothing is written in
-    place, a state is several storages: its value at the end, the value that this was made from, and so on back to the
-    start.
+    """Return the storages of parameters, buffers and optimizer states, with their names.
 
-        m = m * 0.9; m = m + g    three storages of one state, the first argument of each call being what it was before
+    Without writes in place, one state has several storages: that of its value at the end, that of the value from which
+    this was computed, and so on back to the start.
+
+        m = m * 0.9; m = m + g    three storages of one state; the first argument of each call is its previous value
     """
     slot_names = {use.value.slot: name for name, use in flow.watched.items() if name.startswith(STATES)}
     for name, begin in flow.tape.starts.items():

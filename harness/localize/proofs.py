@@ -1,7 +1,7 @@
-"""Proof both ways: each cause is swapped in and swapped out, and what is left without all of them is measured.
+"""Proof both ways: each cause is swapped in and swapped out, and the drift without all of them is measured.
 
-Each cause is tested alone while there are few. Many are searched by halves, which finds each that acts alone in about
-log2(n) + 3 tests. The causes that then remain act only together; their set is shrunk.
+Few causes are each tested alone. Many causes are searched by bisection, which finds each one that acts alone in about
+log2(n) + 3 tests. The remaining causes act only together; their set is shrunk.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from .hybrid_tests import Drift, HybridTests, Infeasible
 from .swap_sites import Cause, joined_causes, op_of_both
 
 FEW = 24
-"""The number of causes up to which each is tested alone; beyond it groups are tested first."""
+"""The most causes that are each tested alone; of more causes, groups are tested first."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCause:
-    """One cause with the drifts of both hybrids, None where one cannot be executed, as `why` says.
+    """A cause with the drifts of both of its hybrids.
 
-    `share` is the part of the whole drift that goes with it; `together` counts the causes that act only with it.
+    swapped_in, swapped_out: the drift of the hybrid, None if it cannot be executed.
+    share: the share of the whole drift that the cause makes.
+    together: the number of causes that act only together with it.
+    why: the reason why a hybrid cannot be executed.
     """
 
     cause: Cause
@@ -34,8 +37,14 @@ class MeasuredCause:
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """All causes of a step. `whole` is the drift of side b as it is, `rest` that of side b without any of the causes,
-    None where that hybrid cannot be executed. `significant` are those beyond the threshold."""
+    """All causes of a step.
+
+    whole: the drift of side b with all of its causes.
+    rest: the drift of side b without the causes, None if that hybrid cannot be executed.
+    significant: the causes that make the drift beyond the threshold.
+    others: all other causes.
+    tests: the number of hybrids that were executed.
+    """
 
     whole: Drift
     rest: Drift | None
@@ -45,21 +54,21 @@ class Proofs:
 
 
 def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proofs:
-    """Find the causes that make the drift beyond the threshold, and measure the share of each of the others."""
+    """Find the causes that make the drift beyond the threshold, and measure the shares of the other ones."""
     whole_drift = tests.swapped_out([])
 
     def fails(tried: Sequence[Cause]) -> bool:
         try:
             return is_beyond(tests.swapped_in(tried), threshold)
         except Infeasible:
-            # what cannot be mixed may still hold a cause: look into its parts
+            # a set of causes that cannot be executed may still contain one: test its parts
             return len(tried) > 1
 
     alone = bisect_all(causes, fails) if len(causes) > FEW else [cause for cause in causes if fails([cause])]
     remaining = [cause for cause in causes if cause not in alone]
 
     def remains(tried: Sequence[Cause]) -> bool:
-        """Check whether side b without the causes that act alone, and otherwise only with these, still drifts."""
+        """Check whether side b still drifts with only these causes and without those that act alone."""
         removed = [*alone, *(cause for cause in remaining if cause not in tried)]
         try:
             return is_beyond(tests.swapped_out(removed), threshold)
@@ -75,7 +84,7 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
         for cause in chosen
     ]
     try:
-        # where none is significant all are swapped out, to see whether they explain the drift at all
+        # if none is significant all are swapped out, to see whether they explain the drift at all
         rest = tests.swapped_out(chosen or causes)
     except Infeasible:
         rest = None
@@ -84,7 +93,7 @@ def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proo
 
 
 def _of_one_op(causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes that act only together; one op's forward and its backward are joined."""
+    """Return the causes that act only together, with an op's forward and backward joined."""
     by_op: dict[object, list[Cause]] = {}
     for cause in causes:
         by_op.setdefault((cause.kind, op_of_both(cause.ops["a"] or cause.ops["b"])), []).append(cause)
@@ -114,8 +123,11 @@ def _proof(tests: HybridTests, cause: Cause, whole_drift: Drift) -> MeasuredCaus
 
 
 def _share(whole_drift: Drift, without: Drift, alone: Drift | None) -> float | None:
-    """Return the share of the drift that goes with a cause, in squares. The drift without the cause and the drift that
-    it makes alone both measure it; where several causes mix, their mean is taken."""
+    """Return the share of the drift that a cause makes, in squares.
+
+    Both the drift without the cause and the drift of the cause alone measure it. Where several causes interact these
+    differ, so the share is their mean.
+    """
     if not whole_drift.amount:
         return None
     gone = 1 - (without.amount / whole_drift.amount) ** 2

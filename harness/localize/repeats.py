@@ -9,16 +9,18 @@ from .storage_flow import FlowValue, StorageFlow
 
 
 def recomputed(flow: StorageFlow) -> dict[int, int]:
-    """Return the nodes of compiled backward graphs that recompute a node of the forward graph, with that node. A
-    partitioner keeps the names of the nodes that it executes again to save memory. A node that reads a gradient is none
-    of these: a pass may have given it a name that was free in its graph."""
+    """Return the nodes of compiled backward graphs that recompute a node of the forward graph, each with that node.
+
+    A partitioner recomputes nodes to save memory, and keeps their names. A node that reads a gradient is not one of
+    these, even if its name is: a pass may have chosen a name that was free in its graph.
+    """
     forward: dict[Hashable, int] = {}
     repeated: dict[int, int] = {}
     gradients = set[int]()  # nodes of backward graphs that compute something new
     positions = {node.execution.position: number for number, node in enumerate(flow.nodes)}
     for number, node in enumerate(flow.nodes):
         compiled, sequence = node.call.compiled, node.call.sequence
-        if node.call.repeats is not None:  # lazy tensors recompute values that were not kept
+        if node.call.repeats is not None:  # lazy recomputes values that were not kept
             repeated[number] = positions[node.call.repeats]
             continue
         if compiled is None or sequence is None:
@@ -37,10 +39,10 @@ def recomputed(flow: StorageFlow) -> dict[int, int]:
 
 
 def alike(flow: StorageFlow) -> dict[int, int]:
-    """Return the nodes that compute the same as others from the same inputs, each with the first of them, which has
-    itself.
+    """Return the nodes that compute the same from the same inputs, each with the first such node.
 
-    A node that draws or writes is unlike any other; a copy of a view is no node of eager mode.
+    The first one is returned with itself. Nodes that draw, write or return views are left out. A copy of a view is not
+    a node in eager mode.
 
         a = arange(8); b = arange(8); a * x; b * x    the second arange with the first, and so the products
     """
@@ -68,8 +70,8 @@ def alike(flow: StorageFlow) -> dict[int, int]:
 
 
 def again_within(flow: StorageFlow, units: Iterable[Sequence[int]]) -> dict[int, int]:
-    """Return the nodes that compute again what an earlier node has computed, with that node: in a backward graph, or as
-    another node of the same unit."""
+    """Return the nodes that repeat the computation of an earlier node, each with that node: in a backward graph, or
+    within the same unit."""
     first_alike, repeated = alike(flow), recomputed(flow)
     for nodes in units:
         firsts: dict[int, int] = {}

@@ -1,6 +1,6 @@
-"""Calls that carry the same wrong number are one cause, though they are of several ops.
+"""The causes that come from one wrong number in the arguments of several ops.
 
-An optimizer uses one hyper-parameter in several ops of a step, each of which has made its own number of it:
+An optimizer uses one hyper-parameter in several ops of a step, each of which receives its own number derived from it:
 
     lr 0.01 against 0.015           mul 0.9999 against 0.99985     1 - lr * decay
                                     addcdiv -0.01 against -0.015   -lr
@@ -25,14 +25,14 @@ from .swap_sites import Cause, Groups, joined_causes
 from .value_links import arguments_of
 
 Numbers = tuple[float, float]
-"""The numbers that both sides have in one place."""
+"""Both sides' numbers in one place: side a's, then side b's."""
 
 ALIKE = 1e-6
-"""The relative distance up to which two numbers count as one, computed in different ways."""
+"""The relative distance up to which two numbers count as one number that was computed in two ways."""
 
 
 def of_one_number(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes; those of the optimizer are joined where their numbers derive from one number that differs."""
+    """Return the causes, with those of the optimizer joined if their numbers derive from one number that differs."""
     numbers_of = {
         place: differing for place, cause in enumerate(causes) if (differing := _told(pair, cause)) is not None
     }
@@ -55,7 +55,7 @@ def of_one_number(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _told(pair: TapePair, cause: Cause) -> Numbers | None:
-    """Return the one pair of numbers by which the calls of a cause in the optimizer differ; None for any other
+    """Return the only pair of numbers in which the calls of a cause in the optimizer differ; None for any other
     cause."""
     if cause.kind != ARGUMENTS or cause.phase != "optimizer":
         return None
@@ -72,8 +72,11 @@ def _told(pair: TapePair, cause: Cause) -> Numbers | None:
 
 
 def is_of_one(source: Numbers, derived: Numbers, count: int) -> bool:
-    """Check whether both numbers change as if they derived from one hyper-parameter: as x or 1 - x, times a factor that
-    both sides share, or by the bias corrections of Adam. `count` is the number of the optimizer's step, from 1."""
+    """Check whether both pairs of numbers can derive from one hyper-parameter x.
+
+    A number may be x or 1 - x, times a factor that both sides share, or include the bias corrections of Adam. `count`
+    is the number of the optimizer's step, from 1.
+    """
     return any(
         math.isclose(after * before_x, before * after_x, rel_tol=ALIKE)
         for before, after in _forms(derived)

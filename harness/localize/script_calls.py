@@ -21,10 +21,12 @@ HELD = "held=lambda dtype: dtype"
 
 @dataclass(slots=True)
 class SideCode:
-    """A function of a script: its parameters, which are names of the script's file, and its lines.
+    """A function of a script.
 
-    `casts` says that dtypes among its arguments are passed through `held`, so that it can be executed in double.
-    `reads` are the tensors that its calls take and do not make, by their text in its lines.
+    parameters: its parameters, which are names in the script's file.
+    lines: its lines.
+    casts: True if it passes dtypes among its arguments through `held`, so that it can be executed in double.
+    reads: the tensors that its calls take but do not make, by their text in its lines.
     """
 
     parameters: list[str] = field(default_factory=list)
@@ -38,7 +40,10 @@ class SideCode:
 
 
 class CallWriter:
-    """Writes the calls of one side's slice. It puts their inputs into `values`, `aligned` in memory as they were."""
+    """The writer of the calls of one side's slice.
+
+    It adds their inputs to `values`; with `aligned` these have their recorded alignment in memory.
+    """
 
     def __init__(self, block: Tape, values: Values, *, aligned: bool = False) -> None:
         self._block = block
@@ -50,12 +55,12 @@ class CallWriter:
         self._generators = 0
 
     def code(self, results: Sequence[torch.Tensor], stem: str) -> SideCode:
-        """Write the whole function. Outputs that its calls neither take nor make are taken from `results`, as
+        """Write the whole function. An output that its calls neither take nor make is passed from `results`, as
         `STEM_1`."""
         views: dict[int, list[View]] = {}
         wishes: dict[int, str] = {}
         for call in self._block.calls:
-            # the views that it takes, with the names that the schema has for them
+            # the views that the call takes, with their names in the schema
             names = [argument.name for argument in _schema(call).arguments]
             for wish, value in {**dict(zip(names, call.arguments, strict=False)), **call.keywords}.items():
                 for view in (leaf for leaf in leaves(value) if isinstance(leaf, View)):
@@ -67,7 +72,7 @@ class CallWriter:
             base, content = base_of(data, views[slot], aligned=self._aligned)
             self._named[slot] = replace(base, name=self._parameter(wishes.get(slot, "tensor"), content))
         written = list(dict.fromkeys(view.slot for call in self._block.calls for view in _written(call)))
-        # a script calls its functions more than once, so none writes its arguments
+        # a script calls its functions more than once, so they must not write to their arguments
         for slot in written:
             if slot in self._named:
                 name = self._named[slot].name
@@ -107,10 +112,10 @@ class CallWriter:
             )
             self._code.lines.append(setter)
         texts = [self._text(value) for value in call.arguments]
-        for name, value in call.keywords.items():  # a schema may call an argument `from`, which Python cannot
+        for name, value in call.keywords.items():  # a schema may have an argument `from`, which is a keyword in Python
             text = self._text(value)
             texts.append(f"{name}={text}" if _is_plain(name) else f"**{{{name!a}: {text}}}")
-        # `torch.ops.aten.add.Tensor`, with getattr where a part of the name is no name in Python
+        # `torch.ops.aten.add.Tensor`, with getattr for a part that is not a valid name in Python
         text = "torch.ops"
         namespace, _, qualified = call.op.partition(".")
         name, _, overload = qualified.rpartition(".")
@@ -119,7 +124,7 @@ class CallWriter:
         self._code.lines.append(f"{self._targets(call, read)}{text}({', '.join(texts)})")
 
     def _targets(self, call: Call, read: set[int]) -> str:
-        """Return the names that a call's results get, with the equals sign."""
+        """Return the names for a call's results, with the equals sign."""
         names = []
         for output, is_fresh in zip(call.outputs, call.fresh, strict=True):
             if is_fresh and isinstance(output, View) and output.slot in read:
@@ -159,7 +164,7 @@ class CallWriter:
 
 
 def recorded(result: torch.Tensor, stem: str, code: SideCode, values: Values, written: Sequence[str] = ()) -> str:
-    """Pass a recorded result as a parameter of the function, which does not write it."""
+    """Pass a recorded result to the function as a parameter, which it does not write."""
     name = values.add(stem, result.contiguous(), written)
     if name not in code.parameters:
         code.parameters.append(name)
@@ -167,7 +172,7 @@ def recorded(result: torch.Tensor, stem: str, code: SideCode, values: Values, wr
 
 
 def recorded_code(results: Sequence[torch.Tensor], stem: str, values: Values) -> SideCode:
-    """Write a function that returns what was recorded."""
+    """Write a function that returns the recorded results."""
     code = SideCode()
     outputs = [recorded(result, stem, code, values) for result in results]
     code.lines.append(f"return [{', '.join(outputs)}]")

@@ -1,8 +1,8 @@
-"""Executes scripts as bare interpreters would, without importing torch for each: in forks of one that has it imported.
+"""An interpreter that executes each script in a fork, as a bare interpreter would, but with torch already imported.
 
-The interpreter is isolated (`python -I`): it sees no PYTHONPATH, no folder of ours and no packages of the user. It runs
-no op itself, so that no fork inherits anything of an op. It imports while no script waits, so starting it early costs
-nothing.
+The interpreter is isolated (`python -I`): it ignores PYTHONPATH, numdrift's folders and the user's site-packages. It
+executes no op itself, so that no fork inherits the state of an op. It imports while no script waits, so starting it
+early costs nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ MOST_WAITING = 16
 
 
 class Scripts:
-    """The client of an interpreter that listens at `address`. Several threads may request scripts; all are executed
-    side by side. Raises OSError where nothing listens."""
+    """The client of an interpreter that listens at `address`.
+
+    Several threads may request scripts, which are executed in parallel. Raises OSError if nothing listens.
+    """
 
     def __init__(self, address: Path) -> None:
         self._asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -46,7 +48,7 @@ class Scripts:
     def execute(self, path: Path, patience: float) -> tuple[int, str]:
         """Return the exit code of a script, negative for a signal, and its output.
 
-        Raises subprocess.TimeoutExpired after `patience` seconds, once the script is killed; OSError where the
+        After `patience` seconds the script is killed, and subprocess.TimeoutExpired is raised. Raises OSError if the
         interpreter itself has ended.
         """
         until = time.monotonic() + patience
@@ -73,27 +75,28 @@ class Scripts:
 
 
 def vendors_folders() -> list[str]:
-    """Return the folders of the packages of vendors, whose devices a script may name: an isolated interpreter does not
-    look into those that PYTHONPATH names."""
+    """Return the folders of vendors' packages, whose devices a script may name.
+
+    An isolated interpreter does not search the folders of PYTHONPATH.
+    """
     packages = {entry.module.partition(".")[0] for entry in map(registry.entry, registry.names()) if entry.module}
     specs = (importlib.util.find_spec(package) for package in sorted(packages))
     return sorted({str(Path(spec.origin).parent.parent) for spec in specs if spec is not None and spec.origin})
 
 
 class ScriptInterpreter:
-    """Runs such an interpreter. It ends with its context or with this process, and so do the scripts that it
-    executes."""
+    """A running interpreter. It and its scripts end with its context, or with this process."""
 
     def __init__(self, imports: Sequence[str] = ("torch",), environment: Mapping[str, str] | None = None) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="numdrift-")  # a socket's name may have 108 bytes
+        self._folder = tempfile.TemporaryDirectory(prefix="numdrift-")  # a socket's path has at most 108 bytes
         self.address = Path(self._folder.name) / "scripts.sock"
         self._lifeline, far_end = socket.socketpair()
         with far_end, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(str(self.address))
-            listening.listen(MOST_WAITING)  # heard from now on, and answered when it has imported
+            listening.listen(MOST_WAITING)  # clients queue, and are answered after the imports
             self._process = subprocess.Popen(
                 [sys.executable, "-I", str(PROGRAM), str(far_end.fileno()), *imports],
-                # no processes that compile beside it
+                # do not start Inductor's pool of compile processes
                 env={**(os.environ if environment is None else environment), "TORCHINDUCTOR_COMPILE_THREADS": "1"},
                 stdin=listening.fileno(),
                 stdout=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ MOST_BYTES = 64_000
 LONGEST_SENTENCE = 300
 
 GIVEN = "given_"
-"""The prefix of the names of recorded results, which no side computes."""
+"""The prefix of the names of recorded results, which the script does not compute."""
 
 LOAD = """\
 def load(path):
@@ -48,8 +48,11 @@ DIFFER = "(~torch.isclose(x, y.to(x.dtype), rtol=0, atol=0, equal_nan=True)).sum
 
 @dataclass(frozen=True, slots=True)
 class ScriptSettings:
-    """The setup of a script: whether side b's function is compiled, and the lines that set Inductor up as its mode
-    does."""
+    """The setup of a script.
+
+    compiled: True if side b's function is compiled.
+    lines: the lines that configure Inductor as in side b's mode.
+    """
 
     compiled: bool = False
     lines: Sequence[str] = ()
@@ -57,8 +60,12 @@ class ScriptSettings:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The contents of a script. `codes` are the functions of both sides. `exact` returns the recorded exact values
-    where they cannot be computed; otherwise `reference` is the side that is executed in double."""
+    """The contents of a script.
+
+    codes: the functions of both sides.
+    exact: the function that returns the recorded exact values, if the script cannot compute them.
+    reference: the side that the script executes in double otherwise.
+    """
 
     sentences: Sequence[str]
     labels: Mapping[Side, str]
@@ -71,9 +78,9 @@ class Script:
     values: Values
 
     def text(self) -> str:
-        """Write the script. Raises NotShown where it is too long."""
-        # the docstring's own quotes stand on its first and last line, so there are two sentences at least
-        # without characters that could end the docstring or begin another line
+        """Write the script. Raises NotShown if it is too long."""
+        # At least two sentences, since the docstring's quotes are on its first and last line. Characters that could
+        # end the docstring or begin another line are removed.
         first, *middle, last = (
             re.sub(r"[^\w .,:;/()=+<>@-]", "_", sentence)[:LONGEST_SENTENCE] for sentence in self.sentences
         )
@@ -105,13 +112,13 @@ class Script:
         if len(lines) > MOST_LINES or len(text) > MOST_BYTES:
             calls = max(len(self.codes[side].lines) for side in SIDES)
             raise NotShown(f"its {calls} lines of calls do not fit into a script of {MOST_LINES} lines")
-        # raises a SyntaxError where the text is no Python
+        # raises a SyntaxError if the text is not valid Python
         compile(text, "script", "exec", dont_inherit=True)
         return text
 
     @property
     def _elsewhere(self) -> dict[str, str]:
-        """The devices of the inputs of the calls, where that is not the CPU; recorded results stay there."""
+        """The devices of the calls' inputs that are not on the CPU; recorded results stay on the CPU."""
         named = self.values.devices.items()
         return {name: device for name, device in named if device != "cpu" and not name.startswith(GIVEN)}
 

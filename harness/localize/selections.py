@@ -1,4 +1,4 @@
-"""Ops that return positions of elements. Of equal elements either may be named, so two correct kernels may differ."""
+"""Ops that return positions of elements. They may return any of several equal elements, so correct kernels differ."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ SELECTING = frozenset(("kthvalue", "max", "median", "min", "mode", "nanmedian", 
 
 
 def names_other_elements(tape: Tape, a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
-    """Check whether the positions in these results of either side's kernel are those of other elements, for a tape that
-    is one op which selects along a dimension."""
+    """Check whether both sides' results are positions of different elements.
+
+    The tape must be one op that selects along a dimension.
+    """
     computing = executions(tape)
     if len(computing) != 1 or computing[0].call.name not in SELECTING:
         return False
@@ -34,7 +36,7 @@ def names_other_elements(tape: Tape, a: Sequence[torch.Tensor], b: Sequence[torc
         if any(bool(((positions < 0) | (positions >= source.shape[dim])).any()) for positions in places):
             return True
         chosen = [source.gather(dim, positions) for positions in places]
-        if names.get("sorted") is False:  # the largest in any order
+        if names.get("sorted") is False:  # the largest ones, in any order
             chosen = [elements.sort(dim).values for elements in chosen]
         if not is_same(chosen[0], chosen[1]):
             return True

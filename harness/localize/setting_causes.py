@@ -1,14 +1,13 @@
-"""Settings as causes: which blocks compute other bits because torch is set differently on the two sides.
+"""Settings as causes: the blocks that compute other bits because torch's settings differ between the sides.
 
-A call of a block is executed once more by the process of its side, with everything as it was except one setting, which
-has the other side's value. If the result has the other side's bits, the setting is the reason. All blocks with one
-reason are one cause:
+A side's process executes a call of a block once more, with one setting at the other side's value and all else
+unchanged. If the result has the other side's bits, the setting is the reason. All blocks with one reason are one cause:
 
-    convolution             mkldnn is off in plain, on in cpu: executed with mkldnn=on plain gives the bits of cpu
-    convolution_backward    so does this: "all 4 calls of convolution and convolution_backward differ because ..."
+    convolution             mkldnn is off in plain, on in cpu: executed with mkldnn=on plain has the bits of cpu
+    convolution_backward    the same reason: "all 4 calls of convolution and convolution_backward differ because ..."
 
-Some settings choose which op is executed. An op whose name includes its library, or a kernel of attention, cannot be
-executed where that is off.
+Some settings choose which op is executed. An op that is named after a library or a kernel of attention cannot be
+executed if that is off.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ CHOSEN_OPS: Mapping[str, str] = {
     "mkldnn_": "mkldnn",
     "_mkldnn_": "mkldnn",
 }
-"""Settings that have to be on for an op to be executed, by the beginning of its name."""
+"""The settings that an op requires to be on, by the beginning of its name."""
 
 GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
 
 
 class OtherwiseSet:
-    """A side's calls, executed by its process with some settings of torch changed."""
+    """The kernels of a side's process, executed with other values of some of torch's settings."""
 
     def __init__(self, calls: WorkerCalls, settings: Mapping[str, Any]) -> None:
         self._calls = calls
@@ -70,11 +69,11 @@ def blocks_by_setting(
     calls: Mapping[Side, WorkerCalls],
     narrower: Sequence[SettingDifference] = (),
 ) -> dict[int, SettingDifference]:
-    """Return the blocks that compute other bits because of a setting, each with that setting; `calls` are those of the
-    workers that exist.
+    """Return the blocks that compute other bits because of a setting, each with that setting.
 
-    Each setting is tried alone, then all of them together. Where two devices compute a block, `narrower` settings are
-    tried on side b's device: without the reason a difference beyond rounding is within it.
+    `calls` are those of the available workers. Each setting is tried alone, then all of them together. If the sides
+    compute a block on two devices, the `narrower` settings are tried on side b's device: such a setting is the reason
+    if it brings a difference beyond rounding within rounding.
     """
     tried = [*differences, *([all_together(differences)] if len(differences) > 1 else [])]
     candidates = {number for number, block in examined.items() if _is_candidate(pair, number, block)}
@@ -100,8 +99,10 @@ def blocks_by_setting(
 
 
 def _is_candidate(pair: TapePair, number: int, block: Examined) -> bool:
-    """Check whether a block is one op on both sides with other bits, which the process of a side can execute as it was.
-    Code that a compiler generates for one side alone does not depend on a setting."""
+    """Check whether a block is one op on both sides with other bits, and a side's process can execute it unchanged.
+
+    Code that a compiler generates for one side alone does not depend on a setting.
+    """
     if not block.differs or block.suspect.kind not in ("kernel", "layout") or not pair.blocks[number].is_pair:
         return False
     nodes = [pair.flows[side].nodes[pair.blocks[number].of(side)[0]] for side in SIDES]
@@ -111,7 +112,7 @@ def _is_candidate(pair: TapePair, number: int, block: Examined) -> bool:
 
 
 class _Trials:
-    """One block on side b's values."""
+    """The trials of settings in one block, on side b's values."""
 
     def __init__(
         self, execution: HybridExecution, number: int, before: Memory, calls: Mapping[Side, WorkerCalls]
@@ -123,7 +124,7 @@ class _Trials:
         self._plain: dict[Side, list[torch.Tensor]] = {}
 
     def is_reason(self, difference: SettingDifference) -> bool:
-        """Check whether one side with the other side's setting computes the other side's bits."""
+        """Check whether a side computes the other side's bits with the other side's setting."""
         for side in reversed(SIDES):
             if side not in self._calls:
                 continue
@@ -134,7 +135,7 @@ class _Trials:
         return False
 
     def is_nearer(self, difference: SettingDifference) -> bool:
-        """Check whether side b, without the extra rounding of its device, comes within rounding of side a."""
+        """Check whether side b is within rounding of side a without the extra rounding of its device."""
         with suppress(Exception):  # as above
             without, plain = self._set("b", difference.values["a"]), self._as_it_is("b")
             distances = [
@@ -160,8 +161,7 @@ class _Trials:
 
 
 class SetSide(Protocol):
-    """A side of a step: its tape, its label, its mode as it was stated, and the calls of its worker where it has
-    one."""
+    """A side of a step: its tape, its label, its mode's specification, and its worker's calls if it has one."""
 
     @property
     def tape(self) -> Tape: ...
@@ -176,7 +176,7 @@ class SetSide(Protocol):
 def with_settings(
     pair: TapePair, examined: Mapping[int, Examined], causes: Sequence[Cause], sides: Mapping[Side, SetSide]
 ) -> list[Cause]:
-    """Return the causes; all places whose difference a setting makes become one cause."""
+    """Return the causes, with all sites that differ because of one setting joined into one cause."""
     specs = {side: sides[side].spec for side in SIDES}
     differences = setting_differences({side: sides[side].tape for side in SIDES}, specs)
     calls = {side: set_side.calls for side, set_side in sides.items() if set_side.calls is not None}
@@ -212,7 +212,7 @@ def _reason(
     by_setting: Mapping[int, SettingDifference],
     differences: Sequence[SettingDifference],
 ) -> SettingDifference | None:
-    """Return the setting that makes a site differ; None where there is none, or where there are several reasons."""
+    """Return the setting that makes a site differ; None if there is no such setting or if there are several reasons."""
     flagged = [number for number in site.blocks if number in examined and examined[number].differs is not False]
     reasons = {by_setting[number].name: by_setting[number] for number in flagged if number in by_setting}
     if len(reasons) == 1 and all(number in by_setting for number in flagged if examined[number].differs):
@@ -224,8 +224,7 @@ def _reason(
 
 
 def _chosen_by(pair: TapePair, number: int, differences: Sequence[SettingDifference]) -> Iterator[str]:
-    """Yield the settings without which one side could not execute an op of the block, and which the other side has
-    off."""
+    """Yield the settings that one side needs to execute an op of the block and that are off on the other side."""
     settings = {
         side: {name: difference.values[side][name] for difference in differences for name in difference.values[side]}
         for side in SIDES
@@ -238,7 +237,7 @@ def _chosen_by(pair: TapePair, number: int, differences: Sequence[SettingDiffere
 
 
 def _devices(pair: TapePair, number: int) -> set[str]:
-    """Return the devices of the values that a block makes; of a block that only one side has, those of that side."""
+    """Return the devices of the values that a block makes, on the sides that have the block."""
     slots = {side: pair.flows[side].tape.slots for side in SIDES}
     nodes = [(side, pair.flows[side].nodes[node]) for side in SIDES for node in pair.blocks[number].of(side)]
     return {slots[side][use.value.slot].device for side, node in nodes for use in node.made}
@@ -274,7 +273,7 @@ def _cause(
 def _what(pair: TapePair, blocks: Sequence[int]) -> str:
     """Return `all 72 matrix products differ`."""
     names = list(dict.fromkeys(op for number in blocks for op in names_of(pair, number, "a")))
-    if not all(pair.blocks[number].is_pair for number in blocks):  # other ops are executed
+    if not all(pair.blocks[number].is_pair for number in blocks):  # the sides execute different ops
         executed = [op for number in blocks for side in SIDES for op in names_of(pair, number, side)]
         chosen = list(dict.fromkeys(op for op in executed if op.startswith(tuple(CHOSEN_OPS))))
         return f"{_listed(chosen)} {'is' if len(chosen) == 1 else 'are'} executed on one side alone"

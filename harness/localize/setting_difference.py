@@ -1,4 +1,4 @@
-"""The settings of torch that differ between two sides of a step: in the words of a mode, and as a script sets them."""
+"""The settings of torch that differ between the sides of a step, as keys of a mode and as statements of a script."""
 
 from __future__ import annotations
 
@@ -19,12 +19,19 @@ from .storage_flow import SIDES, Side
 
 @dataclass(frozen=True, slots=True)
 class SettingDifference:
-    """A setting with two values. `name` is a key of a mode, or the tape's name of the setting. By side, `values` are
-    all settings that it represents, `shown` its value in words, and `lines` the line of the script that set it, where
-    one did. `stated` are the sides whose mode states it. `swapped` is the text with which a mode states side a's value
-    of it and of all others that differ: a setting that is off hides the effects of others. Where both sides have one
-    value, which acts on the device of side b alone, `values` are of a setting without it for side a, and that side has
-    nothing in `shown`."""
+    """A setting with two values.
+
+    Both sides may also have one value that has an effect only on side b's device. Then side a's `values` are those that
+    switch the effect off, and side a is missing in `shown`.
+
+    name: a key of a mode, or the tape's name of the setting.
+    values: by side, all settings of torch that it represents.
+    shown: by side, its value in words.
+    lines: by side, the line of the script that set it, if there is one.
+    stated: the sides whose mode states it.
+    swapped: the text of a mode that states side a's value of it and of all other settings that differ. A setting that
+        is off hides the effects of others.
+    """
 
     name: str
     values: Mapping[Side, Mapping[str, Any]]
@@ -35,9 +42,11 @@ class SettingDifference:
 
 
 def setting_differences(tapes: Mapping[Side, Tape], specs: Mapping[Side, str]) -> list[SettingDifference]:
-    """Return the settings that differ between both sides, by the keys of a mode that represent them: first those that
-    one of the modes states, of which `specs` are the specifications. A key without an effect on their devices is left
-    out."""
+    """Return the settings that differ between the sides, by the keys of a mode that represent them.
+
+    Settings that one of the modes states come first; `specs` are the modes' specifications. A key without an effect on
+    their devices is left out.
+    """
     settings = {side: tapes[side].settings for side in SIDES}
     names = [name for name in settings["a"] if name in settings["b"]]
     remaining = {name: None for name in names if not same_value(settings["a"][name], settings["b"][name])}
@@ -56,17 +65,15 @@ def setting_differences(tapes: Mapping[Side, Tape], specs: Mapping[Side, str]) -
 
 
 EXACTLY: Mapping[str, str] = {"tf32": "ieee", "reduced_precision_reduction": "off"}
-"""Keys for the extra rounding that an accelerator may do beyond its dtypes, with the value of their settings that
-forbids it."""
+"""The keys that allow an accelerator to round more than its ops' dtypes require, with the value that forbids it."""
 
 
 def liberties(tape: Tape, spec: str) -> list[SettingDifference]:
-    """Return the extra rounding that side b's device may do beyond the dtypes of its ops, by the keys that forbid
-    it."""
+    """Return the settings that allow side b's device to round more than its ops' dtypes require, by their keys."""
     mode, allowed = _mode(spec), list[SettingDifference]()
     for key, exact in EXACTLY.items():
         allowing = {name: str(tape.settings.get(name, exact)) for name in SETTINGS_OF_KEY[key]}
-        allowing.pop("cudnn_tf32", None)  # a switch of what follows it
+        allowing.pop("cudnn_tf32", None)  # it only switches the settings that follow it
         allowing = {name: value for name, value in allowing.items() if not same_value(value.partition(" ")[0], exact)}
         if not allowing:
             continue
@@ -86,7 +93,7 @@ def _mode(spec: str) -> ModeSpec | None:
 
 
 def _is_idle(key: str, mode: ModeSpec) -> bool:
-    """Check whether no value of a key can have an effect on the device of a mode."""
+    """Check that no value of a key has an effect on the device of a mode."""
     device = device_of(mode.base, mode.device)
     values = SETTING_KEYS.get(key, ())
     return bool(values) and all(without_effect({key: value}, device) is not None for value in values)
@@ -95,7 +102,7 @@ def _is_idle(key: str, mode: ModeSpec) -> bool:
 def _difference(
     key: str, involved: Sequence[str], tapes: Mapping[Side, Tape], stated: Sequence[Side]
 ) -> SettingDifference:
-    """Return the settings of a key that differ, by their own names where no value of the key represents a side's
+    """Return the settings of a key that differ, under their own names if no value of the key represents a side's
     settings."""
     values = {side: {setting: tapes[side].settings[setting] for setting in involved} for side in SIDES}
     key_values = {side: value_of_key(key, tapes[side].settings) if key in SETTINGS_OF_KEY else "" for side in SIDES}
@@ -128,8 +135,10 @@ def all_together(differences: Sequence[SettingDifference]) -> SettingDifference:
 
 
 def named_by(culprit: Culprit, difference: SettingDifference, what: str) -> Culprit:
-    """Return the culprit as the setting that it is, with the line that set it in place of that of an op; `what` differs
-    by it."""
+    """Return the culprit described as a setting, with the line that set it in place of an op's line.
+
+    `what` names the calls that differ because of it.
+    """
     line = difference.lines.get("b") or difference.lines.get("a")
     shown: dict[str, str] = dict(difference.shown.items())
     written: dict[str, Sequence[str]] = {
@@ -157,17 +166,17 @@ STATEMENTS: Mapping[str, str] = {
     "cudnn_benchmark": "torch.backends.cudnn.benchmark = {}",
     "cudnn_deterministic": "torch.backends.cudnn.deterministic = {}",
 }
-"""The statement by which a script sets each setting, with its value as Python writes it."""
+"""The statement of a script for each setting, with the value as a Python literal."""
 
 OF_SWITCH: Mapping[str, Sequence[str]] = {
     "matmul_precision": ("precision.cuda.matmul", "precision.mkldnn.matmul"),
     "cudnn_tf32": ("precision.cuda.conv", "precision.cuda.rnn"),
 }
-"""The settings that a switch sets as well."""
+"""The settings that a switch also sets."""
 
 
 def statements(settings: Mapping[str, Any]) -> list[str] | None:
-    """Return the lines by which a script in plain torch sets these settings; None where one of them has none."""
+    """Return the lines of a script in plain torch that set these settings; None if one of them has no statement."""
     lines, implied = list[str](), {name for switch in settings for name in OF_SWITCH.get(switch, ())}
     for name, value in settings.items():
         if name in implied:

@@ -1,4 +1,4 @@
-"""Writes a script in plain torch for each culprit and executes it once in a bare interpreter to check what it shows."""
+"""The scripts in plain torch that show culprits, each executed once in a bare interpreter to check what it shows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .script_interpreter import Scripts
 from .script_text import Script, ScriptSettings
 from .storage_flow import SIDES, Side, other
 
-# In which ways a block can be shown, and its script in one of them.
+# The ways to show a block, and its script in one of them
 
 Kind = Literal["calls", "compiled", "recorded"]
 
@@ -37,7 +37,7 @@ MOST_INPUTS = 64 * 2**20
 """The largest size of a script's file, in bytes."""
 
 RECORDED: Mapping[Side, str] = {"a": "given_a", "b": "given_b"}
-"""The names of a side's recorded results."""
+"""The prefix of the names of each side's recorded results."""
 
 
 class ShownMode(Protocol):
@@ -51,16 +51,21 @@ class ShownMode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to show a block: the origin of each side's results; `computed` says that the exact values are computed,
-    not recorded."""
+    """One way to show a block.
+
+    kinds: the origin of each side's results.
+    computed: True if the script computes the exact values, False if they are recorded.
+    """
 
     kinds: Mapping[Side, Kind]
     computed: bool
 
 
 def ways(block: ShownBlock, special: Mapping[Side, bool]) -> Iterator[Way]:
-    """Yield the ways to try, the plainest first. `special` are the sides with kernels that a plain process does not
-    have."""
+    """Yield the ways to try, the plainest first.
+
+    `special` is True for a side with kernels that a plain process does not have.
+    """
     a: Kind = "recorded" if special["a"] else "calls"
     b_calls = block.slices["b"].calls
     generated = bool(b_calls) and all(call.compiled is not None for call in b_calls)
@@ -74,10 +79,10 @@ def ways(block: ShownBlock, special: Mapping[Side, bool]) -> Iterator[Way]:
 
 
 def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side, ShownMode]) -> Script:
-    """Write the script of a block. Raises NotShown where there can be none."""
+    """Return the script of a block. Raises NotShown if there can be none."""
     values = Values()
     is_recorded = {side: way.kinds[side] == "recorded" or not block.slices[side].calls for side in SIDES}
-    # calls first: their arguments get the names of the schema, which recorded results then share
+    # Calls first: their arguments get names from the schema, which recorded results with the same bits then share.
     codes = {side: _code(block, side, values, is_recorded[side]) for side in sorted(SIDES, key=is_recorded.__getitem__)}
     for side, lines in (culprit.setting.statements if culprit.setting is not None else {}).items():
         if side in SIDES and way.kinds[side] == "calls":
@@ -102,7 +107,7 @@ def script_in(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Side
 
 
 def _code(block: ShownBlock, side: Side, values: Values, is_recorded: bool) -> SideCode:
-    """Write a side's calls; or, if `is_recorded`, its results: it has no calls or they are of no use elsewhere."""
+    """Write a side's calls, or its results if `is_recorded`: if it has no calls, or calls of no use elsewhere."""
     results = block.results[side]
     if is_recorded:
         return recorded_code(results, RECORDED[side], values)
@@ -110,7 +115,7 @@ def _code(block: ShownBlock, side: Side, values: Values, is_recorded: bool) -> S
 
 
 def _inductor(spec: str) -> tuple[str, ...]:
-    """Return the lines that set Inductor's numerics as a mode does."""
+    """Return the lines that configure Inductor's numerics as in a mode."""
     try:
         mode = parse_mode(spec)
         options = {name: inductor_option(name, text) for name, text in mode.inductor.items()}
@@ -132,7 +137,7 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
     a, b = modes["a"], modes["b"]
     module = f" of {culprit.module}" if culprit.module else ""
     source = f" ({culprit.source})" if culprit.source else ""
-    phase = f" in the {culprit.phase}" if culprit.setting is None else ""  # a setting acts in several
+    phase = f" in the {culprit.phase}" if culprit.setting is None else ""  # a setting acts in several phases
     yield f"{culprit.op}{phase}{module}{source}: {b.label} against {a.label} without numdrift."
     for side in SIDES:
         label, spec, kind = modes[side].label, modes[side].spec, way.kinds[side]
@@ -156,41 +161,43 @@ def _sentences(way: Way, block: ShownBlock, culprit: Culprit, modes: Mapping[Sid
 
 MOST_SCRIPTS = 8
 MOST_BESIDE = 256 * 2**20
-"""The bytes that both sides of a step may begin with. For a larger step the scripts wait until the proofs are done:
-each takes memory of its own."""
+"""The most bytes of both sides' inputs of a step for which scripts are executed beside the proofs. In a larger step
+they wait until the proofs are done, because each script needs memory."""
 
 SUFFIXES = (".py", ".safetensors", SUFFIX)
 """The suffixes of a script, its tensors and the detail shown beside it."""
 AT_ONCE = min(4, os.cpu_count() or 1)
-"""The number of scripts that are executed side by side."""
+"""The number of scripts that are executed in parallel."""
 
 PATIENCE = 120.0
-"""The time in seconds that a script may take."""
+"""The most seconds that a script may take."""
 
 
 class ScriptWriter:
-    """Writes one script for each of the first culprits that can be shown alone, into `folder`.
+    """The writer of a script for each of the first culprits that can be shown alone, into `folder`.
 
-    It raises nothing when a script goes wrong.
+    The failure of a script raises nothing.
     """
 
     def __init__(self, modes: Mapping[Side, ShownMode], folder: Path, interpreter: Scripts) -> None:
         self._modes = modes
         self._folder = folder
         self._interpreter = interpreter
-        # threads, for each waits for a process of its own
+        # threads suffice, since each only waits for the process of its script
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._under_way: dict[int, Future[CulpritScript]] = {}
 
     def begin(self, step: UnprovenCauses) -> None:
-        """Write and execute the scripts of these causes beside their proofs, where each may have one and the step is
-        small."""
+        """Begin to write and execute the scripts of these causes beside their proofs.
+
+        This is done only if the step is small and each cause may have a script.
+        """
         input_bytes = sum(data.numel() for side in SIDES for data in step.pair.flows[side].tape.inputs.values())
         if len(step.culprits) <= MOST_SCRIPTS and input_bytes <= MOST_BESIDE:
             self._submit(step, step.culprits)
 
     def write(self, step: LocalizedStep) -> list[str]:
-        """Name in each culprit the script that shows it; return the scripts' names in the order of the culprits."""
+        """Set each culprit's script, and return the scripts' names in the order of the culprits."""
         self._submit(step, step.culprits[:MOST_SCRIPTS])
         names = []
         for place, culprit in enumerate(step.culprits):
@@ -200,7 +207,7 @@ class ScriptWriter:
             if lead in self._under_way:
                 answer = self._under_way.pop(lead).result()
             path = self._folder / f"culprit-{place + 1}.py"
-            _remove(path)  # of an earlier localization
+            _remove(path)  # from an earlier localization
             if answer.path is not None:
                 for suffix in SUFFIXES:
                     with suppress(FileNotFoundError):
@@ -218,13 +225,13 @@ class ScriptWriter:
             _remove(self._path(lead))
 
     def _submit(self, step: UnprovenCauses | LocalizedStep, culprits: Sequence[Culprit]) -> None:
-        """Start writing the scripts of these culprits that are not under way."""
+        """Start the scripts of these culprits that have not been started."""
         leads = {
             culprit.lead: culprit for culprit in culprits if culprit.lead is not None and culprit.lead in step.examined
         }
         new = {lead: culprit for lead, culprit in leads.items() if lead not in self._under_way}
         if not new:
-            return  # showing blocks takes a walk through the step, however few they are
+            return  # showing blocks executes the whole step, however few they are
         blocks: dict[int, ShownBlock | NotShown]
         try:
             blocks = show_blocks(step.pair, {lead: step.examined[lead].suspect for lead in new})
@@ -265,17 +272,17 @@ def _shown(
     path: Path,
     interpreter: Scripts,
 ) -> CulpritScript:
-    """Try the ways to show the block until one shows it. Raises NotShown where none can be written."""
+    """Try the ways to show the block until one succeeds. Raises NotShown if no script can be written."""
     lead = step.pair.blocks[number]
     special = {side: bool(step.kernels[side].special.intersection(lead.of(side))) for side in SIDES}
     answer: CulpritScript | None = None
     shown: tuple[Script, Way] | None = None
     why = NotShown("there is no way to execute it alone")
-    # A node that goes astray in its graph is right when it is executed alone, as a script does it.
+    # A node that goes astray in its graph is right when executed alone, as in a script.
     astray = not step.kernels["b"].astray.isdisjoint(lead.of("b"))
     tried = ways(block, special)
     if culprit.setting is not None and set(SIDES) <= culprit.setting.statements.keys():
-        # A script may set torch so as well: then both sides execute plain calls.
+        # A script can set torch's settings as well: then both sides execute plain calls.
         tried = chain(ways(block, dict.fromkeys(SIDES, False)), tried)
     for way in tried:
         if astray and way.kinds["b"] != "recorded":
@@ -300,7 +307,7 @@ def _shown(
 
 
 def execute_script(path: Path, interpreter: Scripts) -> CulpritScript:
-    """Execute a script once, beside its file, in an interpreter that sees nothing but its own packages."""
+    """Execute a script once, in its folder, in an interpreter that sees only its own packages."""
     try:
         code, output = interpreter.execute(path, PATIENCE)
     except subprocess.TimeoutExpired:
@@ -312,6 +319,6 @@ def execute_script(path: Path, interpreter: Scripts) -> CulpritScript:
 
 
 def _remove(path: Path) -> None:
-    """Remove the files of a script that was not written completely."""
+    """Remove the files of a script, some of which may not exist."""
     for suffix in SUFFIXES:
         path.with_suffix(suffix).unlink(missing_ok=True)

@@ -1,5 +1,4 @@
-"""The storages of both sides while blocks of either are executed, and the conversion of values from one side to the
-other."""
+"""The storages of both sides during a hybrid, and the conversion of values from one side to the other."""
 
 from __future__ import annotations
 
@@ -17,22 +16,22 @@ Flows = Mapping[Side, StorageFlow]
 FOREVER = 1 << 60
 
 Stand = tuple[Use, Use]
-"""A view of one side, and the view of the other side that replaces it."""
+"""A view of one side and the view of the other side that replaces it."""
 
 Moved = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
-"""Returns the bytes of values of a dtype after a change."""
+"""Takes the bytes of values of a dtype, and returns those of the changed values."""
 
 
 class Unbound(NotReplayable):
-    """Says that a call needs a value that nothing has made: these two blocks cannot come from different sides."""
+    """Raised where a call needs a value that nothing has made, so that two blocks cannot come from different sides."""
 
 
 class Memory:
-    """Contents of storages by side and value. A value that its own side has not made is taken from the other side, by
-    its link.
+    """The contents of storages by side and value.
 
-    Each side takes its own content of linked inputs, except those among `taken_from` (by side a's value), which both
-    take from the side named there.
+    A value that its own side has not made is taken from the other side through its link. Each side has its own contents
+    of linked inputs, except for those in `taken_from` (by side a's value): both sides take these from the side named
+    there.
     """
 
     def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, taken_from: Mapping[FlowValue, Side]) -> None:
@@ -60,15 +59,18 @@ class Memory:
         return self._slots[side].tensor(storage, view)
 
     def bind(self, side: Side, use: Use, tensor: torch.Tensor) -> None:
-        """Set a value to this tensor, laid out as it was recorded, whatever strides its kernel returned."""
+        """Set a value to this tensor, in the recorded layout, whatever strides the kernel returned."""
         self._live[side, use.value] = self._slots[side].bound(use.view, tensor)
 
     def put(self, side: Side, value: FlowValue, storage: torch.UntypedStorage) -> None:
         self._live[side, value] = storage
 
     def across(self, side: Side, views: Sequence[Stand], *, alone: bool) -> torch.UntypedStorage:
-        """Return the other side's value in place of this one, laid out as this one is, by the `views` of both that
-        correspond. Elements outside of them stay this one's, or are undefined where one view is looked at `alone`."""
+        """Return the other side's value in the layout of this side's value, which it replaces.
+
+        `views` are the corresponding views of both values. Elements outside of them keep this side's contents. They are
+        undefined if the value is only read through a single view (`alone`).
+        """
         links = [Link(own_use.view, far_use.view, far_use.value) for own_use, far_use in views]
         first_use = views[0][0]
         is_same = all(map(is_one, links)) and len({link.value for link in links}) == 1
@@ -80,16 +82,18 @@ class Memory:
         return content
 
     def fork(self) -> Memory:
-        """Return a memory with the same contents; changes of the fork do not change this one."""
+        """Return a memory with the same contents; changes of the copy do not affect this one."""
         copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
-        # Contents are shared: a node that writes receives a copy (see run_node), so none of them changes.
+        # The contents can be shared: a node writes only to copies (see run_node).
         copy._live = dict(self._live)
         copy._slots, copy._before, copy._moved = self._slots, self._before, self._moved
         return copy
 
     def held_as(self, held: Held, moved: Moved | None = None) -> Memory:
-        """Return a memory with the same contents in other dtypes, converted when they are first read; `moved` changes
-        them before."""
+        """Return a memory with the same contents in other dtypes, which are converted when they are first read.
+
+        `moved` changes the values before their conversion.
+        """
         copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
         copy._slots = {side: HeldSlots(self._flows[side].tape, held) for side in SIDES}
         copy._before, copy._moved = dict(self._live), moved
@@ -114,7 +118,7 @@ class Memory:
         far_side = other(side)
         link = self._links.of[side].get(value)
         data = self._flows[side].tape.inputs.get(value.slot) if value.version == 0 else None
-        # the other side's value is an input as well, whose content is needed
+        # True if the other side's value is an input as well, whose content may be needed
         from_far = link is not None and self._is_input(far_side, link.value)
         if data is not None:
             is_taken = link is not None and self._taken_from.get(value if side == "a" else link.value, side) != side
@@ -122,8 +126,8 @@ class Memory:
                 return self._taken(side, value.slot, data)
         if link is None:
             raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
-        # The other value exists, or has another origin than this one: with two values that are linked to each other and
-        # neither made, the search would not end.
+        # The other value must exist, or have another origin than this one. Otherwise two values that are linked to each
+        # other, and of which neither was made, would be searched for endlessly.
         back = self._links.of[far_side].get(link.value)
         comes = from_far or (far_side, link.value) in self._live or (back is not None and back.value != value)
         if data is None and not comes:
@@ -140,7 +144,7 @@ class Memory:
         if is_one(link) and size <= far_storage.nbytes():
             return far_storage if str(far_storage.device) == device else moved_to(far_storage, device)
         whole = whole or self._flows[side].is_whole(link.mine, value)
-        # an expanded view shows one element more than once, and cannot be written
+        # an expanded view shows an element more than once, and cannot be written to
         overlaps = any(not step and size > 1 for size, step in zip(link.mine.size, link.mine.stride, strict=True))
         if link.mine.size != link.theirs.size or not whole or overlaps:
             raise Unbound(f"storage {value.slot} of side {side} is laid out otherwise on the other side")
@@ -156,7 +160,7 @@ def moved_to(storage: torch.UntypedStorage, device: str) -> torch.UntypedStorage
 
 
 class Lifetimes:
-    """The last block that may read each value, its linked values included."""
+    """The last block that may read each value or a value linked to it."""
 
     def __init__(self, flows: Flows, links: Links, blocks: Sequence[Block]) -> None:
         last: dict[tuple[Side, FlowValue], int] = {}
@@ -167,7 +171,7 @@ class Lifetimes:
                     for use in (*flow.nodes[node].reads, *flow.nodes[node].made):
                         last[side, use.value] = number
             last |= {(side, use.value): FOREVER for use in (*flow.watched.values(), *flow.given.values())}
-        for _ in range(3):  # a chain of links is short: y of one side, x of the other, x of the first
+        for _ in range(3):  # chains of links are short: y of one side, x of the other, x of the first
             for side in SIDES:
                 for value, link in links.of[side].items():
                     own_key, far_key = (side, value), (other(side), link.value)
@@ -178,5 +182,5 @@ class Lifetimes:
 
 
 def is_one(link: Link) -> bool:
-    """Check whether both views lie alike in their storages."""
+    """Check whether both views have the same layout in their storages."""
     return link.mine.dtype == link.theirs.dtype and layout_of(link.mine) == layout_of(link.theirs)

@@ -1,4 +1,4 @@
-"""The flow of values through a tape: which content of which storage each call reads and makes."""
+"""The flow of values through a tape: the contents of storages that each call reads and makes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def other(side: Side) -> Side:
 
 @dataclass(frozen=True, slots=True)
 class FlowValue:
-    """The content of the storage in `slot` between two writes; the first one has the version 0."""
+    """The content of the storage in `slot` between two writes; the first content has version 0."""
 
     slot: int
     version: int
@@ -33,7 +33,7 @@ class FlowValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """A view that a call takes or makes, and the content that lies under it."""
+    """A view that a call takes or makes, with the content of its storage."""
 
     view: View
     value: FlowValue
@@ -41,9 +41,13 @@ class Use:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowNode:
-    """A call that computes. `reads` are its views in the order of `views_in`, `makes` its fresh outputs (None for
-    outputs that are not), and `writes` the views that it writes in place. `iteration` counts the forwards of the step:
-    1 in the second of two passes."""
+    """A call that computes.
+
+    reads: the views that it takes, in the order of `views_in`.
+    makes: its outputs, None for those that are not fresh.
+    writes: the views that it writes in place.
+    iteration: the number of the step's pass, from 0. A pass is a forward with its backward.
+    """
 
     execution: Computation
     reads: tuple[Use, ...]
@@ -62,8 +66,12 @@ class FlowNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StorageFlow:
-    """A tape as nodes. `makers` are the nodes that make each value; a value missing there comes from before the step.
-    `seen` are the layouts in which each value is made, read and watched. `given` is the batch."""
+    """A tape as nodes.
+
+    makers: the node that makes each value; a value without one comes from before the step.
+    seen: the layouts in which each value is made, read and watched.
+    given: the batch, by the names of its arguments.
+    """
 
     tape: Tape
     nodes: Sequence[FlowNode]
@@ -73,7 +81,7 @@ class StorageFlow:
     given: Mapping[str, Use]
 
     def is_whole(self, view: View, value: FlowValue) -> bool:
-        """Check whether the view shows all of the value that anything reads."""
+        """Check whether the view shows every part of the value that is read."""
         size = self.tape.slots[value.slot].size
         return math.prod(view.size) * view.dtype.itemsize == size or self.seen[value] == {layout_of(view)}
 
@@ -89,7 +97,7 @@ def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
-    """Return the nodes that read each value, in their order; a value that none reads is left out."""
+    """Return the nodes that read each value, in their order; values that no node reads are left out."""
     readers: dict[FlowValue, list[int]] = {}
     for number, node in enumerate(flow.nodes):
         for use in node.reads:
@@ -98,7 +106,10 @@ def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
 
 
 def flow_of(tape: Tape) -> StorageFlow:
-    """Tell every content of every storage apart. Raises NotReplayable when this torch lacks one of the ops."""
+    """Return the flow of a tape, with a separate value for each content of each storage.
+
+    Raises NotReplayable if this torch lacks one of the ops.
+    """
     versions: dict[int, int] = {}
     nodes: list[FlowNode] = []
     makers: dict[FlowValue, int] = {}
@@ -114,11 +125,11 @@ def flow_of(tape: Tape) -> StorageFlow:
             entry = pending.pop(0)
             uses[entry.name] = use(entry.view)
         call = execution.call
-        # a forward after a backward begins another pass, as the second of SAM's two
+        # a forward after a backward begins another pass, such as the second of SAM's two
         iteration += call.phase == "forward" and backward
         backward = call.phase == "backward" if call.phase in ("forward", "backward") else backward
         reads = tuple(map(use, views_in(call)))
-        # reads see what was there before the call, writes what it makes of it: a new version of the storage
+        # reads have the content from before the call, writes the one after it: a new version of the storage
         for slot in dict.fromkeys(view.slot for view in execution.written_views()):
             versions[slot] = versions.get(slot, 0) + 1
         node = FlowNode(

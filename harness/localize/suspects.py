@@ -1,4 +1,4 @@
-"""The blocks of two tapes that may differ, judged by the arguments of their calls; nothing is computed."""
+"""The suspects: blocks of two tapes that may differ, judged by the arguments of their calls without computing."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from .storage_flow import SIDES, FlowNode, Side
 Kind = Literal["kernel", "layout", "arguments", "structure", "setup", "setting"]
 
 CASTS = frozenset(("_to_copy", "convert_element_type"))
-"""Ops that change the dtype, and compute nothing."""
+"""Ops that change the dtype and compute nothing."""
 
 UNROUNDED = "its compiled graph does not round what"
-"""The beginning of the reason of a node that reads more digits in its graph than its inputs' dtype has, and is exact on
-those."""
+"""The beginning of the reason for a node whose inputs have more digits in its graph than in their dtype, and whose
+results agree with those digits."""
 
 WIRING = "reads another tensor"
 
 READ = (WIRING, LAYOUT, PART)
-"""Reasons that concern what one call reads, and do not apply to the arguments of others."""
+"""Reasons that concern the inputs of one call, and do not carry over to other calls."""
 
 KINDS: Mapping[tuple[str, ...], Kind] = {
     (WIRING,): "structure",
@@ -44,14 +44,14 @@ KINDS: Mapping[tuple[str, ...], Kind] = {
     (TURNED,): "kernel",
     (FOLDED,): "kernel",
 }
-"""The kind of a call that differs in this reason alone."""
+"""The kind of a call that differs for this reason alone."""
 
 DRAWS = f"draws other random numbers: {GENERATOR}"
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A block in which the sides may compute different things, and the reasons for it."""
+    """A block in which the sides may compute different results, and the reasons for it."""
 
     block: int
     kind: Kind
@@ -59,7 +59,10 @@ class Suspect:
 
 
 def suspects(pair: TapePair) -> dict[int, Suspect]:
-    """Look at every block. A block that may only make the same tensors by other ops is left to the experiment."""
+    """Return the suspects among all blocks, by number.
+
+    A block that may just compute the same tensors by other ops is a suspect, too: the experiment decides.
+    """
     suspected: dict[int, Suspect] = {}
     for number in range(len(pair.blocks)):
         nodes = _executed_once(pair, number)
@@ -88,7 +91,7 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
 
 
 def _executed_once(pair: TapePair, number: int) -> tuple[FlowNode, FlowNode] | None:
-    """Return the two calls of a pair. A repeated execution is left out where it returns the same again."""
+    """Return the two calls of a pair, without a repeated execution that returns the same again."""
     nodes = {side: [pair.flows[side].nodes[node] for node in pair.blocks[number].of(side)] for side in SIDES}
     repeats = [node for side in SIDES for node in nodes[side] if node.call.repeats is not None]
     if not pair.blocks[number].paired or any(node.call.draw is not None or node.writes for node in repeats):
@@ -98,20 +101,22 @@ def _executed_once(pair: TapePair, number: int) -> tuple[FlowNode, FlowNode] | N
 
 
 def _devices(pair: TapePair, side: Side, node: FlowNode) -> set[str]:
-    """Return the devices of a call's inputs and results: another device has kernels of its own."""
+    """Return the devices of a call's inputs and results; each device has its own kernels."""
     slots = pair.flows[side].tape.slots
     return {slots[use.value.slot].device for use in (*node.reads, *node.made)}
 
 
 def _only_copies(pair: TapePair, number: int) -> bool:
-    """Check whether a block has only copies in the place of views: they compute nothing, and the layouts of what reads
-    them show them."""
+    """Check whether a block has only copies in place of views.
+
+    Such copies compute nothing, and show in the layouts of the calls that read them.
+    """
     nodes = [pair.flows[side].nodes[index] for side in SIDES for index in pair.blocks[number].of(side)]
     return all(view_behind(node.execution.operation) is not None for node in nodes)
 
 
 def _unpaired(pair: TapePair, number: int) -> Suspect:
-    """Describe a block that is not one call on each side: one op in several calls, or other ops."""
+    """Return the suspect for a block that is not one call on each side: one op in several calls, or different ops."""
     block = pair.blocks[number]
     ops_a, ops_b = listed(pair, number, "a"), listed(pair, number, "b")
     if block.paired:
@@ -148,8 +153,7 @@ def _computed_again(pair: TapePair, number: int) -> str:
 
 
 def _again(pair: TapePair, number: int) -> tuple[str, ...]:
-    """Return the reason why a block differs in which a side has executed a call more than once; empty where none
-    has."""
+    """Return the reason why a block differs if a side has executed one of its calls more than once, else nothing."""
     calls = [pair.flows[side].nodes[node].call for side in SIDES for node in pair.blocks[number].of(side)]
     times = max(Counter(call.repeats for call in calls if call.repeats is not None).values(), default=0) + 1
     return (f"{AGAIN}, {times} times in all, as what it gave was not kept",) if times > 1 else ()

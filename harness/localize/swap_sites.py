@@ -1,11 +1,11 @@
 """Sites: the smallest sets of blocks that can be taken from either side, and their causes.
 
-Blocks belong together when one reads a value of the other that has no counterpart on the other side, when a backward op
-belongs to a forward op that differs, and when they draw random numbers. Sites that look alike (the same ops, the same
-difference, in the same phase) have one cause: a kernel that differs everywhere is one cause, not fifty.
+Blocks belong to one site if one reads a value of the other that has no counterpart on the other side, if one is the
+backward of a forward op that differs, or if they draw random numbers. Sites that look alike (the same ops, the same
+difference, the same phase) have one cause: a kernel that differs everywhere is one cause, not fifty.
 
 With `recorded_step` of the tape's example, and another factor on side b: the products of the forward and of its
-backward, blocks 0 and 3, go together, and are one cause.
+backward, blocks 0 and 3, are one site with one cause.
 
     >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
     >>> examined = examine(pair, suspects(pair))
@@ -34,15 +34,19 @@ from .storage_flow import SIDES, FlowNode, FlowValue, Side, other
 from .suspects import CASTS, READ, UNROUNDED, Kind, names_of
 
 DOMINATES = 64.0
-"""The factor by which a kernel's results must differ more, relatively, for its site to be named after it."""
+"""The factor by which a kernel's results must differ more than others, relatively, for its site to be named after
+it."""
 
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
 class SwapSite:
-    """Blocks that go together. `lead` names the site: it is the first of them that differs, or, where that is a kernel,
-    another one that differs by far more."""
+    """Blocks that can only be swapped together.
+
+    The site is named after its block `lead`. This is the first one that differs, or, if that is a kernel, another one
+    that differs by far more.
+    """
 
     blocks: frozenset[int]
     lead: int
@@ -54,7 +58,7 @@ class SwapSite:
 
 @dataclass(frozen=True, slots=True)
 class SettingReason:
-    """A setting that makes blocks differ; `what` describes in words what differs by it."""
+    """A setting that makes blocks differ; `what` names the calls that differ because of it."""
 
     difference: SettingDifference
     what: str
@@ -62,8 +66,12 @@ class SettingReason:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Sites that look alike. `ops` are those of the leads on each side; for a cause that a `setting` makes, those of
-    all its blocks."""
+    """Sites that look alike.
+
+    ops: by side, the ops of the leads; for a cause with a `setting`, the ops of all its blocks.
+    inputs: the inputs of the step that differ, by side a's value.
+    setting: the setting that makes the blocks differ, if there is one.
+    """
 
     kind: Kind
     phase: Phase
@@ -85,7 +93,7 @@ class Groups:
         self._parent = {member: member for member in members}
 
     def find(self, member: int) -> int:
-        # each visit halves the way to the root
+        # each visit halves the path to the root
         while self._parent[member] != member:
             self._parent[member] = self._parent[self._parent[member]]
             member = self._parent[member]
@@ -103,18 +111,20 @@ class Groups:
 
 
 def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Collection[int] = ()) -> list[SwapSite]:
-    """Return the sites of all blocks that differ or cannot be shown to be equal. In the blocks `overridden` an eager
-    mode has other kernels than torch."""
+    """Return the sites of all blocks that differ or cannot be shown to be equal.
+
+    `overridden` are the blocks in which an eager mode has other kernels than torch's.
+    """
     flagged = sorted(number for number, block in examined.items() if block.differs is not False)
     groups = Groups(range(len(pair.blocks)))
-    # A block goes with those that read a value without a counterpart on the other side.
+    # Join a block to the readers of its values that have no counterpart on the other side.
     for side in SIDES:
         for value, blocks in pair.readers[side].items():
             maker = pair.maker(side, value)
             if maker >= 0 and value not in pair.links.of[side]:
                 for reader in blocks - {END}:
                     groups.join(maker, reader)
-    # A block that repeats the bits of other blocks goes with those: it may not repeat them once they are swapped.
+    # Join a block that repeats the bits of other blocks to those: it may not repeat them once they are swapped.
     for number, block in examined.items():
         if block.differs is not False:
             continue
@@ -130,7 +140,7 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
     _join_casts(pair, examined, groups)
     _join_backward(pair, examined, flagged, groups)
     _join_structures(pair, examined, flagged, groups)
-    # All that draw random numbers go together: one draw moves the generator of all that follow.
+    # Join all blocks that draw random numbers: each draw changes the generator's state for all later ones.
     drawing = [number for number in flagged if examined[number].suspect.kind == "setup"]
     for number in drawing[1:]:
         groups.join(drawing[0], number)
@@ -140,18 +150,19 @@ def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Colle
         if not differing:
             continue
         lead = differing[0]
-        # A kernel that is off by rounding does not name a site with a wrong kernel that it joins only because both are
-        # parts of one op: the tanh that a compiled backward repeats, and its tanh_backward.
+        # A kernel that is off by rounding does not name a site that contains a wrong kernel. The two may be joined just
+        # because they are parts of one op: the tanh that a compiled backward repeats, and its tanh_backward.
         kernels = [member for member in differing if examined[member].suspect.kind in ("kernel", "layout")]
         if lead in kernels:
             worst = max(kernels, key=lambda member: examined[member].largest)
             lead = worst if examined[worst].largest > DOMINATES * examined[lead].largest else lead
-            # Where none of them can be tested alone, the site is named after a kernel that is not torch's own.
+            # If none of them can be tested alone, the site is named after a kernel that is not torch's.
             if examined[lead].differs is None:
                 lead = next((member for member in kernels if member in overridden), lead)
-            # Nor does a kernel name a site where the script differs as well, unless the kernel's effect is larger.
+            # Nor does a kernel name a site in which the script differs as well, unless the kernel's effect is larger.
             limit = DOMINATES * examined[lead].largest
-            # A block that only moves values, as a compiled graph does with new running statistics, computes nothing.
+            # A block that only copies values computes nothing, such as the one that stores new running statistics in a
+            # compiled graph.
             stated = [member for member in differing if member not in kernels and not only_puts(pair, member)]
             nearby = [member for member in stated if phase_of(pair, member) == phase_of(pair, lead)]
             nearby = [member for member in nearby if examined[member].is_entangled or examined[member].largest > limit]
@@ -167,8 +178,10 @@ def only_puts(pair: TapePair, number: int) -> bool:
 
 
 def _join_again(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
-    """Join a block that drew random numbers again, because its call was repeated, to all that read the repeated values
-    or values made from them. The backward of such a dropout uses another mask, and the other side has no counterpart.
+    """Join a block whose repeated call drew random numbers again to all readers of the repeated values.
+
+    Values made from these by repeated calls and views count as well. The backward of such a dropout uses another mask,
+    which has no counterpart on the other side.
     """
     acting = {member for member in flagged if any(why.startswith(AGAIN) for why in examined[member].suspect.reasons)}
     for side in SIDES if acting else ():
@@ -187,15 +200,16 @@ def _join_again(pair: TapePair, examined: Mapping[int, Examined], flagged: Seque
 
 
 def is_no_more_than_rounding(kernel: Examined) -> bool:
-    """Check whether a kernel's results are off by roundings, as far as is known, or by those that its graph leaves
-    out."""
+    """Check whether a kernel's results differ by no more than rounding, or by roundings that its graph omits."""
     unrounded = any(reason.startswith(UNROUNDED) for reason in kernel.suspect.reasons)
     return unrounded or kernel.roundings <= DOMINATES
 
 
 def _join_casts(pair: TapePair, examined: Mapping[int, Examined], groups: Groups) -> None:
-    """Join a cast that only one side has to the calls that take other digits because of it: a call that takes the
-    cast's own digits does not differ without it."""
+    """Join a cast that only one side has to the calls whose arguments differ and that read its result.
+
+    Without the cast these calls do not differ.
+    """
     casts = {number for number, block in examined.items() if block.suspect.kind == "structure"}
     casts = {cast for cast in casts if CASTS.issuperset((*names_of(pair, cast, "a"), *names_of(pair, cast, "b")))}
     for number, block in examined.items():
@@ -207,7 +221,7 @@ def _join_casts(pair: TapePair, examined: Mapping[int, Examined], groups: Groups
 
 
 def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
-    """Join backward ops that differ to the differing forward ops that they belong to."""
+    """Join each differing backward op to its forward op, if that differs as well."""
     for side in SIDES:
         forwards: dict[int, int] = {}  # by autograd's sequence number, which an op shares with its backward
         for number in flagged:
@@ -225,7 +239,7 @@ def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: Se
 
 def _join_structures(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
     structural = [number for number in flagged if examined[number].suspect.kind == "structure"]
-    # An op that only the reference executes joins the same op at the same site that only the other mode executes.
+    # Join an op that only the reference executes to the same op, in the same module, that only the other mode executes.
     unmatched: dict[object, list[int]] = {}
     for number in structural:
         sides = [side for side in SIDES if pair.blocks[number].of(side)]
@@ -237,20 +251,21 @@ def _join_structures(pair: TapePair, examined: Mapping[int, Examined], flagged: 
             groups.join(waiting.pop(0), number)
         else:
             unmatched.setdefault((look, sides[0]), []).append(number)
-    # A backward that takes its gradients from elsewhere joins the rewritten forward of its module, the reason for it.
+    # Join a backward that takes its gradients from elsewhere to its module's rewritten forward, which is the reason.
     forward = [number for number in structural if phase_of(pair, number) == "forward"]
     for number in structural:
         if phase_of(pair, number) != "backward":
             continue
-        # One module is, or is part of, the other; the outermost one, "", has all parts and is no sign of anything.
+        # Either the modules are the same or one contains the other. The outermost one, "", contains all modules, so it
+        # shows nothing.
         module, related = module_of(pair, number), []
         for rewritten in forward:
             shorter, longer = sorted((module_of(pair, rewritten) or "", module or ""), key=len)
             is_within = bool(shorter) and longer.startswith(f"{shorter}.")
             if module_of(pair, rewritten) == module or is_within:
                 related.append(rewritten)
-        # Without such a forward it joins the only rewritten one if it does no more than autograd itself, which adds
-        # gradients up: other ops come from the script.
+        # Without such a forward, join the only rewritten one if the backward does no more than autograd, which adds
+        # gradients. Other ops come from the script.
         names = {name for side in SIDES for name in names_of(pair, number, side)}
         lone = len({groups.find(rewritten) for rewritten in forward}) == 1 and (
             pair.blocks[number].is_pair or names <= {"add"}
@@ -269,21 +284,21 @@ def _nodes(pair: TapePair, number: int, side: Side) -> list[FlowNode]:
 
 
 def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[SwapSite]) -> list[Cause]:
-    """Group the sites by their looks, in the order of the step."""
+    """Return the causes: sites grouped by kind, phase, ops and reasons, in the order of the step."""
     causes: dict[object, Cause] = {}
     sites_of_look: dict[object, list[SwapSite]] = {}
     for site in sites:
         suspect = examined[site.lead].suspect
         phase = phase_of(pair, site.lead)
         ops = {side: tuple(names_of(pair, site.lead, side)) for side in SIDES}
-        # The reasons of a structure say no more than its ops do.
+        # The reasons of a structure add nothing to its ops.
         look: object = (suspect.kind, phase, *ops.values(), suspect.reasons if suspect.kind != "structure" else ())
         if suspect.kind == "arguments" and not any(
             reason in READ or reason.startswith("shape ") for reason in suspect.reasons
         ):
-            # One wrong number, wherever it is an argument: in the ops of a forward, and in those of its backward.
+            # One wrong number is one cause in all ops that receive it: those of a forward and of its backward.
             look = (suspect.kind, phase == "optimizer", op_of_both(ops["a"]), op_of_both(ops["b"]), suspect.reasons)
-        # Kernels of which none can be tested without the others: the lead names them, and may be innocent.
+        # None of these kernels can be tested without the others: they are named after the lead, which may be innocent.
         untold = [
             number
             for number in sorted(site.blocks - {site.lead})
@@ -300,13 +315,13 @@ def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[
 
 
 def joined_causes(causes: Sequence[Cause], reasons: tuple[str, ...]) -> Cause:
-    """Return several causes as one."""
+    """Join several causes into one."""
     ops = {side: tuple(dict.fromkeys(op for cause in causes for op in cause.ops[side])) for side in SIDES}
     return replace(causes[0], ops=ops, reasons=reasons, sites=tuple(site for cause in causes for site in cause.sites))
 
 
 def op_of_both(ops: Sequence[str]) -> tuple[str, ...]:
-    """Return the ops; a backward op becomes its forward op: ("gelu",) of `gelu_backward`."""
+    """Return the ops, with a backward op replaced by its forward op: `gelu_backward` by `gelu`."""
     return tuple(re.sub(r"_backward(_data)?$", "", op) for op in ops)
 
 
@@ -315,7 +330,7 @@ def phase_of(pair: TapePair, number: int) -> Phase:
 
 
 def differing_inputs(pair: TapePair) -> list[FlowValue]:
-    """Return the inputs of the step that differ between both sides, by side a's value."""
+    """Return the inputs of the step that differ between the sides, by side a's value."""
     differing = []
     for value, link in pair.links.of["a"].items():
         bytes_a = pair.flows["a"].tape.inputs.get(value.slot) if value.version == 0 else None
@@ -324,7 +339,7 @@ def differing_inputs(pair: TapePair) -> list[FlowValue]:
             continue
         flows = pair.flows
         if flows["a"].is_whole(link.mine, value) and flows["b"].is_whole(link.theirs, link.value):
-            # one of them may be a part of a storage of which the step sees nothing else
+            # one of them may be a part of a larger storage that the step does not read otherwise
             bytes_a = bits_of(viewed(bytes_a.untyped_storage(), link.mine))
             bytes_b = bits_of(viewed(bytes_b.untyped_storage(), link.theirs))
         if bytes_a.numel() != bytes_b.numel() or not bool((bytes_a == bytes_b).all()):

@@ -1,10 +1,11 @@
-"""Causes that undo one another: a script that computes one thing in other words differs in several places, and each of
-these alone changes the result.
+"""Causes that undo each other.
+
+A script that computes the same thing by other ops differs in several places, and each difference alone changes the
+result:
 
     votes.argmax(-1)    3 - votes.flip(-1).argmax(-1)    without the flip or the subtraction, any place is chosen
 
-A formula in place of another one is paired piece by piece where both have the same ops, and no piece of the one goes
-with the rest of the other:
+If a formula replaces another one, their common ops are paired, and no part of the one fits the rest of the other:
 
     g * (0.5 * (1 + erf(x * c)) + x * pdf)    g * (s + 1.702 * x * s * (1 - s)), s = sigmoid(1.702 * x)
 """
@@ -21,22 +22,24 @@ from .proofs import FEW
 from .swap_sites import Cause, SwapSite, module_of
 
 UNDONE = 2.0
-"""The factor by which a cause alone makes more drift than all of them together: then the others undo it."""
+"""The factor of drift, of a cause alone over all causes together, from which on the others undo the cause."""
 
 MOST = 6
-"""The number of causes up to which pairs are tried."""
+"""The most causes of which pairs are tried."""
 
 TOLD = ("structure", "arguments")
-"""Kinds of causes in which the script computes something in other words."""
+"""The kinds of causes in which the script itself computes something differently."""
 
 
 def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes, with those joined that undo one another: they are structures or arguments, lie in one phase,
-    and each makes more drift than both together, or than all causes of a place with those that cannot be swapped alone.
+    """Return the causes, with those joined that undo each other.
+
+    Such causes are structures or arguments in one phase. Each makes more drift than both together, or than all causes
+    of a place together with those that cannot be swapped alone.
     """
     joined = list(causes)
     if len(joined) > FEW:
-        return joined  # too many to try each by itself
+        return joined  # too many to try each one alone
     candidates = [cause for cause in joined if cause.kind in TOLD and _is_undone(tests, [cause])]
     while len(candidates) in range(2, MOST + 1):
         pairs = [pair for pair in combinations(candidates, 2) if pair[0].phase == pair[1].phase]
@@ -76,7 +79,7 @@ def _is_feasible(tests: HybridTests, cause: Cause) -> bool:
 
 
 def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
-    """Check whether the causes can be swapped together and then make no more drift than the step has."""
+    """Check whether the causes can be swapped together, and then make no more drift than the step has."""
     try:
         limit = UNDONE * tests.swapped_out([]).amount
         return tests.swapped_in(causes).amount <= limit and tests.swapped_out(causes).amount <= limit
@@ -85,7 +88,8 @@ def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
 
 
 def _is_undone(tests: HybridTests, causes: Collection[Cause]) -> bool:
-    """Check whether the causes make more drift than the step has, both swapped into side a and out of side b."""
+    """Check whether the causes make more drift than the step has, both swapped into side a and swapped out of side
+    b."""
     try:
         limit = UNDONE * tests.swapped_out([]).amount
         tried = list(causes)

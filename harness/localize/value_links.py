@@ -1,4 +1,4 @@
-"""Links the corresponding values of the two tapes, and aligns the arguments of two paired calls."""
+"""Links between the corresponding values of two tapes, and the corresponding arguments of two paired calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ from .storage_flow import (
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The other side's value for one of this side's, both through the views by which they correspond."""
+    """The link from a value of this side to one of the other side.
+
+    mine, theirs: the views through which both values correspond.
+    value: the other side's value.
+    """
 
     mine: View
     theirs: View
@@ -39,14 +43,17 @@ class Link:
 
 @dataclass(slots=True)
 class Links:
-    """The links of each side. They need not be inverse: the result of an extra op is linked to the other side's value
-    of the op's input. `again` are each side's nodes that repeat an earlier node of the same block."""
+    """The links of each side.
+
+    The two sides' links need not be inverse: the result of an extra op is linked to the counterpart of the op's input.
+    `again` are each side's nodes that repeat an earlier node of the same block, each with that node.
+    """
 
     of: dict[Side, dict[FlowValue, Link]] = field(default_factory=lambda: {"a": {}, "b": {}})
     again: dict[Side, dict[int, int]] = field(default_factory=lambda: {"a": {}, "b": {}})
 
     def connect(self, a: Use, b: Use) -> None:
-        """Link both values where they have no link yet; one side may have folded dimensions."""
+        """Link each value to the other unless it has a link; one side may have folded dimensions."""
         if a.view.size != b.view.size:
             if not are_folded(a.view, b.view):
                 return
@@ -60,22 +67,22 @@ class Links:
 
 
 def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch: bool = True) -> Links:
-    """Link the values that the tapes name alike, those that pairs make, and those that pairs read and no pair made.
-    With `own_batch` the batches of both scripts are linked even where the reference's batch replaced one.
+    """Link values with equal names on both tapes, those that pairs make, and those that pairs read but no pair makes.
 
-    The order counts, as the first link of a value stays: the surest links come first.
+    With `own_batch` the batches of both scripts are linked even if the reference's batch replaced the other one. The
+    first link of a value stays, so the surest links come first.
     """
     links = Links()
     flows: tuple[tuple[Side, StorageFlow], ...] = (("a", a), ("b", b))
     names = [name for name in a.watched if name in b.watched]
-    # The values that the step started from, by the names that they have at its end
+    # The initial values of the step, by their names at its end
     for name in names:
         if name.startswith(("parameter ", "buffer ", "state ")):
             start_a, start_b = (flow.tape.starts.get(name, flow.watched[name].view) for flow in (a, b))
             if start_a.slot in a.tape.inputs and start_b.slot in b.tape.inputs:
                 links.connect(Use(start_a, FlowValue(start_a.slot, 0)), Use(start_b, FlowValue(start_b.slot, 0)))
     copies = {side: copied_views(flow) for side, flow in flows}
-    # A name at the end may be that of a copy of a view: it identifies the copy, and through it the source
+    # A name at the end may belong to a copy of a view: it identifies the copy, and thereby the source
     copied = {side: {copy.value for _, copy, _ in copies[side]} for side in SIDES}
     for name in names:
         if a.watched[name].value in copied["a"] or b.watched[name].value in copied["b"]:
@@ -83,7 +90,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
     for side in SIDES:
         _link_copies(links, side, copies[side])
     batches = [(a.given[name], b.given[name]) for name in a.given if name in b.given]
-    # a batch that was replaced has the reference's content, which would be linked first
+    # Link the batches now: a replaced batch has the reference's content, by which it would be linked below.
     for use_a, use_b in batches if own_batch else ():
         if use_a.value not in a.makers and use_b.value not in b.makers:
             links.connect(use_a, use_b)
@@ -98,7 +105,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
     pairs = [
         (a.nodes[nodes_a[0]], b.nodes[nodes_b[0]]) for nodes_a, nodes_b in once if len(nodes_a) == len(nodes_b) == 1
     ]
-    # The inputs of both sides: by equal contents where possible, and only then by their places among the arguments
+    # The inputs of both sides: by equal contents if possible, and only later by their places among the arguments
     for node_a, node_b in pairs:
         for use_a, use_b in common_reads(node_a, node_b):
             bytes_a = a.tape.inputs.get(use_a.value.slot) if use_a.value.version == 0 else None
@@ -130,7 +137,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
             is_linked = use_a.value in links.of["a"] or use_b.value in links.of["b"]
             if loose or (makers == (None, None) and not is_linked):
                 use_a, use_b = _before_expansion(use_a, use_b, expanded)
-                # a copy of a view is known by what it was copied from
+                # a copy of a view is linked through its source
                 if use_a.value not in copied["a"] and use_b.value not in copied["b"]:
                     links.connect(use_a, use_b)
         results: list[tuple[Sequence[Use | None], Sequence[Use | None]]]
@@ -142,7 +149,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
             for use, other_use in zip(made_a, made_b, strict=False):
                 if use is None or other_use is None:
                     continue
-                # Integers of other dtypes mean something else: a compiler has offsets within a window for indices
+                # Integers of different dtypes differ in meaning: a compiler has offsets within a window, not indices.
                 dtypes = {result.view.dtype for result in (use, other_use)}
                 if len(dtypes) == 1 or any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes):
                     links.connect(use, transposed(other_use) if turned else other_use)
@@ -150,7 +157,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
         links.connect(use_a, use_b)
     for name in names:
         links.connect(a.watched[name], b.watched[name])
-    # A repeated computation is linked to the counterpart of the first one
+    # Link a repeated computation to the counterpart of the first one
     for side, flow in flows:
         own_links = links.of[side]
         for number, first in links.again[side].items():
@@ -165,7 +172,7 @@ def linked(a: StorageFlow, b: StorageFlow, blocks: Sequence[Block], *, own_batch
 
 def are_folded(view_a: View, view_b: View) -> bool:
     """Check whether two views show the same elements in the same order, with some dimensions of one folded in the
-    other: [4, 16, 32] and [64, 32], and never [64, 32] and [32, 64]."""
+    other: [4, 16, 32] and [64, 32], but not [64, 32] and [32, 64]."""
     if not all(is_contiguous(view.size, view.stride) for view in (view_a, view_b)):
         return False
     sizes_a, sizes_b = ({math.prod(view.size[dim:]) for dim in range(len(view.size) + 1)} for view in (view_a, view_b))
@@ -179,8 +186,11 @@ def _link_ways(
     readers: Mapping[Side, Mapping[FlowValue, Sequence[int]]],
     read_alike: Mapping[FlowValue, Collection[FlowValue]],
 ) -> None:
-    """Link the results of two sides' ways to compute one op, the nodes of either: of each number of elements the last
-    one that is used elsewhere. Links by what pairs read at the same places, `read_alike`, are surer and come first."""
+    """Link the results of both sides' `ways` to compute one op, which are the numbers of their nodes.
+
+    For each number of elements and dtype, the last results that are used elsewhere are linked. Nothing is linked if
+    pairs read results of both ways at the same places (`read_alike`): such links are surer.
+    """
     last_uses: list[dict[Hashable, Use]] = []
     inner: list[set[FlowValue]] = []
     for (side, flow), numbers in zip(flows, ways, strict=True):
@@ -195,11 +205,11 @@ def _link_ways(
 
 
 Copied = tuple[Use, Use, Callable[[View], View | None]]
-"""A view that was copied, the copy, and a function that turns a view of the source into the view that was copied."""
+"""The view that was copied, the copy, and a function that returns the copied view for a view of the source."""
 
 
 def copied_views(flow: StorageFlow) -> list[Copied]:
-    """Return the copies that a backend without views makes in place of views, as `t_copy` is of `t`."""
+    """Return the copies that a backend without views makes in place of views, such as `t_copy` for `t`."""
     copies: list[Copied] = []
     for node in flow.nodes:
         operation = view_behind(node.execution.operation)
@@ -210,7 +220,7 @@ def copied_views(flow: StorageFlow) -> list[Copied]:
 
 
 def _viewed(operation: Any, arguments: Sequence[Any], view: View) -> View | None:
-    """Return the result of a view op on this view; None where it has no such view."""
+    """Return the result of a view op on this view; None if the op cannot return a view of it."""
     try:
         flat = torch.empty(view.extent, dtype=view.dtype, device="meta")
         viewed_tensor = operation(flat.as_strided(view.size, view.stride, view.offset), *arguments)
@@ -225,8 +235,10 @@ def _viewed(operation: Any, arguments: Sequence[Any], view: View) -> View | None
 
 
 def _link_copies(links: Links, side: Side, copies: Sequence[Copied]) -> None:
-    """Link a copy to a view of the source's counterpart, and a source to the counterpart of its copy. The other side is
-    linked to the source, which exists whether the copy is made or not."""
+    """Link a copy to a view of the source's counterpart, and a source to the counterpart of its copy.
+
+    The other side is linked to the source, which exists whether or not the copy is made.
+    """
     own_links, far_links = links.of[side], links.of[other(side)]
     for source, copy, viewed in copies:
         link = own_links.get(source.value)
@@ -254,8 +266,10 @@ def _link_copies(links: Links, side: Side, copies: Sequence[Copied]) -> None:
 
 
 def _before_expansion(use_a: Use, use_b: Use, expanded: Mapping[FlowValue, Use]) -> tuple[Use, Use]:
-    """Return the uses to link; where the other side has copied an expanded view, those of its source. A view that shows
-    an element more than once cannot be written."""
+    """Return the uses to link: those of the source, if the other side has copied an expanded view.
+
+    A view that shows an element more than once cannot be written to.
+    """
     source = expanded.get(use_b.value)
     if source is None or use_a.view.size != use_b.view.size or len(source.view.size) != len(use_a.view.size):
         return use_a, use_b
@@ -267,7 +281,7 @@ def _before_expansion(use_a: Use, use_b: Use, expanded: Mapping[FlowValue, Use])
 
 
 def _seen_through(link: Link, view: View) -> View | None:
-    """Return the other side's view for another view of a linked value; None where the link does not determine it."""
+    """Return the other side's view for another view of a linked value; None if the link does not determine it."""
     if layout_of(link.mine) == layout_of(view):
         return link.theirs
     if layout_of(link.mine) == layout_of(link.theirs):
@@ -276,8 +290,10 @@ def _seen_through(link: Link, view: View) -> View | None:
 
 
 def is_turned_product(node_a: FlowNode, node_b: FlowNode, links: Links) -> bool:
-    """Check whether two products are transposes of one another, (B'A')' for AB: autograd does so for a weight that lies
-    column by column."""
+    """Check whether two products are transposes of each other, (B'A')' for AB.
+
+    Autograd computes the transpose for a weight that is laid out column by column.
+    """
     if not node_a.call.name == node_b.call.name == "mm" or len(node_a.reads) != 2 or len(node_b.reads) != 2:
         return False
     (a, b), (c, d) = node_a.reads, node_b.reads
@@ -296,7 +312,7 @@ def transposed(use: Use) -> Use:
 
 
 def common_reads(node_a: FlowNode, node_b: FlowNode) -> list[tuple[Use, Use]]:
-    """Return the views that two calls take at the same places among their arguments."""
+    """Return the pairs of views that two calls take at the same places among their arguments."""
     return [
         (argument_a[1], argument_b[1])
         for argument_a, argument_b in zip(arguments_of(node_a), arguments_of(node_b), strict=False)
@@ -305,7 +321,7 @@ def common_reads(node_a: FlowNode, node_b: FlowNode) -> list[tuple[Use, Use]]:
 
 
 def arguments_of(node: FlowNode) -> list[tuple[Any, Use | None]]:
-    """Return all arguments of a call, flat and in order: the recorded leaf, with its use where it is a view."""
+    """Return all arguments of a call, flat and in order: each recorded leaf, with its use if it is a view."""
     reads = iter(node.reads)
     values = [*node.call.arguments, *node.call.keywords.values()]
     return [(leaf, next(reads) if isinstance(leaf, View) else None) for leaf in leaves(values)]

@@ -1,9 +1,9 @@
-"""Compares the results of a tape's calls in their own process with those of plain kernels here, bit for bit.
+"""The comparison of plain kernels in this process with the real results of a tape's calls, bit for bit.
 
-A tape is executed here, and the bits of every result are compared with those of the mode's real execution. Where they
-differ the call is executed over there instead, on these very inputs. A node whose bits cannot be reproduced even so,
-because they depend on what it was fused with, keeps its recorded values. Where those lie beyond rounding from the
-values that it computes alone, the same distance is assumed on other inputs too.
+A tape is executed in this process, and the bits of every result are compared with those of the mode's real execution.
+If they differ, the worker executes the call instead, on the same inputs. The bits of a fused node depend on the nodes
+that it was fused with, and the worker may not reproduce them either. Such a node keeps its recorded values. If these
+are beyond rounding from the values that the node computes alone, the same distance is assumed on other inputs.
 """
 
 from __future__ import annotations
@@ -28,15 +28,19 @@ from .worker import WorkerCalls, lies_as_recorded
 Digests = Sequence[Sequence[str | None]]
 
 ASTRAY = 64.0
-"""A call in its graph is at fault where its values lie more than so many times farther from those that it computes
-alone than rounding its inputs moves them: such a distance does not depend on the last bits of its inputs."""
+"""The largest distance between a call's values in its graph and those that it computes alone, as a multiple of the
+effect of rounding its inputs. Beyond it the call is at fault: the distance does not depend on its inputs' last bits."""
 
 
 @dataclass(slots=True)
 class Found:
-    """Numbers of nodes. `foreign` have other kernels in their process, the bits of `in_context` depend on their
-    neighbours, those of `unknown` are not recorded. `astray` are those in context whose values lie beyond rounding from
-    those that they compute alone."""
+    """The numbers of the nodes that differ from plain kernels.
+
+    foreign: nodes with other kernels in their process.
+    in_context: nodes whose bits depend on their neighbours in the graph.
+    unknown: nodes whose bits are not recorded.
+    astray: nodes in context whose values are beyond rounding from those that they compute alone.
+    """
 
     foreign: set[int] = field(default_factory=set)
     in_context: set[int] = field(default_factory=set)
@@ -49,8 +53,9 @@ class Found:
 
 
 class SideKernels:
-    """A side's kernels: plain ones here, foreign ones in its process, and recorded results where the inputs are the
-    recorded ones. On other inputs a node that goes astray is moved from its kernel's results by the recorded distance.
+    """A side's kernels: plain ones here, foreign ones in its process, and recorded results for the recorded inputs.
+
+    On other inputs, the recorded distance of a node that goes astray is added to its kernel's results.
     """
 
     def __init__(self, found: Found, calls: WorkerCalls, recorded: Mapping[int, Recorded]) -> None:
@@ -61,7 +66,7 @@ class SideKernels:
     def execute(
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        # Recorded results belong to the recorded layout.
+        # Recorded results are valid only for the recorded layout.
         record = self._recorded.get(number) if lies_as_recorded(node, arguments, keywords) else None
         if record is not None and record.inputs == _digests([*arguments, *keywords.values()]):
             return record.given(node, arguments, keywords)
@@ -77,15 +82,21 @@ class SideKernels:
         ]
 
     def called(self, number: int, node: FlowNode) -> list[LaidOut] | None:
-        """Return the layouts of a compiled node's inputs when the side's own code called the op; None where they are
-        unknown or make no difference."""
+        """Return the layouts of a compiled node's inputs with which the side's own code called the op.
+
+        Return None if they are unknown or make no difference.
+        """
         return self._calls.called(node) if number in self._found.special and node.call.compiled is not None else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """The results of a call in its real execution, for the inputs with these digests: fresh outputs, then what it
-    wrote. `apart` is their distance from those that its kernel computes alone, where it goes astray."""
+    """The results of a call in its real execution.
+
+    inputs: the digests of its inputs.
+    values: its fresh outputs, then its written arguments.
+    apart: for a node that goes astray, the distances of the values from those that its kernel computes alone.
+    """
 
     inputs: Sequence[str]
     values: Sequence[torch.Tensor]
@@ -100,10 +111,10 @@ class Recorded:
 
 
 class CheckedKernels:
-    """Executes each call here and compares its bits with the digests of the real execution.
+    """Kernels that execute each call in this process and compare its bits with the digests of the real execution.
 
-    Without `ask` no call is executed over there: recorded values replace its results, and `foreign` is not yet told
-    apart from `in_context`.
+    Without `ask` the worker executes no call: recorded values replace differing results, and `foreign` is not yet
+    distinguished from `in_context`.
     """
 
     def __init__(self, digests: Digests, calls: WorkerCalls, *, ask: bool) -> None:
@@ -119,7 +130,7 @@ class CheckedKernels:
         expected = self._digests[node.execution.position]
         if not any(expected):  # no digest of this call is known, so there is nothing to compare it with
             return self._unchecked(number, node, arguments, keywords)
-        if not has_kernel(node.execution.operation):  # the script's own op
+        if not has_kernel(node.execution.operation):  # an op of the script
             return self._elsewhere(number, node, arguments, keywords, expected)
         written = node.execution.written(arguments, keywords)
         before = [tensor.clone() for tensor in written]
@@ -127,14 +138,13 @@ class CheckedKernels:
             outputs = executed(node.execution, arguments, keywords)
             if _same(_results(node, outputs, written), expected):
                 return outputs
-        _put_back(written, before)  # an op in place has overwritten its input
+        _put_back(written, before)  # an in-place op has overwritten its input
         return self._elsewhere(number, node, arguments, keywords, expected)
 
     def _unchecked(
         self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        """Execute a call whose bits are not recorded: where its process computes other bits than this one, it is
-        executed there."""
+        """Execute a call whose bits are not recorded, in its own process if that computes other bits than this one."""
         self.found.unknown.add(number)
         if not has_kernel(node.execution.operation):
             self.found.foreign.add(number)
@@ -165,7 +175,7 @@ class CheckedKernels:
         keywords: Mapping[str, Any],
         expected: Sequence[str | None],
     ) -> list[Any]:
-        # The first walk takes recorded values for its results; the second executes it over there, on these inputs.
+        # The first execution of the tape uses the recorded values; in the second the worker executes the call.
         values = None if self._ask else self._calls.value(node)
         if values is not None:
             self.found.foreign.add(number)
@@ -181,7 +191,7 @@ class CheckedKernels:
                 return outputs
             alone = [result.clone() for result in _given(node, outputs, written)]
         _put_back(written, before)
-        # Not even its own process gives these bits alone: they depend on its neighbours.
+        # Not even its own process computes these bits for the call alone: they depend on its neighbours.
         values = self._calls.value(node)
         if values is None:
             return self._unchecked(number, node, arguments, keywords)
@@ -194,9 +204,10 @@ class CheckedKernels:
 
 
 def verify(pair: TapePair, side: Side, digests: Digests, calls: WorkerCalls) -> tuple[Found, Kernels]:
-    """Execute one side's tape against its digests; return the findings and the kernels that the side turns out to have.
+    """Execute one side's tape and compare it with its digests; return the findings and the side's kernels.
 
-    It does so twice: first to see which calls differ, so that the worker can prepare all their kernels together.
+    The tape is executed twice. The first time shows which calls differ, so that the worker can prepare all their
+    kernels together.
     """
     first = _walk(pair, side, CheckedKernels(digests, calls, ask=False))
     nodes = pair.flows[side].nodes
@@ -221,8 +232,10 @@ def _apart(
     values: Sequence[torch.Tensor],
     alone: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:
-    """Return the distances of a call's values from those that it computes alone; empty where they are rounding: no more
-    than ASTRAY times the change of its results when its inputs are moved by their last bit, up or down."""
+    """Return the distances of a call's values from those that it computes alone; empty if they are rounding.
+
+    They are rounding up to ASTRAY times the change of the results when the inputs are moved by their last bit.
+    """
     if not alone or not all(value.is_floating_point() and bool(value.isfinite().all()) for value in (*values, *alone)):
         return []
     signs = torch.Generator().manual_seed(0)
@@ -250,13 +263,13 @@ def _results(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Ten
 
 
 def _given(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return its fresh outputs, then what it wrote."""
+    """Return the node's fresh outputs, then its written arguments."""
     made_outputs = [output for made_use, output in zip(node.makes, outputs, strict=True) if made_use is not None]
     return [*made_outputs, *written]
 
 
 def _same(digests: Sequence[str], expected: Sequence[str | None]) -> bool:
-    """Check whether all known digests are equal."""
+    """Check whether all digests equal the expected ones that are known."""
     return len(digests) == len(expected) and all(
         expected_digest is None or expected_digest == digest
         for digest, expected_digest in zip(digests, expected, strict=True)

@@ -1,4 +1,4 @@
-"""The client of a serving run: it requests digests of the run's steps, and has calls executed by its kernels."""
+"""The client of a worker: it requests digests of the worker's steps, and has calls executed by its kernels."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ..tape.wire import Message, WireError, described, receive, send, tensors_of
 from .storage_flow import FlowNode
 
 ANSWER_SECONDS = 600.0
-"""The longest wait for an answer."""
+"""The longest wait for an answer, in seconds."""
 
 CONNECT_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts that a run reports: torch's version, its threads, its mode, the process, and the steps with a tape."""
+    """The facts that a worker reports: its torch version, threads, mode, process id, and the steps that have a tape."""
 
     torch: str
     threads: int
@@ -38,22 +38,25 @@ class Facts:
 
 
 class Worker:
-    """A connection to a run that serves. Every request raises WorkerError where the answer is an error, and WorkerGone
-    where none comes; after that the connection is closed."""
+    """A connection to a worker.
+
+    Every request raises WorkerError if the answer is an error, and WorkerGone if there is no answer. After WorkerGone
+    the connection is closed.
+    """
 
     def __init__(self, connection: socket.socket, name: str) -> None:
         self.name = name
         self.apart = False
-        """True if requests are about steps with their calls on lists taken apart (see `tape.list_calls`)."""
+        """True if requests are about steps with their calls on lists split (see `tape.list_calls`)."""
         self._connection = connection
 
     @classmethod
     def connect(
         cls, path: Path | str, timeout: float, *, name: str = "", alive: Callable[[], bool] = lambda: True
     ) -> Worker:
-        """Connect as soon as the run serves at `path`, for at most `timeout` seconds and while it is `alive`.
+        """Connect as soon as the worker listens at `path`.
 
-        Raises WorkerGone.
+        Raises WorkerGone after `timeout` seconds, or when the worker is no longer `alive`.
         """
         name = name or Path(path).stem
         until = time.monotonic() + timeout
@@ -82,19 +85,19 @@ class Worker:
             return Facts(str(fields["torch"]), int(fields["threads"]), str(fields["mode"]), int(fields["pid"]), steps)
 
     def digests(self, step: int) -> list[list[str | None]]:
-        """Return for each call the digests of its real execution: of fresh outputs, then of written arguments."""
+        """Return the digests of each call's real execution: of fresh outputs, then of written arguments."""
         fields = self._ask({"request": "digests", "step": step}).fields
         with self._understanding():
             return [[None if digest is None else str(digest) for digest in call] for call in fields["digests"]]
 
     def notes(self, step: int) -> list[str]:
-        """Return what of the step could not be observed, and why."""
+        """Return notes on the parts of the step that could not be observed, with the reasons."""
         fields = self._ask({"request": "notes", "step": step}).fields
         with self._understanding():
             return [str(note) for note in fields["notes"]]
 
     def prepare(self, step: int, positions: Sequence[int]) -> None:
-        """Announce the calls that will be executed: where that takes compiling they are compiled together."""
+        """Announce the calls that will be executed, so that those that need compiling are compiled together."""
         self._ask({"request": "prepare", "step": step, "positions": list(positions)})
 
     def execute(
@@ -104,11 +107,11 @@ class Worker:
         memory: Mapping[int, tuple[int, torch.Tensor]],
         settings: Mapping[str, Any] | None = None,
     ) -> tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]:
-        """Have a call executed on these spans: by slot, the place where one begins in its storage, and its bytes.
-        `settings` are torch's settings that differ from those in the step.
+        """Have a call executed on these spans of memory: by slot, the place where a span begins, and its bytes.
 
-        Return the outputs, None for those that are not fresh, and by slot the spans of what was written. Such a span is
-        longer than before if the op has made its storage larger. All are on the CPU.
+        `settings` are those of torch's settings that differ from the step's. Return the outputs, None for those that
+        are not fresh, and by slot the spans that were written. Such a span is longer than before if the op has enlarged
+        its storage. All are on the CPU.
         """
         answer = self._ask(
             {
@@ -133,8 +136,10 @@ class Worker:
         tensors: Sequence[torch.Tensor],
         settings: Mapping[str, Any] | None = None,
     ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
-        """Have a call executed on tensors with other layouts than the recorded ones. Return the outputs, None for those
-        that are not fresh, and the tensors that the call has written."""
+        """Have a call executed on tensors with other layouts than the recorded ones.
+
+        Return the outputs, None for those that are not fresh, and the tensors that the call has written.
+        """
         values, segments = described(tensors)
         fields = {"request": "relaid", "step": step, "position": position, "tensors": values, **_stated(settings)}
         answer = self._ask(fields, segments)
@@ -143,15 +148,14 @@ class Worker:
             return fresh, [tensor for tensor in written if tensor is not None]
 
     def called(self, step: int, position: int) -> list[LaidOut] | None:
-        """Return the layouts of a call's tensors when the mode's code called the op itself, None where that is not
-        known."""
+        """Return the layouts of the tensors with which the mode's own code called the op, None if they are unknown."""
         answer = self._ask({"request": "called", "step": step, "position": position})
         with self._understanding():
             layouts = answer.fields["layouts"]
             return None if layouts is None else [LaidOut.from_json(layout) for layout in layouts]
 
     def value(self, step: int, position: int) -> list[torch.Tensor] | None:
-        """Return the results of a call's real execution, None where they were not kept."""
+        """Return the results of a call's real execution, None if they were not kept."""
         answer = self._ask({"request": "value", "step": step, "position": position})
         with self._understanding():
             values = answer.fields["tensors"]
@@ -160,13 +164,13 @@ class Worker:
             return [tensor for tensor in tensors_of(values, answer.segments) if tensor is not None]
 
     def quit(self) -> None:
-        """Let the process exit, and close the connection. A process that is gone already is no error."""
+        """Let the process exit, and close the connection. A process that has already ended is not an error."""
         with suppress(WorkerGone):
             self._ask({"request": "quit"})
         self.close()
 
     def close(self) -> None:
-        """Close the connection, also for a thread that waits for an answer. The process waits for another client."""
+        """Close the connection, also for a thread that waits for an answer. The process then waits for a new client."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
@@ -203,7 +207,7 @@ def _stated(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"settings": dict(settings)} if settings else {}
 
 
-# Calls of a tape executed in the process of their mode.
+# Calls of a tape, executed in the process of their mode
 
 
 class HeldWorker(Protocol):
@@ -233,7 +237,7 @@ class HeldWorker(Protocol):
 
 
 class WorkerCalls:
-    """Execute calls of one step in a worker; `count` counts them."""
+    """The execution of one step's calls in a worker; `count` is the number of executed calls."""
 
     def __init__(self, worker: HeldWorker, step: int) -> None:
         self.count = 0
@@ -247,15 +251,18 @@ class WorkerCalls:
         keywords: Mapping[str, Any],
         settings: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """Return the flat outputs, with plain values as they were recorded; what the call writes is written in place.
-        `settings` are torch's settings that differ from those in the step."""
+        """Execute a call, write its written arguments in place, and return its flat outputs.
+
+        Plain values among these are the recorded ones. `settings` are those of torch's settings that differ from the
+        step's.
+        """
         self.count += 1
         call = node.call
         views, tensors = list(views_in(call)), tensors_among(arguments, keywords)
         if not lies_as_recorded(node, arguments, keywords):
             return self._relaid(node, arguments, keywords, settings)
-        # By slot the bytes that all views of it lie in, from the lowest to the highest: they may overlap, and the
-        # other process lays them out alike.
+        # By slot, the span of bytes that contains all views of it. The views may overlap, and the other process must
+        # lay them out in the same way.
         reach: dict[int, tuple[int, int, torch.Tensor]] = {}
         for view, tensor in zip(views, tensors, strict=True):
             size = view.dtype.itemsize
@@ -269,7 +276,7 @@ class WorkerCalls:
         for use in node.writes:
             content = written[use.value.slot]
             low, _, target = reach[use.value.slot]
-            _bytes_of(target, low, content.numel()).copy_(content)  # makes the storage larger where the op did
+            _bytes_of(target, low, content.numel()).copy_(content)  # enlarges the storage if the op did
         return [
             answer if isinstance(recorded, View) else recorded
             for answer, recorded in zip(outputs, call.outputs, strict=True)
@@ -292,8 +299,7 @@ class WorkerCalls:
         ]
 
     def called(self, node: FlowNode) -> list[LaidOut] | None:
-        """Return the layouts of a call's tensors when the mode's code called the op itself, None where that is not
-        known."""
+        """Return the layouts of the tensors with which the mode's own code called the op, None if they are unknown."""
         return self._worker.called(self._step, node.execution.position)
 
     def prepare(self, nodes: Sequence[FlowNode]) -> None:
@@ -305,18 +311,18 @@ class WorkerCalls:
 
 
 def tensors_among(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Return the tensors that a call takes, in the order of its views."""
+    """Return the tensors among a call's arguments, in the order of its views."""
     flat = [leaf for value in (*arguments, *keywords.values()) for leaf in leaves(value)]
     return [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]
 
 
 def lies_as_recorded(node: FlowNode, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
-    """Check that these tensors have the layouts of those that the call took."""
+    """Check that these tensors have the layouts of the recorded call's tensors."""
     pairs = zip(tensors_among(arguments, keywords), views_in(node.call), strict=True)
     return all(LaidOut.of(tensor) == LaidOut.of(view) for tensor, view in pairs)
 
 
 def _bytes_of(tensor: torch.Tensor, start: int, count: int) -> torch.Tensor:
-    """Return bytes of the storage that a tensor lies in."""
+    """Return `count` bytes of a tensor's storage, from the byte `start` on."""
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return whole.set_(tensor.untyped_storage(), start, (count,), (1,))

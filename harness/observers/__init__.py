@@ -1,1 +1,1 @@
-"""Watches a training: each observer looks at the steps that it is for, and writes its own files."""
+"""The observers of a training: each watches the steps that it is for, and writes its own files."""

@@ -1,4 +1,4 @@
-"""Records the batches: the arguments with which the root modules are called in a step, as digests."""
+"""Records the batches as digests: the arguments with which a step calls the root modules."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ Read = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 """A function that returns the values of tensors on the CPU."""
 
 COMPUTED = ""
-"""In place of the hash: the argument was computed from parameters, or its value was gone before it could be read."""
+"""Hash of an argument that was computed from parameters, or whose value was gone before it could be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchArgument:
-    """A tensor that a module was called with. Without a hash it waits for its value, if the script keeps it."""
+    """A tensor argument of a module's call.
+
+    One whose hash is missing waits for its value, if the script keeps the tensor.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -33,10 +36,10 @@ class BatchArgument:
 
 
 class Batches:
-    """Digests the tensor arguments of calls, nested ones included, at the call: a script may reuse their memory.
+    """Digests the tensor arguments of calls, including nested ones, at the call: a script may reuse their memory.
 
-    An argument that a lazy graph has yet to compute is neither computed for this nor kept alive, which would
-    make it an output of the graph; it is digested when the step's values are there, if it is as well.
+    An argument that a lazy graph has yet to compute is neither computed nor kept alive, which would make it an output
+    of the graph. It is digested once the step's values are available, if it still exists then.
     """
 
     def __init__(self, digester: Digester, read: Read) -> None:
@@ -46,12 +49,12 @@ class Batches:
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
 
     def called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Take note of one call."""
+        """Record one call."""
         call: list[BatchArgument] = []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for tensor in tensors_in((*args, *kwargs.values())):
                 dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
-                if tensor.grad_fn is not None:  # what came from parameters differs between modes by rounding
+                if tensor.grad_fn is not None:  # a value computed from parameters differs between modes by rounding
                     call.append(BatchArgument(dtype, shape, COMPUTED))
                 elif not has_value(tensor):
                     call.append(BatchArgument(dtype, shape, COMPUTED, weakref.ref(tensor)))
@@ -60,13 +63,13 @@ class Batches:
         self._calls.append(call)
 
     def taken(self) -> list[list[BatchArgument]]:
-        """Give the calls since the last time."""
+        """Return the calls since the last time, and forget them."""
         calls, self._calls = self._calls, []
         self._known.clear()
         return calls
 
     def settled(self, calls: Sequence[Sequence[BatchArgument]]) -> list[list[list[Any]]]:
-        """Describe calls as JSON, once the values of their step can be read."""
+        """Return calls as JSON, once the values of their step can be read."""
         described: list[list[list[Any]]] = []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for call in calls:
@@ -80,10 +83,9 @@ class Batches:
         return described
 
     def _hash(self, tensor: torch.Tensor) -> str:
-        """Return the hash of a tensor's value; a second pass over the same batch does not read the value again."""
+        """Return the hash of a tensor's value. A second pass over the same batch does not read the value again."""
         version = version_of(tensor)
-        # An id is reused for another tensor when this one is gone, and the version counts writes: both must be as
-        # known.
+        # An id is reused once its tensor is gone, and the version counts writes: both must match.
         reference, known_version, known_hash = self._known.get(id(tensor), (None, None, ""))
         if reference is not None and reference() is tensor and version is not None and version == known_version:
             return known_hash
@@ -94,7 +96,7 @@ class Batches:
 
 
 def has_value(tensor: torch.Tensor) -> bool:
-    """Check that reading a tensor executes nothing."""
+    """Check that a tensor has its value, so that reading it executes nothing."""
     match tensor.device.type:
         case "lazy":
             return lazy_has_value(tensor)
@@ -105,7 +107,7 @@ def has_value(tensor: torch.Tensor) -> bool:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in a value made of lists, tuples, dictionaries and data classes, in their order."""
+    """Yield the tensors in a value built from lists, tuples, dictionaries and data classes, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):

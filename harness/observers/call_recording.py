@@ -1,5 +1,7 @@
-"""Records every call of chosen steps with digests of its inputs and outputs, and every draw of random numbers with its
-line. Two trainings of a mode that does not repeat are compared by these two records."""
+"""Records every call of chosen steps with digests of its inputs and outputs, and every random draw with its line.
+
+Two trainings of a mode that does not repeat are compared by these two records.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,11 @@ Executed = Callable[[], Any]
 
 
 class CallRecording(Observer):
-    """Records the calls of the steps in the run's `calls`, also those of threads that the script starts; what comes
-    before the first step belongs to step 0. Of a compiled graph all is one call.
+    """Records the calls of the chosen steps in the run's `calls`, including calls of threads that the script starts.
 
-    Where nothing compiles, the lines of the user's own files are followed, and the line that moves a generator without
-    calling an op (Python's and NumPy's, a seed) is written down, too. The training keeps every bit.
+    Calls before the first step belong to step 0. A compiled graph is recorded as one call. Where nothing compiles, the
+    lines of the user's own files are followed. A line that moves a generator without calling an op (Python's or NumPy's
+    generator, or a seed) is then recorded too. The training stays the same bit for bit.
     """
 
     doing = "recording the calls"
@@ -69,7 +71,7 @@ class CallRecording(Observer):
         self._process = os.getpid()
         self._recording = self._in_graph = False
 
-    # From the first line of the script to its last: which steps are recorded.
+    # Choosing the recorded steps, from the script's first line to its last.
 
     def install(self) -> None:
         self._patches.wrap(threading.Thread, "start", self._numbered)
@@ -119,7 +121,7 @@ class CallRecording(Observer):
             self._mode.__enter__()  # type: ignore[no-untyped-call]
             if self._graphs is not None:
                 self._graphs.executor = self
-        if not self._compiles:  # dynamo would trace what follows the lines
+        if not self._compiles:  # dynamo would trace the function that follows the lines
             self._lines.start()
 
     def _leave(self) -> None:
@@ -147,7 +149,7 @@ class CallRecording(Observer):
                 self._places.close()
         return compile_()
 
-    # Threads of the script's own: each has its dispatch modes, and a number by the order in which it was started.
+    # The script's own threads: each has its dispatch modes, and a number in the order of starting.
 
     def _numbered(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def start(thread: threading.Thread, *args: Any, **kwargs: Any) -> Any:
@@ -168,13 +170,13 @@ class CallRecording(Observer):
         return run
 
     def _is_here(self) -> bool:
-        # A process forked from the training (a data loader's worker) inherits all of this.
+        # A process forked from the training (such as a data loader's worker) inherits all of this.
         return os.getpid() == self._process
 
-    # One call, and one line.
+    # Recording one call, or one line.
 
     def _around(self, thread: int, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Execute an op unchanged, and record its arguments before and its results after it."""
+        """Execute an op unchanged, and record its arguments before it and its results after it."""
         is_op = is_operation_overload(operation) and operation.namespace not in ("profiler", "prim")
         if not (is_op and self._recording and self._is_here()) or (self._in_graph and not is_random(operation)):
             return operation(*args, **kwargs)
@@ -193,7 +195,7 @@ class CallRecording(Observer):
         return outputs
 
     def _module_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, grad: bool) -> str | None:
-        """Return the module whose op is about to run; record its phase."""
+        """Return the module whose op is about to run, and record the phase."""
         if self._places is None or self._in_graph:
             return None
         with without_dispatch_modes(), without_function_modes():
@@ -207,7 +209,7 @@ class CallRecording(Observer):
             with self._lock:
                 self._notes.moved(line)
 
-    # A compiled graph, from outside.
+    # Recording a compiled graph from outside.
 
     def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Executed) -> Any:
         return execute()

@@ -1,5 +1,4 @@
-"""Writes the compilations of a mode that compiles into the journal as they begin and end: a waiting user sees the
-reason."""
+"""Writes the beginnings and ends of compilations into the journal, so that a waiting user sees the reason."""
 
 from __future__ import annotations
 
@@ -14,8 +13,10 @@ from ..torch_private.compile_work import watch_compilations
 
 
 class CompilationsTold(Observer):
-    """Writes `compiling` (`backward`, the script's `line`) and `compiled` (`seconds`) around each outermost
-    compilation."""
+    """Writes events around each outermost compilation.
+
+    These are `compiling` (with `backward` and the script's `line`) and `compiled` (with `seconds`).
+    """
 
     def __init__(self, surroundings: RecordingSurroundings) -> None:
         self._script = surroundings.config.script
@@ -26,7 +27,7 @@ class CompilationsTold(Observer):
 
     def install(self) -> None:
         if self._watched:
-            with suppress(NotAvailable):  # then they are not reported
+            with suppress(NotAvailable):  # compilations are then not reported
                 self._undo = watch_compilations(self._begins, self._ends)
 
     def _begins(self, number: str, backward: bool) -> None:
@@ -43,8 +44,10 @@ class CompilationsTold(Observer):
 
 
 def told_again(script: str, write: Callable[..., None]) -> Callable[[int, bool], AbstractContextManager[None]]:
-    """Write the same events around a graph that is compiled once more to see inside of it: `again` is the number of the
-    graph."""
+    """Return a function that creates contexts for graphs that are compiled again to look inside them.
+
+    A context writes the same events around the compilation. Its `compiling` holds the number of the graph as `again`.
+    """
 
     @contextmanager
     def around(number: int, backward: bool) -> Iterator[None]:

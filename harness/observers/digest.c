@@ -1,11 +1,11 @@
-/* Digests of many tensors in one call: digest.py says what is computed, digest_record.py how it is laid out.
+/* Digests of many tensors in one call. digest.py defines them; digest_record.py defines the layout of the records.
  *
- * Memory is read once: a block of 4 KiB comes into the L1 cache, is hashed there, then summed there. With
- * AVX-512 float32, bfloat16 and float16 are hashed and summed in one loop. Words are little endian.
+ * Memory is read once: a block of 4 KiB is loaded into the L1 cache, hashed there, and then summed there. With
+ * AVX-512, float32, bfloat16 and float16 are hashed and summed in one loop. Words are little endian.
  *
  * digest.py compiles this with -ffinite-math-only and -fassociative-math, without which gcc does not vectorise
- * sums and minima. NaN and infinity are therefore only ever recognised by their bits, never by comparison: a
- * block whose sum of squares has the exponent of a non-finite number is read again, element by element.
+ * sums and minima. NaN and infinity are therefore recognised only by their bits, never by comparison: a block
+ * whose sum of squares has the exponent of a non-finite number is read again, element by element.
  */
 #include <float.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 #endif
 
 #define STRIPE 64 /* bytes: 8 lanes of two 32-bit words */
-#define BLOCK 4096 /* bytes that come into the L1 cache together */
+#define BLOCK 4096 /* bytes that are in the L1 cache together */
 #define AHEAD 4096 /* bytes: the CPU's own prefetcher stops at the end of each page */
 #define GOLDEN 0x9E3779B97F4A7C15ull
 #define KEY_SEED 0x6E756D6472696674ull /* "numdrift" */
@@ -27,7 +27,7 @@ struct item { const void *data; uint64_t numel; uint64_t code; };
 struct record { uint64_t hash, numel, nan, inf; double minimum, maximum, mean, l2; };
 struct stats { uint64_t nan, inf, finite; double minimum, maximum, sum, squares; };
 
-/* Memory of any alignment and type may stand behind a tensor. */
+/* A tensor's memory may have any alignment and type. */
 #define ANY __attribute__((aligned(1), may_alias))
 typedef float f32 ANY; typedef double f64 ANY;
 typedef int8_t i8 ANY; typedef uint8_t u8 ANY;
@@ -35,7 +35,7 @@ typedef int16_t i16 ANY; typedef uint16_t u16 ANY;
 typedef int32_t i32 ANY; typedef uint32_t u32 ANY;
 typedef int64_t i64 ANY; typedef uint64_t u64 ANY;
 
-/* MULTIPLY: the low by the high half of each 64-bit lane, one instruction that gcc 12 does not find. */
+/* MULTIPLY: the low times the high half of each 64-bit lane, in one instruction that gcc 12 does not generate. */
 #ifdef __AVX512F__
 #define VECTOR 64
 #define MULTIPLY(x) (pairs) _mm512_mul_epu32((__m512i)(x), (__m512i)((x) >> 32))
@@ -63,7 +63,7 @@ __attribute__((constructor)) static void fill_keys(void) {
     for (size_t i = 0; i < BLOCK / 4; i++) keys[i] = (uint32_t)mix64(state += GOLDEN);
 }
 
-/* `at`: offset of the stripe in its block. */
+/* Hash a stripe. `at` is its offset in its block. */
 static inline void hash_stripe(struct lane_sums *h, const unsigned char *stripe, size_t at) {
     for (size_t i = 0; i < STRIPE / VECTOR; i++) {
         words w, k;
@@ -84,8 +84,8 @@ static uint64_t finish_block(const struct lane_sums *h, uint64_t index) {
     return hash;
 }
 
-/* Of `size` bytes, BLOCK at most; `index` counts lanes from the start of the tensor. The last stripe is padded
- * with zeros; stripes after it are not there. */
+/* Return the hash of `size` bytes, BLOCK at most. `index` counts lanes from the start of the tensor. The last
+ * stripe is padded with zeros; stripes after it contribute nothing. */
 static uint64_t hash_block(const unsigned char *bytes, size_t size, uint64_t index) {
     struct lane_sums h = {{{0}}, {{0}}};
     unsigned char padded[STRIPE] = {0};
@@ -107,7 +107,7 @@ static float from_bits(uint32_t bits) {
 
 static float from_bf16(uint16_t bits) { return from_bits((uint32_t)bits << 16); }
 
-/* No step meets a float32 subnormal, which a training that flushes subnormals would read as zero. */
+/* No step computes a float32 subnormal, which a training that flushes subnormals would read as zero. */
 static float from_f16(uint16_t bits) {
     uint32_t shifted = (uint32_t)(bits & 0x7FFF) << 13;
     uint32_t normal = shifted + (112u << 23);
@@ -120,7 +120,7 @@ static float from_f16(uint16_t bits) {
 
 #define AS_IS(x) (x)
 
-/* The volatile copy keeps the compiler, which was promised finite numbers, from answering by itself. */
+/* The volatile copy prevents the compiler, which assumes finite numbers, from deciding the comparison itself. */
 static uint64_t exponent_and_fraction(double value) {
     volatile double copy = value;
     uint64_t bits;
@@ -138,8 +138,8 @@ static void merge(struct stats *s, uint64_t count, double sum, double squares, d
     s->maximum = high > s->maximum ? high : s->maximum;
 }
 
-/* Adds `count` elements to `s`; false, with `s` as it was, if the sum of squares is not finite. T: type in
- * memory, V: type compared, A: type summed in (exact for the narrow integers), LOAD: from T to V. */
+/* Add `count` elements to `s`. Return false, with `s` unchanged, if the sum of squares is not finite. T: type in
+ * memory, V: type of comparisons, A: type of sums (exact for the narrow integers), LOAD: conversion of T to V. */
 #define DEFINE_SUM(NAME, T, V, A, LOAD)                                                                    \
     static int NAME(const unsigned char *bytes, size_t count, struct stats *s) {                           \
         const T *x = (const T *)bytes;                                                                     \
@@ -157,7 +157,7 @@ static void merge(struct stats *s, uint64_t count, double sum, double squares, d
         return 1;                                                                                          \
     }
 
-/* The same one element at a time, for the rare block with NaN, infinity or squares that overflow. */
+/* The same, one element at a time, for the rare block with NaN, infinity or squares that overflow. */
 #define DEFINE_SIFT(NAME, T, LOAD)                                                                         \
     static void NAME(const unsigned char *bytes, size_t count, struct stats *s) {                          \
         const T *x = (const T *)bytes;                                                                     \
@@ -220,7 +220,7 @@ static inline __m512 load_bf16(const unsigned char *p) {
 #define ADD_BF16(t, p) (add_wide(t, load_bf16(p)), add_wide(t, load_bf16((p) + 32)))
 #define ADD_F16(t, p) (add_wide(t, LOAD_F16(p)), add_wide(t, LOAD_F16((p) + 32)))
 
-/* One whole BLOCK, hashed and summed in one loop; `summed` is false where DEFINE_SUM would return false. */
+/* Hash and sum one whole BLOCK in one loop. `summed` is false where DEFINE_SUM would return false. */
 #define DEFINE_FUSED(NAME, ADD, COUNT)                                                                     \
     static uint64_t NAME(const unsigned char *bytes, uint64_t index, struct stats *s, int *summed) {       \
         struct lanes t = {{{0}}, {{0}}, _mm512_set1_ps(FLT_MAX), _mm512_set1_ps(-FLT_MAX)};                \
@@ -253,7 +253,7 @@ struct kind {
     uint64_t (*fused)(const unsigned char *, uint64_t, struct stats *, int *);
 };
 
-/* The low byte of an item's code counts into this table; the rest is the bytes of one element. */
+/* The low byte of an item's code is an index of this table; the rest is the number of bytes of one element. */
 static const struct kind kinds[] = {
     {1, NULL, NULL, NULL},
     {4, sum_f32, sift_f32, FUSED(fused_f32)}, {8, sum_f64, sift_f64, NULL},

@@ -8,13 +8,13 @@ eight lanes; a lane of a stripe is a pair of 32-bit words (a, b). With keys K fr
     P = sum of low32(x) * high32(x), S = sum of x, over the stripes of a block     (both of a lane, mod 2**64)
     hash = mix64(bytes * c + sum over blocks and lanes of mix64(P + mix64(S + (8 * block + lane) * golden)))
 
-The last stripe is padded with zeros, stripes after it contribute nothing, and 0 (which means unreadable)
-becomes 1. P is NH (Black et al., UMAC, CRYPTO 1999): for random keys, two different contents of a lane
-collide with probability 2**-32. Its weak point, a factor of zero that hides the other word, is closed by S,
-which any change confined to one pair always alters. To go unseen a change must keep both S (its differences
-in a lane cancel) and P in every lane that it touches: for two exchanged words this takes neighbours that
-differ by exactly the difference of their keys, and equal neighbours never do, because the keys are distinct.
-mix64 is the finaliser of splitmix64 (Steele et al., OOPSLA 2014), a bijection. Not a cryptographic hash.
+The last stripe is padded with zeros, stripes after it contribute nothing, and 0 (which means unreadable) becomes 1. P
+is the NH hash (Black et al., UMAC, CRYPTO 1999): for random keys, two different contents of a lane collide with
+probability 2**-32. Its weak point, a factor of zero that hides the other word, is closed by S, which any change
+confined to one pair always alters. To go unseen a change must keep both S (its differences in a lane cancel) and P in
+every lane that it touches: for two exchanged words this takes neighbours that differ by exactly the difference of their
+keys, and equal neighbours never do, because the keys are distinct. mix64 is the finaliser of splitmix64 (Steele et al.,
+OOPSLA 2014), a bijection. Not a cryptographic hash.
 
 Sums are accumulated in double precision in an unspecified order that depends on the contents' length and the CPU, not
 on threads: the same bits give the same record on one machine with one implementation. Squares of huge float64 overflow
@@ -50,7 +50,7 @@ SOURCE = CSource(
         "-shared",
         "-fPIC",
     ),
-    # tried one after the other: a compiler may not know the first ones
+    # Tried in turn: a compiler may not support the first ones.
     tunings=(("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ()),
 )
 
@@ -58,7 +58,7 @@ DigestFunction = Callable[[int, int, int], None]
 
 
 def load() -> tuple[DigestFunction | None, str | None]:
-    """The function (address of items, number of items, address of records), or None and the reason."""
+    """Return the native function (address of items, number of items, address of records), or None and the reason."""
     try:
         function = ctypes.CDLL(str(compile_library(SOURCE).path)).numdrift_digest
     except (NumdriftError, OSError, AttributeError) as error:
@@ -69,12 +69,12 @@ def load() -> tuple[DigestFunction | None, str | None]:
 
 
 def hash_text(record: bytes) -> str:
-    """The hash at the beginning of a digest record, as hexadecimal digits."""
+    """Return the hash at the beginning of a digest record, as hexadecimal digits."""
     return f"{int.from_bytes(record[:8], 'little'):016x}"
 
 
 Item = tuple[int, int, int]
-"""`struct item` of digest.c: address, elements, row of its table `kinds` | bytes of an element << 8."""
+"""`struct item` of digest.c: address, number of elements, and row of its table `kinds` | bytes per element << 8."""
 
 _ROWS = "- float32 float64 float16 bfloat16 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 _KINDS = {name: row for row, name in enumerate(_ROWS.split()) if row} | {"bool": 6}
@@ -94,7 +94,7 @@ _UNREADABLE_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError)
 
 
 class Digester:
-    """Digests many tensors at once; a call changes no state, so threads may share one.
+    """Digests many tensors at once. A call changes no state, so threads may share a digester.
 
     `native=False` computes the same hashes with torch operations.
     """
@@ -104,20 +104,20 @@ class Digester:
         self.implementation = "torch" if self._function is None else "native"
 
     def digest(self, tensors: Sequence[torch.Tensor]) -> bytes:
-        """Return records of RECORD_BYTES in the order of `tensors`, which are neither changed nor tracked by autograd.
+        """Return records of RECORD_BYTES each, in the order of `tensors`.
 
-        Contiguous CPU tensors are read in place; others are first copied (a lazy tensor is thereby computed,
-        a sparse one densified). A tensor without values (meta, fake, wrapper subclass, freed storage) or one
-        that cannot be copied gives a record with hash 0; nothing is raised.
+        The tensors are neither changed nor tracked by autograd. Contiguous CPU tensors are read in place. Others are
+        first copied: a lazy tensor is thereby computed, a sparse one densified. A tensor without values (meta, fake,
+        wrapper subclass, freed storage), or one that cannot be copied, has a record with hash 0; nothing is raised.
         """
         with without_function_modes():
             if self._function is None:
                 return b"".join(pack(_digest_with_torch(tensor)) for tensor in tensors)
             items: list[int] = []
-            copies: list[torch.Tensor] = []  # they have to outlive the native call
+            copies: list[torch.Tensor] = []  # these must outlive the native call
             unread: list[tuple[int, int]] = []
             for position, tensor in enumerate(tensors):
-                # The hot path: an ordinary contiguous CPU tensor is read where it lies.
+                # The hot path: an ordinary contiguous CPU tensor is read in place.
                 item = None
                 try:
                     if (
@@ -148,7 +148,10 @@ class Digester:
 
 
 def _item(tensor: torch.Tensor, code: int) -> Item | None:
-    """None if the storage was freed: the address is then 0, or 0 plus the offset into the storage."""
+    """Return the native item of a tensor, or None if its storage was freed.
+
+    The address of a freed storage is 0; with a storage offset, `data_ptr` is 0 plus that offset.
+    """
     numel, address = tensor.numel(), tensor.data_ptr()
     if numel and (not address or (tensor.storage_offset() and not tensor.untyped_storage().nbytes())):
         return None
@@ -156,7 +159,7 @@ def _item(tensor: torch.Tensor, code: int) -> Item | None:
 
 
 def _plain_copy(tensor: torch.Tensor) -> torch.Tensor | None:
-    """`tensor` as a contiguous CPU tensor with readable memory (itself where it is one), or None."""
+    """Return `tensor` as a contiguous CPU tensor with readable memory (itself where it is one), or None."""
     try:
         if tensor.is_meta or type(tensor).__torch_dispatch__ is not no_dispatch:
             return None
@@ -187,7 +190,7 @@ _KEY_SEED = 0x6E756D6472696674
 _LENGTH_FACTOR = 0xD6E8FEB86659FD93
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 _STRIPE, _BLOCK, _PART = 64, 4096, 1 << 20
-"""Bytes; _PART is the part that the fallback holds at a time, about ten times over in int64."""
+"""Sizes in bytes. _PART is what the fallback holds at a time, about ten times over in int64."""
 
 
 def _digest_with_torch(tensor: torch.Tensor) -> Digest:
@@ -206,7 +209,7 @@ def _digest_with_torch(tensor: torch.Tensor) -> Digest:
             values = part.to(torch.float64)
             nan += int(values.isnan().sum())
             inf += int(values.isinf().sum())
-            values = values[values.isfinite()]  # minimum, maximum, mean and l2 are those of the finite ones
+            values = values[values.isfinite()]  # minimum, maximum, mean and l2 cover the finite values only
             if values.numel():
                 low, high = min(low, float(values.min())), max(high, float(values.max()))
                 total, squares = total + float(values.sum()), squares + float((values * values).sum())
@@ -228,7 +231,7 @@ def _hash(data: torch.Tensor) -> int:
         low, high = ((words + _keys()) & _M32).unbind(-1)
         products, sums = low * high, low + (high << 32)  # [block, stripe, lane]; int64 wraps around as uint64 does
         if stripes % 64:
-            # The keys were added to the padding as well: what lies behind the last stripe must not count.
+            # The keys were added to the padding too: whatever follows the last stripe must not count.
             products[-1, stripes % 64 :] = 0
             sums[-1, stripes % 64 :] = 0
         first_lane = start // (_BLOCK // 8)
@@ -240,7 +243,7 @@ def _hash(data: torch.Tensor) -> int:
 
 @functools.cache
 def _keys() -> torch.Tensor:
-    """[64, 8, 2] int64 with the low halves of the splitmix64 sequence from _KEY_SEED."""
+    """Return the keys: int64 [64, 8, 2], the low halves of the splitmix64 sequence from _KEY_SEED."""
     words = [_mix64((_KEY_SEED + (i + 1) * _GOLDEN) & _M64) & _M32 for i in range(_BLOCK // 4)]
     return torch.tensor(words, dtype=torch.int64, device="cpu").view(64, 8, 2)
 
@@ -256,7 +259,7 @@ def _mix64(value: int) -> int:
 
 
 def mix64_tensor(values: torch.Tensor) -> torch.Tensor:
-    # torch shifts int64 arithmetically: the mask takes away the copies of the sign bit.
+    # torch shifts int64 arithmetically: the mask removes the copies of the sign bit.
     for shift, factor in _MIX:
         values = (values ^ ((values >> shift) & ((1 << (64 - shift)) - 1))) * signed(factor)
     return values

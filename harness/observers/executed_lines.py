@@ -11,14 +11,17 @@ from typing import Any
 from ..tape.origin import OwnFiles
 
 MOST_LINES = 300_000
-"""So many lines are followed in a run: 25 microseconds each, read off torch's, Python's and NumPy's states."""
+"""Maximum number of lines that are followed in a run.
+
+Each takes 25 microseconds, to read torch's, Python's and NumPy's states.
+"""
 
 
 class ExecutedLines:
-    """Calls `executed` with each line of this thread, as `file:line`, when it has been executed.
+    """Calls `executed` with each line of this thread, as `file:line`, once it has been executed.
 
-    The lines that a line calls count by themselves: the calling line goes on when they return. Nothing is followed
-    where a debugger or a measurement of coverage is at work already.
+    Lines of a called function are counted separately; the calling line continues when they return. Nothing is followed
+    if a debugger or a coverage tool is already tracing.
     """
 
     def __init__(self, files: OwnFiles, executed: Callable[[str], None], guard: AbstractContextManager[None]) -> None:
@@ -38,13 +41,13 @@ class ExecutedLines:
             return
         self.active = True
         self._last = ""
-        for frame in self._files.frames(sys._getframe(1)):  # those that are being executed already
+        for frame in self._files.frames(sys._getframe(1)):  # the frames that are already being executed
             frame.f_trace = self._in_frame
             self._last = self._last or f"{frame.f_code.co_filename}:{frame.f_lineno}"
         sys.settrace(self._called)
 
     def stop(self) -> None:
-        """Stop following; the last line is reported before."""
+        """Report the last line and stop following."""
         if self.active:
             self.active = False
             if sys.gettrace() == self._called:
@@ -54,7 +57,7 @@ class ExecutedLines:
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not self.active or frame.f_code.co_filename not in self._files:
             return None
-        self._tell()  # of the line that calls
+        self._tell()  # the calling line
         self._last = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         return self._in_frame
 

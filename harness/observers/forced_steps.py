@@ -1,11 +1,11 @@
-"""Resynced steps, which start from another run's states, and a training that goes on afterwards from its own states.
+"""Resynced steps, which start from another run's states, and steps after them that return to the training's own states.
 
     step            0    1    2    3    4    5
-    begins in       own  own  a's  own  a's  own       a's are those of the reference, in `resync`
-    and is          both      forced    forced         of step 0 both states are the same: nothing is put in place
+    starts from     own  own  a's  own  a's  own       a's: the state of the reference, in `resync`
+    and is          both      resynced  resynced       at step 0 both states are equal: nothing is loaded
 
-Before step 3 the training's own state of that step, which an earlier run of it has left in `rejoin`, is put back. So
-the steps 0, 1, 3 and 5 are the training's own once more, and can be compared with that earlier run bit for bit.
+Before step 3 the training's own state of that step is loaded; an earlier run of the same mode left it in `rejoin`. So
+steps 0, 1, 3 and 5 start from the training's own states and can be compared with that earlier run bit for bit.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ from .training_state import GENERATOR, TrainingState, load_generators, load_stat
 from .variation import perturb_
 
 MOST_NAMED = 5
-"""Names that a notice lists before it only counts."""
+"""Number of names that a notice lists before it only counts the rest."""
 
 
 class ForcedSteps:
-    """Loads states at the beginnings of steps; `execute` executes the ops that are pending. Raises UsageError when the
-    reference's folder has no states."""
+    """Loads states at the beginnings of steps.
+
+    `execute` executes the ops that are pending. Raises UsageError when the reference's folder has no states.
+    """
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class ForcedSteps:
         return step in self._steps
 
     def begins(self, step: int, training: TrainingTensors) -> bool:
-        """Load the state that the step is to begin in; return whether it differs from the state before.
+        """Load the state from which the step starts. Return whether the training's state was changed.
 
         Raises JournalError when a file is damaged.
         """
@@ -85,7 +87,7 @@ class ForcedSteps:
             path = state_file(self._folder.parent, step)
             tensors, facts = read_tensors(path)
             if self._perturb is not None:
-                # In the order of their names, so that each rank and mode draws the same for each of them.
+                # In the order of the names, so that every rank and mode draws the same numbers for each parameter.
                 parameters = [key for key in sorted(tensors) if key.startswith("parameter ")]
                 perturb_([tensors[key] for key in parameters], self._perturb)
             elif self._own is not None and not self._away and self._is_own(tensors, facts, training, step):
@@ -114,9 +116,11 @@ class ForcedSteps:
         return False
 
     def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        """Give a root module, which is about to be called for the first time in the step, the inputs that the
-        reference's had, where they are known and were not computed within the step. Return the tensors whose values
-        changed."""
+        """Copy the reference's inputs into the arguments of a root module's first call in the step.
+
+        An argument is replaced where the reference's input is recorded and has its shape, and where the argument was
+        not computed within the step. Return the tensors whose values changed.
+        """
         inputs, self._inputs = self._inputs, {}
         if not inputs:
             return []
@@ -128,22 +132,22 @@ class ForcedSteps:
                 fits = wanted is not None and wanted.shape == tensor.shape and tensor.layout == torch.strided
                 if wanted is None or not fits or tensor.grad_fn is not None:
                     continue
-                if not has_value(tensor):  # a computed value stays, and is compared afterwards
+                if not has_value(tensor):  # a value still to be computed is left alone and compared later
                     self._waiting.append((self._step, place, weakref.ref(tensor), wanted))
                     continue
                 own = tensor.detach().clone()
                 read = self._mode.read([own])
                 if not is_same(read[0], wanted):
                     replaced.append((place, hash_text(self._digester.digest(read))))
-                    # Past autograd and its count of versions, as parameters are put in place
+                    # Bypasses autograd and its version counter, as loading parameters does.
                     tensor.data.copy_(wanted)
                     self._given.append((tensor, own))
-        if replaced:  # with the hashes of what the script would have given itself
+        if replaced:  # with the hashes of the values that the script itself passed
             self._write("given", step=self._step, arguments=replaced)
         return [tensor for tensor, _ in self._given[before:]]
 
     def settled(self) -> None:
-        """The steps so far have their values: say how far batches that were computed are from the reference's."""
+        """Record the distance between computed batches and the reference's, now that the steps so far have values."""
         waiting, self._waiting = self._waiting, []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for step, place, tensor, wanted in waiting:
@@ -153,22 +157,21 @@ class ForcedSteps:
                     self._write("own-batch", step=step, arguments=[(place, apart)])
 
     def step_ended(self) -> None:
-        """Restore the tensors of the script that were replaced: they may be a part of its data."""
+        """Restore the script's tensors that were overwritten: they may be part of its data."""
         replaced, self._given = self._given, []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             for tensor, original in replaced:
                 tensor.data.copy_(original)
 
     def _load(self, path: Path, state: TrainingState, training: TrainingTensors) -> list[str]:
-        """Load a state and the generators; return the names of what has no counterpart on either side. Raises
-        JournalError."""
+        """Load a state and the generators. Return the names that exist on one side only. Raises JournalError."""
         self._execute()
         try:
             missing = load_state(state, training)
-            # The copies must not be a part of the step's first graph.
+            # The copies must not become part of the step's first graph.
             self._execute()
             if self._mode.device in DEFERRED_DEVICES:
-                # Lazy tensors that were written past autograd are otherwise one step behind when they are read.
+                # Otherwise lazy tensors that were written past autograd are one step behind when they are read.
                 self._mode.read([named.tensor for named in training.named()])
             return missing + load_generators(state, self._mode.device)
         except (KeyError, TypeError, ValueError) as error:
@@ -177,11 +180,11 @@ class ForcedSteps:
     def _is_own(
         self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], training: TrainingTensors, step: int
     ) -> bool:
-        """Check that the training is in this very state already, bit for bit."""
+        """Check that the training is already in exactly this state, bit for bit."""
         self._execute()
         state = training_state(training, self._mode.device, step)
         own = {key: value for key, value in state.tensors.items() if not is_lazy(value)}
-        # a generator that one of the two has not drawn from yet may exist on one side only
+        # A generator that one of the two runs has not drawn from yet may exist on one side only.
         if any(not key.startswith(GENERATOR) for key in own.keys() ^ tensors.keys()):
             return False
         if json.loads(json.dumps(state.facts)) != json.loads(json.dumps(facts)):
@@ -196,8 +199,11 @@ class ForcedSteps:
 
 
 def roundings_apart(value: torch.Tensor, reference: torch.Tensor) -> float | None:
-    """Return the distance of two tensors of a floating dtype by their norms, ||value - reference|| / ||reference||, in
-    half an epsilon of the dtype; None for others, and where that is no number."""
+    """Return the relative distance of two floating-point tensors, in units of half the dtype's epsilon.
+
+    The distance is ||value - reference|| / ||reference||. Return None for other dtypes, for two different dtypes, and
+    where the distance is not finite.
+    """
     if value.dtype != reference.dtype or not value.dtype.is_floating_point:
         return None
     wide, wide_reference = value.double(), reference.double()

@@ -1,4 +1,4 @@
-"""Leads the moments of the training to the capture of the mode's graphs."""
+"""Passes the moments of the training on to the capture of the mode's graphs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records.graph_record import FOLDER, GraphFolder
 
 CLOSED: dict[Progress, Moment] = {"optimizer": "backward", "step": "step", "end": "end"}
-"""The moment that the mode has just closed when the training is at this point."""
+"""The moment that the mode has just closed when the training reaches this point."""
 
 
 class GraphRecording(Observer):
-    """Writes the captured graphs into the run's folder. Where a mode has no capture, it writes that."""
+    """Writes the captured graphs into the run's folder, or records that the mode has no capture."""
 
     def __init__(self, around: RecordingSurroundings) -> None:
         config, mode = around.config, around.mode
@@ -29,7 +29,8 @@ class GraphRecording(Observer):
             reason = f"graphs cannot be captured on {mode.device}"
             self._folder.unavailable("pre", reason)
             around.notice(reason)
-        # A mode that cuts graphs reports it: the graph of a script's own mark_step is seen before it is gone.
+        # A mode that cuts graphs reports each cut, so that the graph of a script's own mark_step is captured before it
+        # is gone.
         if isinstance(mode, CuttingMode):
             mode.observe_cuts(self.about_to_cut)
 
@@ -46,7 +47,7 @@ class GraphRecording(Observer):
             self._capture.backward_started(started)
 
     def about_to_cut(self) -> None:
-        """A lazy graph is about to be executed by a mark_step."""
+        """Capture a lazy graph that a mark_step is about to execute."""
         with self._guard:
             cut = getattr(self._capture, "about_to_cut", None)
             if cut is not None:
@@ -74,6 +75,6 @@ class GraphRecording(Observer):
         self._folder.close()
 
     def _capture_failed(self, error: Exception) -> None:
-        """Handle a failure of the capture that happened when the observed code called it, not the recorder."""
-        with self._guard:  # which makes it leave, as if it had been called
+        """Report a failure of the capture that happened when the observed code, not the recorder, called it."""
+        with self._guard:  # the guard makes the capture leave, as if the recorder had called it
             raise error

@@ -1,8 +1,8 @@
 """Records what a run's backend compiles, executes and transfers, step by step.
 
-The file `metrics.jsonl` of the run has a line for its beginning, one for each step that has ended (and one,
-`setup`, for what came before the first forward), and one for the end. Each is appended in one piece, so a run
-that is killed has all steps up to the last.
+The run's file `metrics.jsonl` has a line for the start, a line `setup` for everything before the first forward, a line
+for each ended step, and one for the end. Each line is appended in one piece, so a killed run has all steps up to the
+last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..torch_private.device_work import memory_of
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MAXRSS = 1 if sys.platform == "darwin" else 1024
-"""Bytes in the unit of `ru_maxrss` (getrusage(2): kilobytes on Linux, bytes on macOS)."""
+"""Bytes per unit of `ru_maxrss` (getrusage(2): kilobytes on Linux, bytes on macOS)."""
 
 
 DEVICE_MEMORY = {
@@ -35,12 +35,14 @@ DEVICE_MEMORY = {
     "reserved": "device_reserved",
     "reserved_peak": "device_reserved_peak",
 }
-"""The names of the readings of a device's memory in a line. Peaks are since the script began: a reset would change the
-peaks that the script itself reads."""
+"""Names, in a line, of the readings of a device's memory.
+
+Peaks count from the script's start: a reset would change the peaks that the script itself reads.
+"""
 
 
 class MetricsInstrument(Observer):
-    """Follows the steps and receives the backend's work."""
+    """Follows the steps and records the backend's work."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
@@ -58,7 +60,7 @@ class MetricsInstrument(Observer):
         self._step = 0
 
     def install(self) -> None:
-        # Looked up again: modules that were imported since are no part of the training.
+        # Read again: importing modules since then is not part of the training.
         self._began = self._since = self._line_began = time.perf_counter()
         lacks = ""
         try:
@@ -109,19 +111,19 @@ class MetricsInstrument(Observer):
             self._worked += seconds or 0.0
 
     def _end_phase(self, now: float) -> None:
-        """The phase that was under way is over. Of `recording` the backend's work in it is taken off."""
+        """Record the end of the current phase. For `recording`, the backend's work in it is subtracted."""
         seconds, began = now - self._since, self._since
         if self._phase == RECORDING:
             seconds = max(0.0, seconds - self._worked)
         elif self._adapter.executes_at_once and self._phase in PHASES:
-            # An eager backend reports no graphs: a phase of the step is one execution, without its copies.
+            # An eager backend reports no graphs: each phase of the step counts as one execution, minus its copies.
             at, executing = _rounded(began - self._began), max(0.0, seconds - self._worked)
             self._works.append(["execute", self._phase, _rounded(executing), None, None, "", at])
         self._phases[self._phase] = self._phases.get(self._phase, 0.0) + seconds
         self._since, self._worked = now, 0.0
 
     def _write(self, event: str, now: float, **fields: Any) -> None:
-        # The growth of counters since the last line; the known readings of memory, in bytes.
+        # The growth of counters since the last line, and the known memory readings, in bytes.
         before, counters = self._counters, dict(self._adapter.counters())
         grown = {name: value - before.get(name, 0) for name, value in counters.items() if value != before.get(name, 0)}
         memory = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS}
@@ -145,5 +147,5 @@ class MetricsInstrument(Observer):
 
 
 def _rounded(seconds: float | None) -> float | None:
-    """To the nanosecond."""
+    """Round to the nanosecond."""
     return None if seconds is None else round(seconds, 9)

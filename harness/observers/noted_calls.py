@@ -1,4 +1,4 @@
-"""Records what surrounds one call: the memory and the values of its tensors, and the generators that it advances."""
+"""Records one call with its surroundings: the memory and values of its tensors, and the generators that it advances."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .operations import FLUSH_AT
 from .script_generators import GeneratorDigests
 
 MOST_TEXT = 200
-"""Characters that are kept of a call's numbers."""
+"""Number of characters that are kept of a call's arguments other than tensors."""
 
 
 class Memories:
-    """Numbers the memory of tensors in the order in which it is first met."""
+    """Numbers the memory of tensors in the order of first use."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[StorageMark, int]] = {}
         self._count = 0
 
     def number(self, tensor: torch.Tensor) -> int:
-        """Return the number of a tensor's memory, -1 where it has none."""
+        """Return the number of a tensor's memory, or -1 if it has none."""
         try:
             address = storage_address(tensor)
         except (RuntimeError, NotImplementedError, AttributeError):
@@ -49,13 +49,15 @@ class Memories:
         return entry[1]
 
     def forget_freed(self) -> None:
-        """A freed storage keeps its address for as long as its mark is held."""
+        """Forget storages that were freed. A freed storage keeps its address for as long as its mark is held."""
         self._known = {key: entry for key, entry in self._known.items() if entry[0].storage() is not None}
 
 
 class NotedCalls:
-    """Writes the calls of a training down. `step` and `phase` are those that it is in; not to be used by two threads at
-    once."""
+    """Writes the calls of a training to a file.
+
+    `step` and `phase` are the current ones. Not to be used by two threads at once.
+    """
 
     def __init__(self, path: Path, device: str, digester: Digester) -> None:
         self.step, self.phase = 0, SETUP_PHASE
@@ -69,14 +71,14 @@ class NotedCalls:
         self._pending_bytes = 0
 
     def begin(self) -> None:
-        """Take the generators as they are now."""
+        """Read the generators' current states."""
         self._states = self._generators.read()
 
     def moved(self, line: str) -> None:
-        """Write down the generators that have moved since anybody looked, by no op: `line` has moved them."""
+        """Record the generators that moved since the last look, other than by an op: `line` moved them."""
         before, now = self._states, self._generators.read()
         self._states = now
-        # NumPy's exists once NumPy is loaded, which draws nothing.
+        # NumPy's state appears once NumPy is loaded; loading draws nothing.
         moved = [(name, before[name], state) for name, state in now.items() if before.get(name, state) != state]
         if moved:
             self.write(CallRecord(self.step, "", line, self.phase, drew=moved))
@@ -91,7 +93,7 @@ class NotedCalls:
         module: str | None,
         thread: int,
     ) -> Callable[[Any], None]:
-        """Look at a call that is about to run; the returned function writes it down, with its outputs."""
+        """Examine a call that is about to run. The returned function records it together with its outputs."""
         phase, random = self.phase, is_random(operation)
         supplied_values = [*leaves([*args, *kwargs.values()])]
         tensors = [value for value in supplied_values if isinstance(value, torch.Tensor)]
@@ -110,7 +112,7 @@ class NotedCalls:
             fresh = [tensor for tensor in produced if not any(tensor is written_tensor for written_tensor in writes)]
             given_memories = {memory for memory, _ in inputs}
             numbered = [self.memories.number(tensor) for tensor in fresh]
-            # A view of an argument holds nothing new.
+            # A view of an argument holds no new values.
             views = returns_view(operation)
             read = [place for place, memory in enumerate(numbered) if not (views and memory in given_memories)]
             digests = dict(zip(read, self._digests([fresh[place] for place in read]), strict=True))
@@ -128,7 +130,7 @@ class NotedCalls:
         return after
 
     def shown(self, values: Any) -> list[tuple[int, str]]:
-        """Return the memory and the digest of each tensor among the values."""
+        """Return the memory number and the digest of each tensor among the values."""
         tensors = [value for value in leaves(values) if isinstance(value, torch.Tensor)]
         return [
             (self.memories.number(tensor), digest)
@@ -148,7 +150,7 @@ class NotedCalls:
             self._file.append(lines)
 
     def forget(self) -> None:
-        """Write nothing of what waits."""
+        """Discard the lines that are not written yet."""
         self._pending.clear()
 
     def close(self) -> None:
@@ -170,14 +172,14 @@ class NotedCalls:
             return []
         records = self._digester.digest(tensors)
         hashes = [hash_text(records[start : start + RECORD_BYTES]) for start in range(0, len(records), RECORD_BYTES)]
-        return ["" if int(hash_, 16) == 0 else hash_ for hash_ in hashes]  # 0 is the digest of what cannot be read
+        return ["" if int(hash_, 16) == 0 else hash_ for hash_ in hashes]  # the digest 0 means unreadable
 
 
 def numbers_in(values: Sequence[Any]) -> str:
-    """Return the arguments of a call other than tensors, as text."""
+    """Return a call's arguments other than tensors, as text."""
     return ", ".join(_text(value) for value in values if not isinstance(value, torch.Tensor))[:MOST_TEXT]
 
 
 def _text(value: Any) -> str:
-    """A number or a setting as it is; of anything else, whose text may hold an address, its type."""
+    """Return a number or setting as text. Return only the type of any other value: its text may contain an address."""
     return repr(value) if isinstance(value, PLAIN) else type(value).__name__

@@ -1,6 +1,6 @@
 """Records every aten op of a step, with the digests of its outputs (and the outputs themselves, on request).
 
-Compiled regions are opaque here: compilers ignore the dispatch mode, so that their code is unchanged.
+Compiled regions are opaque here: compilers ignore the dispatch mode, so their code stays unchanged.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from ..torch_private.dispatching import ShownOps
 from .digest import Digester
 
 FLUSH_AT = 1 << 16
-"""The bytes of op lines that are held before they are written: the most that a kill can lose of its step."""
+"""Number of bytes of op lines that are buffered before they are written: the most of a step that a kill can lose."""
 
 
 class OperationRecorder:
-    """Enters a dispatch mode for each chosen step; `phase` is what ops are filed under, unless the script has
-    named one: the innermost of `named_phases`."""
+    """Enters a dispatch mode for each chosen step.
+
+    Ops are filed under the innermost of `named_phases` if the script has named a phase, otherwise under `phase`.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class OperationRecorder:
         self._stopped = False
 
     def stop(self) -> None:
-        """Record and write nothing any more."""
+        """Stop recording and writing."""
         self._stopped = True
         self._pending.clear()
 
@@ -63,7 +65,7 @@ class OperationRecorder:
 
     def leave(self) -> None:
         if self._mode is not None:
-            # Forgotten before it is left: `script_ended` leaves again where a step was under way.
+            # Cleared before it is left: `script_ended` leaves again if a step was under way.
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
         self.flush()
@@ -74,7 +76,7 @@ class OperationRecorder:
             self._lines.append(lines)
 
     def record(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
-        """Record one op: `operation` is its overload, arguments and `outputs` as the dispatcher has them."""
+        """Record one op. `operation` is its overload; arguments and `outputs` are as in the dispatcher."""
         if self._stopped:
             return
         with self._guard:
@@ -93,7 +95,7 @@ class OperationRecorder:
                 starts = range(0, len(digests), RECORD_BYTES)
                 line["digests"] = [digests[start : start + RECORD_BYTES].hex() for start in starts]
             for tensor in produced:
-                # A tensor without values, or that is not dense, is not written; its digest says so.
+                # A tensor without values, or that is not dense, is not written; its digest records that.
                 if self._tensors is not None and not tensor.is_meta and tensor.layout == torch.strided:
                     buffer = bytes_of(tensor.detach().cpu())
                     self._tensors.frame(self._index, self._step, [buffer], len(buffer))
@@ -106,8 +108,7 @@ class OperationRecorder:
 
 
 class RecordedOperations(Observer):
-    """Has the ops of the chosen steps recorded. It is on top of every other dispatch mode, and is left before
-    any of them."""
+    """Records the ops of the chosen steps. Its dispatch mode is entered above every other one and is left first."""
 
     doing = "recording an op"
 
@@ -130,7 +131,7 @@ class RecordedOperations(Observer):
                 f"ops are not recorded in this mode: on {device} they have no values when they are called; losses, "
                 "parameters and digests are recorded as always"
             )
-        self.begins(0)  # what the script does before its first forward belongs to its first step
+        self.begins(0)  # everything before the script's first forward belongs to its first step
 
     def begins(self, step: int) -> None:
         if step != self._step:

@@ -1,5 +1,7 @@
-"""Reads and loads the optimizers' values besides parameters: their state under flat names, and their hyper-parameters
-as plain values."""
+"""Reads and loads the optimizers' values other than parameters.
+
+These are their state under flat names, and their hyper-parameters as plain values.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from ..tape.shards import local_tensor, own_part
 PLAIN = (bool, int, float, str, type(None))
 
 IMPLEMENTATION = frozenset({"foreach", "fused", "capturable", "differentiable", "params"})
-"""Keys of a group that say how, not what, an optimizer computes: a mode keeps its own."""
+"""Keys of a group that choose an optimizer's implementation rather than its result: a mode keeps its own values."""
 
 ON_THE_CPU = ("step", "mu_product")
 """Counters that torch's optimizers keep on the CPU unless they are capturable or fused."""
@@ -24,7 +26,11 @@ ON_THE_CPU = ("step", "mu_product")
 
 @dataclass(frozen=True, slots=True)
 class StateValue:
-    """One value of an optimizer's state: `key` as `state net.weight.exp_avg`, `field` its key in `slot.state`."""
+    """One value of an optimizer's state.
+
+    key: name of the value, such as `state net.weight.exp_avg`
+    field: key of the value in `slot.state`
+    """
 
     key: str
     slot: StateSlot
@@ -33,8 +39,10 @@ class StateValue:
 
 
 def state_values(training: TrainingTensors) -> Iterator[StateValue]:
-    """Yield the values that the optimizers keep. Where two keep the same about one parameter, the later one's key ends
-    in its number, as `@1`."""
+    """Yield the values that the optimizers keep.
+
+    If two optimizers keep the same value for one parameter, the key of the later one ends in its number, such as `@1`.
+    """
     keys: set[str] = set()
     for slot in training.slots():
         for field, value in (slot.state or {}).items():
@@ -45,7 +53,7 @@ def state_values(training: TrainingTensors) -> Iterator[StateValue]:
 
 
 def state_tensors(training: TrainingTensors) -> dict[str, torch.Tensor]:
-    """Return the tensors of the optimizers' state, those inside of lists and dictionaries included."""
+    """Return the tensors of the optimizers' state, including those inside lists and dictionaries."""
     tensors: dict[str, torch.Tensor] = {}
     for entry in state_values(training):
         take_apart(entry.key, entry.value, tensors)
@@ -53,17 +61,19 @@ def state_tensors(training: TrainingTensors) -> dict[str, torch.Tensor]:
 
 
 def bindings(training: TrainingTensors) -> dict[str, torch.Tensor]:
-    """Return the script's tensors by the names of their roles, as `parameter net.0.weight`, `gradient net.0.weight` and
-    `state net.0.weight.momentum_buffer`."""
+    """Return the script's tensors by the names of their roles.
+
+    The names look like `parameter net.0.weight`, `gradient net.0.weight` and `state net.0.weight.momentum_buffer`.
+    """
     named = training.named()
     tensors = {f"{entry.kind} {entry.name}": entry.tensor for entry in named}
     return tensors | gradients(named) | state_tensors(training)
 
 
 def take_apart(key: str, value: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return a value as JSON in which tensors are named; they go into `tensors`.
+    """Return a value as JSON that refers to tensors by name, and add these tensors to `tensors`.
 
-    A value that is neither a tensor, a plain value nor made of such is named `unknown`, by its class.
+    A value that is neither a tensor nor a plain value nor built from them is replaced by `unknown` and its class.
     """
     if isinstance(value, torch.Tensor):
         tensors[key] = value
@@ -79,7 +89,7 @@ def take_apart(key: str, value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def put_together(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """The inverse of `take_apart`. Raises KeyError for what it could not take apart."""
+    """Return the value that `take_apart` took apart. Raise KeyError for a value that is `unknown`."""
     if not isinstance(tree, dict):
         return tree
     [(kind, parts)] = tree.items()
@@ -99,9 +109,9 @@ def load_optimizer_state(
     scalars: Mapping[str, Any],
     tensors: Mapping[str, Any],
 ) -> list[str]:
-    """Load recorded state; return the keys of the values that could not be loaded.
+    """Load recorded state. Return the keys of the values that could not be loaded.
 
-    `owners` has the owner of each key, as optimizer, parameter and field. A parameter without recorded state has none
+    `owners` maps each key to its owner: optimizer, parameter and field. A parameter without recorded state has none
     afterwards.
     """
     recorded: dict[tuple[int, str], dict[Any, tuple[str, Any]]] = {}
@@ -128,7 +138,8 @@ def load_optimizer_state(
                 missing.append(key)
                 continue
             if isinstance(value, torch.Tensor):
-                # Into the optimizer's own tensor where it has one: compiled graphs and views hold that.
+                # Copied into the optimizer's own tensor where it has one: compiled graphs and views refer to that
+                # tensor.
                 if isinstance(own_value, torch.Tensor) and put(own_value, value):
                     continue
                 value = _at_home(value, slot, field, tensors.get(f"parameter {slot.name}"))
@@ -137,12 +148,12 @@ def load_optimizer_state(
 
 
 def _at_home(value: torch.Tensor, slot: StateSlot, field: Any, recorded_parameter: torch.Tensor | None) -> torch.Tensor:
-    """Return a recorded tensor as the optimizer itself would have made it: laid out like its parameter, on its
-    device."""
+    """Return a recorded tensor as the optimizer would have created it: laid out like its parameter, on its device."""
     parameter = slot.parameter
     if field in ON_THE_CPU and not (slot.group.get("capturable") or slot.group.get("fused")):
         return value.clone()
-    # State of the parameter's dtype there has the parameter's dtype here, which may be another (`dtype=` of a mode).
+    # State that had the dtype of the recorded parameter gets the dtype of this one, which may differ (`dtype=` of a
+    # mode).
     follows = recorded_parameter is not None and value.dtype == recorded_parameter.dtype
     dtype = parameter.dtype if follows else value.dtype
     value = own_part(parameter, value)
@@ -156,8 +167,8 @@ def _at_home(value: torch.Tensor, slot: StateSlot, field: Any, recorded_paramete
 def hyperparameters(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -> list[dict[str, Any]]:
     """Describe each optimizer: its class, and its groups with their parameters by name.
 
-    `names` are those of the parameters by `id`. A tensor of one element becomes a number, a value that is not plain the
-    name of its class.
+    `names` maps the `id` of each parameter to its name. A tensor of one element becomes a number; a value that is not
+    plain becomes the name of its class.
     """
     descriptions = []
     for optimizer in optimizers:
@@ -172,7 +183,7 @@ def hyperparameters(optimizers: Sequence[Optimizer], names: Mapping[int, str]) -
 
 
 def set_hyperparameters(optimizers: Sequence[Optimizer], recorded: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Load recorded hyper-parameters; return the names of those that could not be loaded."""
+    """Load recorded hyper-parameters. Return the names of those that could not be loaded."""
     missing = [f"optimizer {number}" for number in range(len(optimizers), len(recorded))]
     for number, optimizer in enumerate(optimizers):
         groups = recorded[number]["groups"] if number < len(recorded) else []

@@ -1,7 +1,7 @@
-"""Records the tape of a script before it calls a model for the first time: from its first line on.
+"""Records the tape of a script from its first line until it first calls a model.
 
-A run records it on request, to find the reason why the data of two trainings, or their initial values, differ. Its
-outputs are the first batch (`argument 0`) and the model's initial values (`parameter net.weight`).
+A run records it on request, to find out why the data of two trainings, or their initial values, differ. Its outputs are
+the first batch (`argument 0`) and the model's initial values (`parameter net.weight`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..torch_private.dispatching import foreign_dispatch_mode, without_dispatch_
 from .batches import tensors_in
 
 MOST_CALLS = 20_000
-"""A preparation of more ops is not recorded: they could not be aligned in reasonable time."""
+"""Maximum number of ops of a recorded preparation: more could not be aligned in reasonable time."""
 
 
 class PreparationRecording(Observer):
-    """Writes the tape as that of step 0, or the reason that there is none in place of the step's noise."""
+    """Writes the tape as that of step 0. If there is none, it writes the reason in place of the step's noise."""
 
     def __init__(self, around: RecordingSurroundings) -> None:
         self._folder = around.folder / TAPES
@@ -68,7 +68,7 @@ class PreparationRecording(Observer):
             return
         if foreign_dispatch_mode() is None:
             recorder.stop()
-        else:  # it is below a mode of the script's own, which is to be left first
+        else:  # The recorder is below one of the script's own modes, which must be left first.
             recorder.give_up("a torch dispatch mode of the script's own is on")
 
     def forget(self) -> None:

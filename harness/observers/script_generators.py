@@ -1,5 +1,7 @@
-"""The random generators that a script draws from without making one (torch's, Python's, NumPy's): their states
-read, put in place, and digested at each step."""
+"""The default random generators that a script draws from: torch's, Python's and NumPy's.
+
+Their states are read, restored, and digested at each step.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,15 @@ from ..torch_private.dispatching import without_dispatch_modes, without_function
 from .digest import Digester, hash_text
 
 MERSENNE_TWISTER_BYTES = 625 * 4
-"""The bytes of NumPy's `struct s_mt19937_state`: 624 words and the position among them."""
+"""Size in bytes of NumPy's `struct s_mt19937_state`: 624 words and the position among them."""
 
 
 def generator_states(device: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The states as bytes (`torch`, and that of the mode's device by its kind), and as JSON values (`python`, and
-    `numpy` where it is loaded)."""
+    """Return the generators' states: as bytes, and as JSON values.
+
+    The first dictionary has `torch` and, by its kind, the generator of the mode's device. The second has `python`, and
+    `numpy` if it is loaded.
+    """
     tensors = {"torch": torch.get_rng_state()}
     module = _device_generator(device)
     if module is not None:
@@ -31,16 +36,16 @@ def generator_states(device: str) -> tuple[dict[str, torch.Tensor], dict[str, An
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         state = numpy.random.get_state()
-        if isinstance(state, tuple):  # a script may exchange the generator for one of another form
+        if isinstance(state, tuple):  # a script may replace the generator by one of another form
             name, keys, *rest = state
             plain["numpy"] = [name, keys.tolist(), *rest]
     return tensors, plain
 
 
 def set_generators(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], device: str) -> list[str]:
-    """Load recorded states; return the generators without a recorded state or without a counterpart here.
+    """Load recorded states. Return the generators without a recorded state or without a counterpart here.
 
-    The generator of an accelerator has no counterpart on another device, and none is missed.
+    The generator of an accelerator has no counterpart on another device and is not reported as missing.
     """
     setters: dict[str, Any] = {"torch": torch.set_rng_state}
     module = _device_generator(device)
@@ -51,7 +56,7 @@ def set_generators(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any]
             setter(tensors[name])
     missing = {"torch"} - set(tensors)
     version, internal, gauss = plain["python"]
-    random.setstate((version, tuple(internal), gauss))  # JSON has made a list of it, which `random` refuses
+    random.setstate((version, tuple(internal), gauss))  # JSON turned the tuple into a list, which `random` rejects
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy" in plain:
         name, keys, *rest = plain["numpy"]
@@ -62,11 +67,11 @@ def set_generators(tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any]
 
 
 class GeneratorDigests:
-    """Digests of the states, cheap enough for every step: `torch`, `python`, `numpy` where it is loaded, and the
-    device's by its kind.
+    """Digests of the generators' states, cheap enough for every step.
 
-    Sixteen hexadecimal digits each, equal for equal states in every process. The other value that Python's and NumPy's
-    generators keep (the second of a pair of normal numbers) is part of Python's digest and not of NumPy's.
+    The keys are `torch`, `python`, `numpy` if it is loaded, and the kind of the device. A digest has sixteen
+    hexadecimal digits, equal for equal states in every process. Python's and NumPy's generators also keep the second of
+    a pair of normal numbers; Python's digest includes it, NumPy's does not.
     """
 
     def __init__(self, device: str, digester: Digester) -> None:
@@ -77,15 +82,15 @@ class GeneratorDigests:
         self._numpy_address = 0
 
     def read(self) -> dict[str, str]:
-        """Read the states as they are now. Draws nothing."""
+        """Return the digests of the current states. Nothing is drawn."""
         # The hash of a tuple of numbers is the same in every process.
         _, state, normal = random.getstate()
         of_python = hash((state, 0.0 if normal is None else normal)) % 2**64
         digests = {"torch": self._of_tensor(torch.get_rng_state), "python": f"{of_python:016x}"}
         numpy: Any = sys.modules.get("numpy.random")
         if numpy is not None:
-            # The state's memory is read: `get_state` makes 624 Python numbers of it, which takes longer than everything
-            # else. The address is that of the generator, which a script may exchange.
+            # The memory of the state is read directly: `get_state` creates 624 Python numbers, which takes longer than
+            # everything else. The address belongs to the current generator, which a script may replace.
             generator: Any = numpy.get_bit_generator() if hasattr(numpy, "get_bit_generator") else None
             if type(generator).__name__ == "MT19937":
                 if generator is not self._numpy_generator:
@@ -105,6 +110,6 @@ class GeneratorDigests:
 
 
 def _device_generator(device: str) -> Any:
-    """torch's module of an accelerator that has a generator of its own, None where the CPU's serves."""
+    """Return torch's module of an accelerator that has its own generator, or None where the CPU's generator is used."""
     kind = device.partition(":")[0]
     return None if kind in ("cpu", *DEFERRED_DEVICES) else getattr(torch, kind, None)

@@ -1,6 +1,6 @@
-"""Records what a run starts from and receives on its way: initial values, hyper-parameters, generators and batches.
+"""Records what a run starts from and receives: initial values, hyper-parameters, generators and batches.
 
-Two runs of a script that differ in one of these do not differ by their execution.
+If two runs of a script differ in one of these, their difference does not come from their execution.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .variation import perturb_
 
 @dataclass(frozen=True, slots=True)
 class StepSetup:
-    """The set-up of one step: the generators at its beginning, and the arguments of the root modules."""
+    """The setup of one step: the generators at its beginning, and the arguments of the root modules."""
 
     generators: Mapping[str, str]
     batches: Sequence[Sequence[BatchArgument]] | None
@@ -44,10 +44,10 @@ class WaitingValues:
 
 
 class InitialTensors:
-    """Writes an `initial` event for the tensors of each module that is adopted, before its first call.
+    """Writes an `initial` event for the tensors of each adopted module, before the module's first call.
 
-    A value that a lazy graph has yet to compute is read after the backward, if nothing has changed it by
-    then; otherwise its digest says that it could not be read.
+    A value that a lazy graph has yet to compute is read after the backward, unless it has changed by then; in that case
+    its digest marks it as unreadable.
     """
 
     def __init__(self, digester: Digester, read: Read, write: Callable[..., None]) -> None:
@@ -57,19 +57,19 @@ class InitialTensors:
         self.waiting: list[WaitingValues] = []
 
     def adopted(self, step: int, named: Sequence[NamedTensor]) -> None:
-        """Record these tensors as they are now."""
+        """Record the current values of these tensors."""
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             readable: list[tuple[dict[str, Any], torch.Tensor]] = []
             for entry in named:
                 if has_value(entry.tensor):
                     readable.append((entry.describe(), entry.tensor))
-                else:  # held weakly: what is kept alive becomes an output of the graph
+                else:  # held weakly: a tensor that is kept alive becomes an output of the graph
                     version = version_of(entry.tensor)
                     self.waiting.append(WaitingValues(entry.describe(), weakref.ref(entry.tensor), version))
             self._record(step, readable, [])
 
     def settled(self, step: int) -> None:
-        """Record the tensors that were waited for: the graph has been executed."""
+        """Record the tensors that were waited for, now that the graph has been executed."""
         waiting, self.waiting = self.waiting, []
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             readable: list[tuple[dict[str, Any], torch.Tensor]] = []
@@ -96,7 +96,7 @@ class InitialTensors:
 class SetupFacts(Observer):
     """Records the setup from the record level `params` on.
 
-    It also moves the initial parameters where the run asks for that, whether anything is recorded or not.
+    It also perturbs the initial parameters where the run requests that, at any record level.
     """
 
     doing = "recording the setup"
@@ -131,7 +131,7 @@ class SetupFacts(Observer):
             return False
         if self._mode_compiles or compiled_frames() <= self._compiled_before:
             return True
-        # From here on hooks on calls would be traced, and change the code of the script's own compiler.
+        # From now on hooks on calls would be traced and would change the code that the script compiles.
         self._batches = None
         text = (
             "the script compiles functions by itself: what its models are called with is not recorded after this step"
@@ -144,7 +144,7 @@ class SetupFacts(Observer):
         if not self._active and self._perturb is None:
             return
         new = self._unknown(self._training.named_of_roots())
-        # Moved before they are recorded: the record shows what the training starts from.
+        # Perturbed before they are recorded: the record shows what the training starts from.
         if self._perturb is not None:
             perturb_([local_tensor(entry.tensor) for entry in new if entry.kind == "parameter"], self._perturb)
         if self._active:
@@ -159,12 +159,12 @@ class SetupFacts(Observer):
             self._begun = self._generators.read()
 
     def optimizer_steps(self, step: int) -> None:
-        """Write the hyper-parameters down where they changed."""
+        """Record the hyper-parameters if they have changed."""
         if not self._active:
             return
         with without_dispatch_modes():
             optimizers = self._training.optimizers()
-            # Compared at every step, to find the groups that have changed: parameters are not looked at one by one.
+            # Compared at every step, to find changed groups without looking at every parameter.
             groups = [
                 [(key, (id(item), len(item)) if key == "params" else _comparable(item)) for key, item in group.items()]
                 for optimizer in optimizers
@@ -192,7 +192,7 @@ class SetupFacts(Observer):
             self._ended[step] = StepSetup(begun, None if self._batches is None else self._batches.taken())
 
     def settled(self, moment: Moment, step: int) -> None:
-        # What came to be known after that backward waits for the next one: nothing is read that is not there.
+        # Tensors that were found after that backward wait for the next one: only values that exist are read.
         if moment == "backward" and step in self._unsettled:
             self._unsettled.remove(step)
             self._initial.settled(step)
@@ -207,7 +207,7 @@ class SetupFacts(Observer):
         return fields
 
     def _unknown(self, named: Sequence[NamedTensor]) -> list[NamedTensor]:
-        """Return those of the tensors that are seen for the first time."""
+        """Return the tensors that are seen for the first time."""
         new = [entry for entry in named if entry.name not in self._names]
         self._names.update(entry.name for entry in new)
         return new

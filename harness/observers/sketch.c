@@ -1,8 +1,8 @@
-/* The linear sketch of one part of a tensor: sketch_record.py says what is computed.
+/* The linear sketch of one part of a tensor, as defined in sketch_record.py.
  *
- * The part lies in the whole as runs of neighbours: `run` elements from index `start` on, and so again for every
- * combination of the outer dimensions, each of `sizes[d]` steps that are `strides[d]` elements of the whole apart.
- * The elements themselves follow one another in memory.
+ * The part consists of contiguous runs of the whole: `run` elements from index `start` on, repeated for every
+ * combination of the outer dimensions. Dimension d has `sizes[d]` steps that are `strides[d]` elements of the whole
+ * apart. In memory the elements of the part are contiguous.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -25,7 +25,7 @@ static inline uint64_t mix64(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/* The element with the sign of each of the eight numbers; 0 for what is not finite. */
+/* Return the element with the sign of each of the eight numbers, or 0 if it is not finite. */
 static inline numbers signed_element(double value, uint64_t index) {
     const words shifts = {63, 62, 61, 60, 59, 58, 57, 56};
     uint64_t bits;
@@ -47,7 +47,7 @@ static inline numbers absolute(numbers x) {
     return x;
 }
 
-/* Neumaier's sum: what is lost of the smaller summand is kept beside. */
+/* Neumaier's sum: the part of the smaller summand that is lost is accumulated separately. */
 static inline void add_block(struct total *total, numbers block) {
     numbers sum = total->sum + block;
     words larger = (words)(absolute(total->sum) >= absolute(block));

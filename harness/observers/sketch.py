@@ -1,4 +1,4 @@
-"""Linear sketches of tensors and of the parts of tensors; `sketch_record` defines them."""
+"""Linear sketches of tensors and of parts of tensors, as defined in `sketch_record`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SOURCE = CSource(
 )
 
 KINDS = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
-"""dtype -> row of `kinds` in sketch.c; others are first converted to float64."""
+"""dtype -> row of `kinds` in sketch.c; other dtypes are first converted to float64."""
 
 MOST_DIMENSIONS = 64
 
 PART = 128 * BLOCK
-"""Elements that the torch implementation holds at a time, about thirty times over in int64."""
+"""Number of elements that the torch implementation holds at a time, about thirty times over in int64."""
 
 
 class Sketcher:
@@ -54,10 +54,10 @@ class Sketcher:
     def sketch(
         self, tensor: torch.Tensor, whole: Sequence[int] | None = None, offset: Sequence[int] | None = None
     ) -> Sketch | None:
-        """Return the sketch of a tensor, or of a block of a tensor of shape `whole` that begins at index `offset` of
-        it.
+        """Return the sketch of a tensor, or of a block of a larger tensor.
 
-        None where the tensor has no values that can be read. Raises ValueError for a block that is not in the whole.
+        The larger tensor has the shape `whole`, and the block begins at index `offset` of it. Return None where the
+        tensor has no readable values. Raises ValueError for a block that is not inside the whole.
         """
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             plain = _plain(tensor)
@@ -67,7 +67,7 @@ class Sketcher:
             whole = shape if whole is None else tuple(whole)
             offset = (0,) * len(whole) if offset is None else tuple(offset)
             if tensor.is_complex() and len(shape) == len(whole) + 1:
-                whole, offset = (*whole, 2), (*offset, 0)  # real and imaginary part lie in a last dimension
+                whole, offset = (*whole, 2), (*offset, 0)  # a last dimension holds the real and imaginary parts
             fits = len(shape) == len(whole) == len(offset) and all(
                 begin >= 0 and begin + size <= length for size, length, begin in zip(shape, whole, offset, strict=True)
             )
@@ -77,8 +77,9 @@ class Sketcher:
                 return (0.0,) * NUMBERS
             if self._function is None or len(shape) > MOST_DIMENSIONS:
                 return _sketch_with_torch(plain, whole, offset)
-            # A block lies in the whole as runs of neighbours, repeated along its outer dimensions: [2, 3, 4] in
-            # [9, 9, 4] as 2 runs of 3 * 4 elements. A dimension joins the run where those behind it are whole.
+            # A block consists of contiguous runs of the whole, repeated along its outer dimensions: [2, 3, 4] in [9, 9,
+            # 4] is 2 runs of 3 * 4 elements. A dimension is part of the run where the block covers all later
+            # dimensions.
             strides = _strides(whole)
             start = sum(begin * stride for begin, stride in zip(offset, strides, strict=True))
             inner = len(shape)
@@ -93,7 +94,10 @@ class Sketcher:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The elements as a contiguous real tensor on the CPU of a kind that is summed, complex ones as pairs."""
+    """Return the elements as a contiguous real CPU tensor of a dtype in KINDS, with complex numbers as pairs.
+
+    Return None where they cannot be read.
+    """
     try:
         if tensor.is_meta:
             return None
@@ -120,7 +124,7 @@ def _sketch_with_torch(plain: torch.Tensor, whole: Sequence[int], offset: Sequen
     for begin in range(0, values.numel(), PART):
         part = values[begin : begin + PART].to(torch.float64)
         part = torch.where(part.isfinite(), part, 0.0)  # one NaN would hide all other differences
-        # The index of each element in the whole, from its indices in the block, the last dimension first.
+        # Compute each element's index in the whole from its indices in the block, last dimension first.
         place = torch.arange(begin, begin + part.numel(), dtype=torch.int64, device="cpu")
         index = torch.zeros_like(place)
         for size, begin_index, stride in zip(reversed(shape), reversed(offset), reversed(strides), strict=True):

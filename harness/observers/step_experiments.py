@@ -1,7 +1,7 @@
-"""Runs the verdict's experiments in a training: keeps and loads states, keeps outcomes and tapes of chosen steps.
+"""The verdict's experiments within a training: keeping and loading states, keeping outcomes and tapes of chosen steps.
 
-A failure of any of them is reported in a notice and ends them all, never the training. Without such options every
-method returns at once.
+A failure of an experiment is reported in a notice and ends all experiments, never the training. Without such options
+every method returns at once.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from .optimizer_state import state_tensors
 from .training_state import Checkpoints, StateFiles, training_state
 
 SCHEMA = 1
-"""The schema of the files of outcomes."""
+"""Schema version of the outcome files."""
 
 
 class OutcomeFiles(Observer):
-    """Copies the values of a step that it receives; `write` puts the copies of ended steps into files, one a step.
+    """Copies the values of a step that it receives. `write` writes the copies of ended steps into files, one per step.
 
-    On devices without values a copy is a part of the graph that is executed anyway, and is read after it.
+    On devices where tensors have no values yet, a copy is part of the graph that is executed anyway, and is read after
+    it.
     """
 
     def __init__(self, run: Path, mode: Mode) -> None:
@@ -62,7 +63,7 @@ class OutcomeFiles(Observer):
         self._values = {}
 
     def write(self) -> None:
-        """Write the steps that have ended: their values can be read now. Raises OSError (disk full)."""
+        """Write the ended steps, whose values are now readable. Raises OSError (disk full)."""
         ended, self._ended = self._ended, []
         for step, values in ended:
             path = outcome_file(self._run, step)
@@ -74,7 +75,7 @@ class OutcomeFiles(Observer):
 class Experiments(Observer):
     """Passes the beginnings, ends and values of the chosen steps to their observers.
 
-    At the beginning of step 0 the parameters are those that its modules or optimizers have by then. Raises UsageError
+    At the beginning of step 0 the parameters are those that the modules and optimizers have by then. Raises UsageError
     when there are no states to start from.
     """
 
@@ -84,7 +85,7 @@ class Experiments(Observer):
         self._training = around.training
         self._notice = around.notice
         self._folder = around.folder
-        # A lazy mode that marks no step has no state between two steps: to keep one would cut its graph.
+        # A lazy mode that marks no step has no state between two steps: keeping one would split its graph.
         checkpoints = Checkpoints(config.checkpoints) if config.checkpoints and not self._holds_back() else None
         self._states = StateFiles(around.folder, config.states, around.notice, checkpoints)
         self._forced = None
@@ -98,7 +99,7 @@ class Experiments(Observer):
             self._outcomes = OutcomeFiles(around.folder, mode)
             self._watchers.append((config.outcomes, self._outcomes))
         if config.tapes is not None:
-            # Tapes need the compiled mode's room, which takes a while to import.
+            # Tapes import the compile mode's modules, which takes a while.
             recording = importlib.import_module("numdrift.harness.observers.tape_recording")
             tapes = recording.TapeRecording(config, mode, around.notice, around.write)
             self._watchers.append((config.tapes, tapes))
@@ -121,7 +122,7 @@ class Experiments(Observer):
         put = False
         if self._forced is not None:
             put = self._forced.begins(step, self._training) or self._forced.wants(step)
-        # The states of all other steps are kept when the step before them has settled.
+        # The states of all other steps are kept once the previous step has settled.
         if self._states.wants(step) and (put or step == 0):
             self._execute()
             self._keep_state(step)
@@ -151,7 +152,7 @@ class Experiments(Observer):
         if self._keeps_inputs and self._states.wants(self._step):
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 tensors = enumerate(tensors_in((*args, *kwargs.values())))
-                # a tensor that was computed from parameters in this step is computed anew
+                # A tensor that was computed from parameters in this step will be computed again.
                 inputs = {
                     f"input {place}": tensor
                     for place, tensor in tensors
@@ -184,7 +185,7 @@ class Experiments(Observer):
         watching, self._watching = self._watching, []
         for watcher in watching:
             watcher.step_ended(step)
-        # A lazy mode that marks no step would execute this one together with later ones.
+        # A lazy mode that marks no step would otherwise execute this step together with later ones.
         if (watching or self._states.wants(step + 1)) and self._holds_back():
             self._execute()
 
@@ -213,7 +214,7 @@ class Experiments(Observer):
         self.close()
 
     def close(self) -> None:
-        """Stop watching: a step that is under way is given up."""
+        """Stop watching; the current step is abandoned."""
         self.doing = "leaving a step"
         self._watching = []
         for _, watcher in self._watchers:
@@ -224,7 +225,7 @@ class Experiments(Observer):
 
     def _keep_state(self, step: int) -> None:
         if transformation_level():
-            if self._states.unasked:  # a later request for one reports this
+            if self._states.unasked:  # an explicit request reports this later
                 self._states.give_up()
                 return
             raise NotAvailable(STATE, "it begins within a transformation of torch.func, where tensors have no values")
@@ -235,7 +236,7 @@ class Experiments(Observer):
         self._states.write(step, state, values)
 
     def _values(self) -> dict[str, torch.Tensor]:
-        """Return the values that a step starts from and leaves behind, by names."""
+        """Return the values that a step starts from and leaves behind, by name."""
         named = {f"{entry.kind} {entry.name}": entry.tensor for entry in self._training.named()}
         return {**named, **state_tensors(self._training)}
 
@@ -247,9 +248,9 @@ class Experiments(Observer):
                     watcher.saw(name, local_tensor(tensor))
 
     def _holds_back(self) -> bool:
-        """Check that the mode executes a step together with later ones."""
+        """Check whether the mode executes a step together with later ones."""
         return isinstance(self._mode, CuttingMode) and self._mode.policy == "off"
 
     def _execute(self) -> None:
-        """Execute the ops that are pending, where the mode holds some back."""
+        """Execute the ops that are pending, in a mode that defers them."""
         self._mode.execute()

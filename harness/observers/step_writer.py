@@ -1,4 +1,4 @@
-"""Writes the steps that have ended: their frames, and their lines in the journal."""
+"""Writes ended steps: their frames, and their lines in the journal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .value_files import ValueFiles
 
 
 class StepWriter(Observer):
-    """Takes each step when it ends, and writes it once its values can be read."""
+    """Collects each step when it ends, and writes it once its values can be read."""
 
     def __init__(self, around: RecordingSurroundings) -> None:
         config = around.config
@@ -50,15 +50,15 @@ class StepWriter(Observer):
         self._ended.clear()
 
     def closing(self, moment: Moment, step: int) -> None:
-        """Keep the tensors of the step: the script may have released them when their values can be read."""
+        """Keep the step's tensors: the script may have released them by the time their values can be read."""
         self._under_way = step + (moment == "step")
         if moment != "step" or self._stopped:
             return
         self.doing = "ending a step"
         tensors, table = self._around.table(), self._table
         if table is None or tensors is not self._tensors:
-            # Only other descriptions make a new table: other tensors by the same names, the arguments of a function,
-            # need none.
+            # Only a change in the descriptions needs a new table. Other tensors with the same names, such as the
+            # arguments of a function, do not.
             described_ = [named.describe() for named in tensors]
             number = 0 if table is None else table.number
             if described_ != self._described:
@@ -91,7 +91,7 @@ class StepWriter(Observer):
         """Write a step, with the fields of the other observers."""
         seconds, number = self._around.seconds(), ended.number
         with_state = self._config.records("params") and number in self._config.steps
-        # In one piece: the lazy mode may have to execute a graph for it.
+        # All values are read in one piece: the lazy mode may have to execute a graph for them.
         logged_tensors = [tensor for logged in ended.said for tensor in logged.tensors]
         values = iter(self._mode.read([*ended.losses, *logged_tensors, *(ended.state if with_state else ())]))
         fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
@@ -115,13 +115,15 @@ class StepWriter(Observer):
             self._log.write("step", step=number, **fields, seconds=seconds, **other_fields)
 
     def write_said(self, logged: Sequence[Said], step: int) -> None:
-        """Write the values that were logged of the last step after it had ended; `step`, which has not ended, gets
-        none."""
+        """Write the values that were logged for the last step after it had ended.
+
+        Values of `step`, which has not ended, are not written.
+        """
         read = self._mode.read([tensor for values in logged for tensor in values.tensors])
         self._written(logged, iter(read), step)
 
     def write_last_values(self) -> None:
-        """Keep the last step's values, provided that nothing changed them after it."""
+        """Keep the last step's values, unless they have changed since."""
         if self._last is None:
             return
         table, step, digests = self._last
@@ -130,7 +132,7 @@ class StepWriter(Observer):
             self._values.write_last(table.number, step, read)
 
     def _written(self, logged: Sequence[Said], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
-        """Write the values that the script logged of steps that are written already; return those of `step`."""
+        """Write the values that the script logged for steps that are already written. Return those of `step`."""
         fields_by_step = {values.step: described(values, read) for values in logged}
         for number in (number for number in fields_by_step if number < step):
             self._log.write("logged", step=number, **fields_by_step[number])
@@ -138,18 +140,18 @@ class StepWriter(Observer):
         return fields_by_step.get(step, {})
 
     def _note_nonfinite(self, step: int, losses: Sequence[float | str]) -> None:
-        # JSON has no such numbers: they are written as texts.
+        # JSON cannot represent such numbers: they are written as strings.
         if self._finite and any(isinstance(loss, str) for loss in losses):
             self._finite = False
             self._around.nonfinite(step)
 
 
 class SketchFile:
-    """The sketches of a step's tensors, for runs that have sharded tensors or request sketches: a frame a step, with
-    one of every tensor of the step's table, then of every parameter's gradient.
+    """The sketches of a step's tensors, for runs that have sharded tensors or request sketches.
 
-    A rank writes, for a sharded tensor, its contribution to the sketch of the whole, so the ranks' records add up to
-    that sketch; a copy that another rank has as well is written as zeros.
+    There is one frame per step. It holds a sketch of every tensor of the step's table, then of every parameter's
+    gradient. For a sharded tensor each rank writes its contribution to the sketch of the whole, so that the ranks'
+    records add up to that sketch. A copy that another rank also holds is written as zeros.
     """
 
     def __init__(self, folder: Path, log: EventLog, *, requested: bool) -> None:
@@ -160,13 +162,17 @@ class SketchFile:
         self._told: set[str] = set()
 
     def write(self, ended: EndedStep, read: Sequence[torch.Tensor]) -> None:
-        """`read` are the values of `ended.state` on this rank. Raises OSError (disk full)."""
+        """Write the sketches of a step.
+
+        `read` are the values of `ended.state` on this rank. Raises OSError (disk full).
+        """
         tensors = [named.tensor for named in ended.table.tensors]
         if not self._asked and not some_are_sharded(tensors):
             return
         # The sketcher is compiled when it is first needed, which most runs never do.
         sketcher = self._sketcher = self._sketcher or Sketcher()
-        # A gradient whose parts are not those of its parameter is reported: its digests do not add up alike.
+        # A gradient that is sharded differently from its parameter is recorded: its digests do not add up in the same
+        # way.
         parameters = [entry for entry in ended.table.tensors if entry.kind == "parameter"]
         for named, gradient in zip(parameters, ended.gradients, strict=True):
             if named.name in self._told or gradient is None or not is_sharded(named.tensor):

@@ -1,4 +1,4 @@
-"""The support analysis in the script's process: it asks the mode's backend, and writes the answers."""
+"""The support analysis in the script's process: it asks the mode's backend and records the answers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 class SupportInstrument(Observer):
-    """Observes from the script's first line to its last. With the option `dry` the backend executes nothing;
-    where that cannot be had, the script is not run at all."""
+    """Observes from the script's first line to its last.
+
+    With the option `dry` the backend executes nothing; if the backend cannot do that, the script is not run at all.
+    """
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._around = surroundings
@@ -41,11 +43,12 @@ class SupportInstrument(Observer):
         self._has_model = True
 
     def called(self, module: torch.nn.Module) -> None:
-        """Have the mode take over a model without parameters, which nobody trains and a recording leaves as it is.
+        """Have the mode take over a model without parameters, which the recorder does not adopt.
 
-        That is the first of the script's own modules to be called; a loss comes after the model.
+        The recorder leaves it alone because nobody trains it. The model is the first of the script's own modules to be
+        called; a loss is called after it.
         """
-        # Decided once and for all: a loss without parameters that comes after the model is never adopted.
+        # Decided only once: a loss without parameters that comes after the model is never adopted.
         own = type(module).__module__.partition(".")[0] != "torch"
         if not self._has_model and own and next(module.parameters(), None) is None:
             self._has_model = True
@@ -60,7 +63,7 @@ class SupportInstrument(Observer):
             self._writer.count(step - 1)
 
     def close(self) -> None:
-        if self._forgotten:  # a fork: the hooks are the parent's as well
+        if self._forgotten:  # a fork: the parent owns the hooks
             return
         try:
             self._hooks.close()

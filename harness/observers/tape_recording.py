@@ -1,4 +1,4 @@
-"""The tapes of a run: chosen steps recorded, and replayed at once while the process is held at the step."""
+"""The tapes of a run: chosen steps are recorded and replayed at once, while the process waits at the step."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ from .training_state import states_from
 
 
 class TapeRecording(Observer):
-    """Records the steps in the run's `tapes` and writes, for each, its tape and, of those `measured`, its noise.
+    """Records chosen steps and writes a tape for each into the run's `tapes`, with the noise of the `measured` ones.
 
-    In a mode that compiles, the noise is that of its graphs' ops, one by one. Its steps are in `STEPS`.
+    In a mode that compiles, the noise is that of its graphs' ops, executed one by one. Its steps are in `STEPS`.
 
-    The training keeps every bit: nothing but copies is executed before the step has ended, and the generators' states
-    are restored after replays. A failure is reported to `notice` and is the step's reason, never an exception.
+    The training stays the same bit for bit: before the step has ended only copies are executed, and the generators'
+    states are restored after replays. A failure is reported to `notice` and recorded as the reason in the step's noise;
+    it is never raised.
     """
 
     def __init__(
@@ -57,13 +58,13 @@ class TapeRecording(Observer):
         self._notice = notice
         self._folder = Path(config.journal).parent / TAPES
         kind = mode.device.partition(":")[0]
-        # A mode whose ops have no values when they are called has a recorder of its executions.
+        # A mode whose ops have no values when they are called records a step from its executions.
         self._holds_back = None if mode.capabilities.has_values else mode.step_recorder
         without = kind in DEFERRED_DEVICES and self._holds_back is None
         self._unavailable = f"on {kind} an op has no value when it is called" if without else None
         self._recorder: StepRecorder | None = None
         self._ended: list[tuple[int, StepRecorder]] = []
-        # Beside a training a device has no room for a replay; in a worker it has.
+        # While a training runs, its device has no room for a replay; in a worker it has.
         self._waits = bool(config.serve) and is_accelerator(mode.device)
         self._compiles = mode.capabilities.compiles
         self._script_compiles = False
@@ -76,11 +77,11 @@ class TapeRecording(Observer):
             self._compile = compile_node if backend == INDUCTOR else _by_adapter(mode)
 
     def install(self) -> None:
-        """Watch the graphs that the compilers receive, or that there are any."""
+        """Watch the graphs that the compilers receive; in other modes, watch whether the script compiles."""
         if self._config.tapes is None or self._unavailable is not None:
             return
         if not self._compiles:
-            # Modules are not followed any more once the script compiles: dynamo would trace the hooks that do it.
+            # Modules are not followed once the script compiles: dynamo would trace the hooks that follow them.
             self._patches.also(around_compile_calls("the tapes", self._script_asks_to_compile))
             return
         self._graphs = CompiledGraphs(op_by_op=self._compile is None, told_again=self._told_again)
@@ -99,7 +100,7 @@ class TapeRecording(Observer):
                 reason = f"a torch dispatch mode of the script's own is on ({foreign})"
             elif reason is None and self._script_compiles and compiled_frames():
                 reason = OPAQUE
-            # One budget for what all steps keep; of steps without number each has its own
+            # All steps share one budget for the values that are kept; if the steps are unlimited, each has a budget.
             count = states_from(self._config.tapes, 0) if self._config.tapes.ranges else 1
             self._values = None if self._graphs is None else CallValues(VALUE_BUDGET // count)
             recorder = self._recorder_of(step)
@@ -120,7 +121,7 @@ class TapeRecording(Observer):
             if held_back is None:
                 raise NotAvailable("the tape", "an op has no value when it is called, and the mode has no recorder")
             return held_back
-        # In compiled graphs each node has the module in which it was written.
+        # In compiled graphs each node names the module in which it was written.
         follows = not self._script_compiles and self._graphs is None
         return TapeRecorder(step, self._config.script, modules=follows, values=self._values, unroller=Regions)
 
@@ -133,12 +134,11 @@ class TapeRecording(Observer):
             self._recorder.watch(name, tensor)
 
     def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Record the arguments of the first root module of the step, which is about to be called; nothing was loaded
-        yet."""
+        """Record the arguments of the step's first root module just before it is called; no inputs are loaded yet."""
         if self._recorder is not None:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 tensors = enumerate(tensors_in((*args, *kwargs.values())))
-                # a tensor that comes from parameters is the training's own
+                # a tensor computed from parameters belongs to the training itself
                 self._recorder.called_with(
                     {
                         f"argument {place}": tensor
@@ -152,7 +152,7 @@ class TapeRecording(Observer):
             self._recorder.given(tensor)
 
     def step_ended(self, step: int) -> None:
-        """Have the tape of the step written; where ops are held back, once they have been executed."""
+        """Write the tape of the step. In a mode that defers ops, it is written once they have been executed."""
         if self._holds_back is None:
             self._write_tape(step)
         elif self._recorder is not None:
@@ -166,7 +166,7 @@ class TapeRecording(Observer):
             self._write_tape(number)
 
     def _write_tape(self, step: int) -> None:
-        """Write the tape and what its replays found, and let the tape go."""
+        """Write the tape and its replays' results, and release the tape."""
         recorder, self._recorder = self._recorder, None
         values, self._values = self._values, None
         if recorder is None:
@@ -188,7 +188,7 @@ class TapeRecording(Observer):
                 return
             kernels = recorder.kernels(tape)
             if kernels is not None:
-                # Its ops, one by one, were not executed: questions about their kernels go to the worker.
+                # Its ops were not executed one by one: questions about their kernels go to the worker.
                 self._keep(tape)
                 STEPS[step] = kernels
                 replays, edge = self._config.noise_replays, self._config.edge_replays
@@ -196,12 +196,12 @@ class TapeRecording(Observer):
                     self._write(measure_noise(tape, replays, edge, compiled=True))
                 return
             if self._graphs is not None:
-                # The results of its calls are kept for questions to the worker after the script has ended.
+                # The calls' results are kept for questions to the worker after the script has ended.
                 assert values is not None
                 unroller = recorder.unroller if isinstance(recorder, TapeRecorder) else None
                 captured = unroller.captured if isinstance(unroller, Regions) else None
                 STEPS[step] = RecordedKernels(tape, values, self._compile, captured)
-            if not measured or self._waits:  # who asks for its noise has the process measure it
+            if not measured or self._waits:  # whoever needs the noise has the worker measure it
                 self._keep(tape)
                 return
             if self._graphs is not None:
@@ -218,7 +218,7 @@ class TapeRecording(Observer):
             self._failed(step, error)
 
     def close(self) -> None:
-        """Remove every hook; a step that has not ended is given up without a notice."""
+        """Remove every hook. A step that has not ended is abandoned without a notice."""
         recorders, self._recorder = [self._recorder, *(recorder for _, recorder in self._ended)], None
         for recorder in recorders:
             if recorder is not None:
@@ -242,7 +242,7 @@ class TapeRecording(Observer):
         write_noise(self._folder, noise)
 
     def _failed(self, step: int, error: Exception) -> None:
-        """Say that the tape failed, here and in the step's noise where it can be written."""
+        """Report that the tape failed, in a notice and, where it can be written, in the step's noise."""
         if self._recorder is not None:
             self._recorder.stop()
             self._recorder = None
@@ -259,7 +259,7 @@ class TapeRecording(Observer):
 
 
 def _by_adapter(mode: Mode) -> NodeCompiler:
-    """Return what a plug-in's backend makes of a graph, by its adapter."""
+    """Return a compiler of graphs that uses the adapter of a plug-in's backend."""
     adapter = mode.adapter()
 
     def compile_(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed:

@@ -1,7 +1,8 @@
-"""The state of a training by names: read as it is, kept in a file, and loaded into another run.
+"""The state of a training, by name: read from a training, kept in a file, and loaded into another run.
 
 A state holds parameters, left-over gradients, buffers, the optimizers' state and hyper-parameters, and the random
-generators. Values that the script itself keeps (a carried hidden state, a generator of its own) are not in it.
+generators. It does not hold values that only the script keeps, such as a carried hidden state or a generator that the
+script created.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ GENERATOR = "generator "
 UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 
 GROWN = 1.5
-"""The growth of a state's size, as a factor, at which it is announced again."""
+"""Factor by which a state's size must grow before the size is announced again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """`tensors` are the script's own, not copies; `facts` are JSON and hold everything else.
+    """The state of a training at the beginning of a step.
 
-    Keys are `parameter NAME`, `gradient NAME`, `buffer NAME`, `state NAME.KEY` and `generator NAME`.
+    tensors: the script's own tensors, not copies, by the keys `parameter NAME`, `gradient NAME`, `buffer NAME`,
+        `state NAME.KEY` and `generator NAME`
+    facts: everything else, as JSON
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -45,12 +48,12 @@ class TrainingState:
 
     @property
     def size(self) -> int:
-        """Its bytes on disk, without the file's header."""
+        """Size on disk in bytes, without the file's header."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
 
 def training_state(training: TrainingTensors, device: str, step: int) -> TrainingState:
-    """Return the state as it is now; `device` is the mode's."""
+    """Return the training's current state. `device` is the mode's device."""
     with torch.no_grad(), without_dispatch_modes(), without_function_modes():
         named = training.named()
         tensors = {f"{entry.kind} {entry.name}": entry.tensor for entry in named} | gradients(named)
@@ -60,7 +63,7 @@ def training_state(training: TrainingTensors, device: str, step: int) -> Trainin
             tree = take_apart(entry.key, entry.value, tensors)
             if not isinstance(entry.value, torch.Tensor):
                 scalars[entry.key] = tree
-        # A parameter that is not materialised yet has a name and no values.
+        # A parameter that is not materialised yet has a name but no values.
         readable = {key: tensor for key, tensor in tensors.items() if not is_lazy(tensor) and not tensor.is_meta}
         states, plain = generator_states(device)
         facts = {
@@ -76,7 +79,7 @@ def training_state(training: TrainingTensors, device: str, step: int) -> Trainin
 
 
 def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
-    """Load a state, without the generators; return the names of what has no counterpart on either side.
+    """Load a state, except for the generators. Return the names that exist on one side only.
 
     Values are copied into the script's own tensors, so that views, tied weights and compiled graphs stay valid.
     """
@@ -93,7 +96,7 @@ def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
             if entry.kind != "parameter":
                 continue
             value = tensors.get(gradient)
-            if value is None:  # none was left over
+            if value is None:  # the state holds no left-over gradient
                 parameter.grad = None
                 continue
             value = own_part(parameter, value)
@@ -113,23 +116,27 @@ def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
 
 
 def load_generators(state: TrainingState, device: str) -> list[str]:
-    """Load the generators' states, last of all: what is done before may draw. Return those without a counterpart."""
+    """Load the generators' states. Return the names of those without a counterpart.
+
+    Call this last: loading the rest of a state may draw random numbers.
+    """
     states = {key.removeprefix(GENERATOR): tensor for key, tensor in state.tensors.items() if key.startswith(GENERATOR)}
     with without_dispatch_modes(), without_function_modes():
         return set_generators(states, state.facts["generators"], device)
 
 
 MOST_CHECKPOINTS = 64
-"""Steps of a training from which another mode may begin: enough to see a fault that begins late."""
+"""Number of steps whose states are kept, from which another mode may start: enough to see a fault that begins late."""
 
 
 class Checkpoints:
-    """The choice of the states to keep of a training of unknown length, in so many bytes: pairs of steps, evenly
-    spread.
+    """Chooses which states of a training of unknown length to keep within a budget of bytes.
 
-    0 1 2 3 4 5 6 7 8 9     at first all: the even steps, from which another mode may begin, and each one's next,
-                            from which that mode goes on
-    0 1     4 5     8 9     every second pair goes when they are too many, or take too many bytes; and so on
+    The chosen steps are pairs, evenly spread: a step from which another mode may start, and the next one, from which
+    that mode goes on.
+
+        0 1 2 3 4 5 6 7 8 9     at first: every even step and its successor
+        0 1     4 5     8 9     after the pairs became too many or too large: every second pair is dropped; and so on
     """
 
     def __init__(self, budget: int) -> None:
@@ -141,10 +148,10 @@ class Checkpoints:
         return step % self._stride < 2
 
     def kept(self, step: int, size: int) -> list[int]:
-        """Count a kept state, which took so many bytes; return the steps whose states are to be removed."""
+        """Count a kept state of `size` bytes. Return the steps whose states are to be removed."""
         self._sizes[step] = size
         removed: list[int] = []
-        # The first pair always stays: it shows a mode that begins elsewhere than the reference.
+        # The first pair always stays: it shows a mode that starts elsewhere than the reference.
         while self._stride < 2 * max(self._sizes, default=0) and (
             sum(kept_step % self._stride == 0 for kept_step in self._sizes) > MOST_CHECKPOINTS
             or sum(self._sizes.values()) > self._budget
@@ -158,11 +165,12 @@ class Checkpoints:
 
 
 class StateFiles:
-    """Writes states into a run's folder, a file for each chosen step as it is when the step begins. `checkpoints` are
-    kept without a request, for later questions: no notice mentions them.
+    """Writes states into a run's folder: one file for each chosen step, with the state at the beginning of that step.
 
-    Writing goes on as long as the disk has room for all states that are still to come. `notice` receives their size,
-    and a text when they are given up.
+    States chosen by `checkpoints` are kept without a request, for later questions; no notice mentions them.
+
+    Writing continues while the disk has room for all states that are still to come. `notice` receives the states' size,
+    and a message when writing stops.
     """
 
     def __init__(
@@ -187,11 +195,14 @@ class StateFiles:
         return wanted or (self._checkpoints is not None and self._checkpoints.wants(step))
 
     def give_up(self) -> None:
-        """Keep none any more."""
+        """Stop keeping states."""
         self._steps = self._checkpoints = None
 
     def write(self, step: int, state: TrainingState, values: Mapping[str, torch.Tensor]) -> None:
-        """Write one state; `values` are its tensors, readable. A full disk is reported, not raised."""
+        """Write one state. `values` are its tensors in readable form.
+
+        A full disk is reported in a notice, not raised.
+        """
         path, size = state_file(self._run, step), state.size
         folder = path.parent
         try:
@@ -204,7 +215,8 @@ class StateFiles:
                 for removed_step in self._checkpoints.kept(step, size):
                     state_file(self._run, removed_step).unlink(missing_ok=True)
                 return
-            # The free space is read again when states grow, as in the first steps, where the optimizers' state appears.
+            # States grow in the first steps, where the optimizers' state appears: when one grows, the free space is
+            # read again.
             if size > self._asked_for:
                 self._asked_for = size
                 count = states_from(self._steps or StepSelection(), step)
@@ -231,7 +243,10 @@ class StateFiles:
 
 
 def states_from(steps: StepSelection, first: int) -> int:
-    """Return how many chosen steps there are from `first` on; 1 when the selection has no end."""
+    """Return the number of chosen steps from `first` on.
+
+    An endless range is not counted; the result is then at least 1.
+    """
     count, position = 0, first
     for begin, end in sorted(steps.ranges or ((0, None),), key=lambda pair: pair[0]):
         if end is None:
@@ -242,6 +257,6 @@ def states_from(steps: StepSelection, first: int) -> int:
 
 
 def in_units(size: int) -> str:
-    """Bytes as `1.5 MiB`."""
+    """Return a number of bytes as text, such as `1.5 MiB`."""
     unit, name = next(((unit, name) for unit, name in UNITS if size >= unit), UNITS[-1])
     return f"{size / unit:.1f} {name}" if unit > 1 else f"{size} {name}"

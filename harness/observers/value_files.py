@@ -1,8 +1,8 @@
 """Parameter values on disk, thinned by halves so that a long run stays within its budget.
 
-The i-th step that is offered goes to the file of level v, the power of two that divides i.
-When the budget is reached, the lowest level's file is removed and its steps are no longer kept: every second
-value goes, the rest stays evenly spaced, and nothing is rewritten.
+The i-th offered step goes to the file of level v, where 2**v is the largest power of two that divides i. When the
+budget is reached, the lowest level's file is removed and its steps are no longer kept. So every second value is
+dropped, the rest stays evenly spaced, and nothing is rewritten.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..records.step_selection import KeepParams
 from ..tape.journal_writing import FrameFile, bytes_of
 
 FIRST_STEP_LEVEL = 63
-"""Level of step 0, which every power of two divides: it is never thinned out."""
+"""Level of step 0, which every power of two divides: it is never dropped."""
 
 
 def level_of(index: int) -> int:
-    """The exponent of the largest power of two that divides `index`."""
+    """Return the exponent of the largest power of two that divides `index`."""
     return (index & -index).bit_length() - 1 if index else FIRST_STEP_LEVEL
 
 
 class ValueFiles:
-    """Writes the values of the kept steps; `notice` receives a text when the run starts to thin them."""
+    """Writes the values of the kept steps. `notice` receives a message when thinning starts."""
 
     def __init__(self, folder: Path, keep: KeepParams, budget: int, notice: Callable[[str], None]) -> None:
         self._folder = folder
@@ -41,7 +41,7 @@ class ValueFiles:
         self._offered = 0
 
     def keep(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
-        """Append the values of one step, in the order of its table, if they are among those kept."""
+        """Append the values of one step, in the order of its table, if the step is one of those to keep."""
         if not self._keep.every or step % self._keep.every:
             return
         level, self._offered = level_of(self._offered), self._offered + 1
@@ -55,7 +55,7 @@ class ValueFiles:
             self._files.pop(lowest).close()
             (self._folder / frames.values_file(lowest)).unlink()
             del self._written[lowest]
-            if self._last_level == lowest:  # the step that was written last is gone as well: it is written at the end
+            if self._last_level == lowest:  # the step written last is gone as well: it is written again at the end
                 self._last_kept = None
             self._lowest = lowest + 1
             share = 1 << self._lowest
@@ -65,7 +65,7 @@ class ValueFiles:
             )
 
     def write_last(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
-        """Write the last step's values, unless they are on disk already."""
+        """Write the last step's values, unless they are already on disk."""
         if step != self._last_kept:
             _write(FrameFile(self._folder / frames.LAST_VALUES), table, step, tensors)
 

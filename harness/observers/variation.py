@@ -1,4 +1,4 @@
-"""Runs that are varied on purpose: initial parameters moved by rounding, and other seeds."""
+"""Deliberate variations of a run: initial parameters moved by one rounding, and shifted seeds."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ import torch
 from ..torch_private.patches import Patches
 
 BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
-"""The integer dtype for elements of so many bytes."""
+"""Element size in bytes -> integer dtype of that size."""
 
 TORCH_SEEDS = range(-(2**63), 2**64)
 NUMPY_SEEDS = range(2**32)
 
 
 def perturb_(tensors: Sequence[torch.Tensor], seed: int) -> None:
-    """Move each finite element other than zero by one unit in the last place, up or down at random, in place.
+    """Move each finite nonzero element by one unit in the last place, up or down at random, in place.
 
-    The bits of a floating-point number, without its sign, count up with its magnitude: the neighbours are one
-    off. The largest finite number moves towards zero. The draws are those of a generator of their own.
+    Read as an integer, the bits of a floating-point number without its sign increase with its magnitude, so its
+    neighbours differ by one. The largest finite number moves towards zero. The random draws come from a separate
+    generator seeded with `seed`.
     """
 
     def comparable(values: torch.Tensor) -> torch.Tensor:
-        # Eight bits wide, torch has hardly any operation.
+        # For 8-bit floating-point dtypes torch implements hardly any operation.
         return values.to(torch.float32) if values.element_size() == 1 else values
 
     generator = torch.Generator(device="cpu").manual_seed(seed)
@@ -53,9 +54,9 @@ def perturb_(tensors: Sequence[torch.Tensor], seed: int) -> None:
 
 
 class SeedShift:
-    """Adds an offset to every whole number that the script seeds a generator with.
+    """Adds an offset to every integer with which the script seeds a generator.
 
-    A seed that one generator hands on to another (torch's to the accelerators') is shifted once.
+    A seed that one generator passes on to another (torch's to the accelerators') is shifted only once.
     """
 
     def __init__(self, offset: int) -> None:
@@ -64,8 +65,11 @@ class SeedShift:
         self._patches = Patches("seeds that are shifted")
 
     def install(self) -> None:
-        """Replace the functions; NumPy's when the script imports it, if it is not there yet."""
-        # torch.manual_seed calls those of the devices: `within` keeps a seed from being shifted twice.
+        """Replace the seeding functions.
+
+        NumPy's are replaced when the script imports NumPy, unless it is imported already.
+        """
+        # torch.manual_seed calls the devices' functions: `within` prevents a second shift.
         for module, name in (
             (torch, "manual_seed"),
             (torch.random, "manual_seed"),
@@ -85,18 +89,20 @@ class SeedShift:
         self._replace(module, "default_rng", None)
 
     def shifted(self, seed: Any, valid: range | None) -> Any:
-        """Return the seed with the offset, wrapped around beyond the `valid` ones; a seed that is no whole number, or
-        not valid, stays."""
+        """Return the seed plus the offset, wrapped around at the end of the `valid` range.
+
+        A seed that is not an integer, or not in the range, is returned unchanged.
+        """
         if not isinstance(seed, numbers.Integral) or getattr(self._running, "inside", False):
             return seed
         if valid is None:
             return int(seed) + self._offset
-        # An invalid seed is left for the function itself to refuse.
+        # An invalid seed is left to the function itself, which rejects it.
         moved = int(seed) + self._offset
         return seed if int(seed) not in valid else moved if moved in valid else moved % valid.stop
 
     def within(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function whose own seeding is left alone."""
+        """Call `function` without shifting the seeds that it passes on."""
         before = getattr(self._running, "inside", False)
         self._running.inside = True
         try:
@@ -123,11 +129,11 @@ class SeedShift:
 
         class GeneratorType(type(plain)):  # type: ignore[misc]
             def __instancecheck__(cls, instance: object) -> bool:
-                # Generators that torch makes itself, such as its default one, are of the plain class.
+                # Generators that torch creates itself, such as its default generator, are instances of the plain class.
                 return isinstance(instance, plain)
 
         class Generator(plain, metaclass=GeneratorType):  # type: ignore[misc]
-            """torch's generator, its seeds shifted."""
+            """torch's generator with shifted seeds."""
 
             def manual_seed(self, seed: int) -> Any:
                 return super().manual_seed(shift.shifted(seed, TORCH_SEEDS))
@@ -137,12 +143,12 @@ class SeedShift:
 
 
 def shift_seeds(offset: int) -> None:
-    """From now on add `offset` to every whole number that torch's, Python's and NumPy's generators are seeded with."""
+    """Add `offset` from now on to every integer with which torch's, Python's and NumPy's generators are seeded."""
     SeedShift(offset).install()
 
 
 class _AtImport(importlib.abc.MetaPathFinder):
-    """Has a function called with a module as soon as that is imported."""
+    """Calls a function with a module as soon as that module is imported."""
 
     def __init__(self, name: str, imported: Callable[[types.ModuleType], None]) -> None:
         self._name = name
@@ -153,7 +159,7 @@ class _AtImport(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._name:
             return None
-        sys.meta_path.remove(self)  # before `find_spec`, which would ask it again
+        sys.meta_path.remove(self)  # before `find_spec`, which would otherwise call this finder again
         spec = importlib.util.find_spec(fullname)
         if spec is None or spec.loader is None:
             return None

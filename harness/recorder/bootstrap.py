@@ -2,8 +2,8 @@
 
 With a MODULE of numdrift, its `main` is called with the path of the configuration, instead of the recorder.
 
-It is started by its path, with any interpreter, so numdrift need not be installed there: the package is loaded from
-this file's location, and nothing else is added to the import path.
+It is started by its path, with any interpreter, so numdrift need not be installed there. The package is loaded from its
+folder PACKAGE, and nothing else is added to the import path.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> int:
     if len(sys.argv) > 3:
         return int(importlib.import_module(sys.argv[3]).main(config))
     run_config = importlib.import_module("numdrift.harness.records.run_config").RunConfig.load(config)
-    # before torch is imported, which starts threads
+    # before torch is imported: torch starts threads
     shared = importlib.import_module("numdrift.harness.recorder.own_folder").enter(run_config)
     process = importlib.import_module("numdrift.harness.recorder.script_process")
     return int(process.run(run_config, shared))

@@ -1,7 +1,7 @@
 """Facts that may change a process's numbers, as its run records them.
 
-They are versions, the libraries that torch was built with, threads, settings and variables. Started as a process of its
-own, this module writes the same facts for an interpreter in which nothing else runs.
+They are versions, the libraries that torch was built with, threads, settings and variables. Started as a separate
+process, this module writes the same facts for an interpreter in which nothing else runs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..records.surroundings import NUMBERS, cores
 from ..torch_private.optimizer_steps import takes_foreach_on_the_cpu
 
 VARIABLES = (*NUMBERS, "DEVICE")
-"""The beginnings of the names of the environment variables that are recorded."""
+"""Prefixes of the names of the environment variables that are recorded."""
 
 ABSENT = "not built in"
 OPTIONAL = ("MKL", "oneDNN", "OpenMP", "NNPACK")
-"""Libraries that torch can be built without; for others, no mention means that nothing is known."""
+"""Libraries that torch can be built without. If another library is not mentioned, nothing is known about it."""
 
 LIBRARIES = {
     "BLAS": r"BLAS_INFO=([^,\s]+)",
@@ -37,18 +37,18 @@ LIBRARIES = {
     "NNPACK": r"NNPACK is (\w+)",
     "compiler": r"- ((?:GCC|clang|MSVC|icc)[^\n]*)",
 }
-"""The pattern of each library in `torch.__config__.show()`, which does not mention a library that is not built in."""
+"""The pattern of each library in `torch.__config__.show()`, which mentions only libraries that are built in."""
 
 
 def numeric_variables() -> dict[str, str]:
-    """The current values of the environment variables that may change numbers."""
+    """Return the current values of the environment variables that may change numbers."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)}
 
 
 def fingerprint(variables: Mapping[str, str], *, numpy: bool) -> dict[str, object]:
-    """Return what may change a run's numbers, as plain JSON values; `numpy` adds its version."""
+    """Return the facts that may change a run's numbers, as plain JSON values. `numpy` adds NumPy's version."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 warns on reading a precision, although it means setting one
+        warnings.simplefilter("ignore")  # torch 2.9 warns on reading a precision, but means setting one
         settings = _settings()
     return {
         "python": platform.python_version(),
@@ -66,14 +66,20 @@ def fingerprint(variables: Mapping[str, str], *, numpy: bool) -> dict[str, objec
 
 
 def libraries(shown: str) -> dict[str, str]:
-    """The libraries named in `torch.__config__.show()`: their versions, or that one is not built in."""
+    """Return the version of each library named in `torch.__config__.show()`.
+
+    An optional library that is not built in has the version `ABSENT`.
+    """
     matches = {name: re.search(pattern, shown) for name, pattern in LIBRARIES.items()}
     versions = {name: match.group(1).strip() for name, match in matches.items() if match is not None}
     return versions | {name: ABSENT for name in OPTIONAL if name not in versions}
 
 
 def _settings() -> dict[str, object]:
-    """Settings of torch that change kernels or the order of sums; settings that this version lacks are left out."""
+    """Return the settings of torch that change kernels or the order of sums.
+
+    Settings that this version lacks are left out.
+    """
     onednn, attention = torch.backends.mkldnn, torch.backends.cuda
     kinds = ("flash", "mem_efficient", "math")
     settings: dict[str, object] = {

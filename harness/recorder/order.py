@@ -1,14 +1,14 @@
-"""The observers of a training, in the order in which they learn of each moment: the one place that defines this order.
+"""The observers of a training, in the order in which they are notified: the one place that defines this order.
 
-A later observer acts on top of the earlier ones, and comes first where something ends (`OUTWARDS`):
+A later observer acts on top of the earlier ones, and comes first at an end (`OUTWARDS`):
 
 - a step is written before its files are kept: in lazy mode the first to read values decides what one graph computes;
 - observation of the ops begins after a state is restored, and ends before the tape of the step is replayed;
 - generators are read when the state is restored, and a model's initial values before anything has begun;
 - graphs are read before the mode executes them, and by the tools after they were captured.
 
-A new observer is a class of `observers/` and a line here. tests/harness/recorder/test_observing_order.py has the order
-of a whole training.
+A new observer is a class of `observers/` and a line here. tests/harness/recorder/test_observing_order.py lists the
+order for a whole training.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A working folder of a run's own, by an overlay that only its processes see. Linux, without root.
+"""A private working folder for a run: an overlay that only its processes see. Linux, without root.
 
     the folder as it was  +  what the run writes   =  what the script sees at the folder's own path
-    (lower, read only)       (upper, in its run)      (mounted in a namespace of this process and what it starts)
+    (lower, read only)       (upper, in its run)      (mounted in a namespace of this process and its children)
 
-So paths, `__file__`, imports and git are the same as without it, nothing is copied, and no other process sees the
-overlay. It is made before torch is imported and before there are threads: a namespace must be entered at the beginning.
+So paths, `__file__`, imports and git work as without it, nothing is copied, and no other process sees the overlay. It
+is mounted before torch is imported: a process must enter the namespace while it has a single thread.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ BIND, RECURSIVE, IS_PRIVATE, DETACH = 4096, 16384, 1 << 18, 2
 CAPABILITY_VERSION = 0x20080522
 
 LOOKED_AT = 20_000
-"""The number of a folder's files whose owner is checked before the folder counts as the user's own."""
+"""Number of a folder's files whose owner is checked before the folder counts as the user's own."""
 
 PATIENCE = 60.0
 """Seconds that the other ranks of a run wait for rank 0's folder."""
 
 
 def enter(config: RunConfig) -> str:
-    """Make the script's folder the current one, with an overlay of the run's own; ranks share that of rank 0.
+    """Change to the script's folder, with the run's overlay mounted. The other ranks share rank 0's overlay.
 
-    Returns why the folder is the shared original, "" if it is the run's own. Raises OSError if there is no such folder.
+    Return the reason why the folder is the shared original, or "" if it is the run's overlay. Raises OSError if there
+    is no such folder.
     """
     files, folder, why = config.files, config.folder or str(Path.cwd()), config.files.why
     if not why and files.folders:
@@ -52,18 +53,18 @@ def enter(config: RunConfig) -> str:
                 half.parent.mkdir(exist_ok=True)
                 half.write_text(json.dumps({"pid": os.getpid(), "why": why}), encoding="utf-8")
                 half.replace(half.with_name(READY))
-    os.chdir(folder)  # even if it was the current one: that is the folder below the overlay
+    os.chdir(folder)  # even if it is already the current one, which is the folder below the overlay
     return why
 
 
 def _mount(files: OwnFolders) -> None:
-    """Mount an overlay on each folder. Raises OSError, and then leaves every folder as it was."""
+    """Mount an overlay on each folder. Raises OSError; every folder is then as it was before."""
     libc = ctypes.CDLL(None, use_errno=True)
     own_user = _unshare(libc, files.folders)
     with ExitStack() as stack:
         _mounted(libc, "none", "/", flags=RECURSIVE | IS_PRIVATE)
         for number, folder in enumerate(files.folders):
-            # Folders that stay visible through the overlay are opened first: below it no path leads there.
+            # Folders that stay visible through the overlay are opened first: once it is mounted, no path leads to them.
             through = {}
             for path in [*files.shared, *files.folders[number + 1 :]]:
                 if Path(path).exists() and Path(folder) in Path(path).parents:
@@ -73,7 +74,7 @@ def _mount(files: OwnFolders) -> None:
             for directory in (upper, work):
                 directory.mkdir(parents=True)
             status = Path(folder).stat()
-            upper.chmod(status.st_mode & 0o7777)  # the mounted folder has the mode and the owner of the upper one
+            upper.chmod(status.st_mode & 0o7777)  # the mounted folder takes its mode and owner from the upper one
             if (status.st_uid, status.st_gid) != (upper.stat().st_uid, upper.stat().st_gid):
                 os.chown(upper, status.st_uid, status.st_gid)
             parts = {"lowerdir": folder, "upperdir": upper, "workdir": work}
@@ -83,18 +84,18 @@ def _mount(files: OwnFolders) -> None:
             for path, opened in through.items():
                 _mounted(libc, f"/proc/self/fd/{opened}", path, flags=BIND | RECURSIVE)
     if own_user:
-        # In its own user namespace the process has root's capabilities over its own files. It drops them.
+        # In its own user namespace the process has root's capabilities over its own files. They are dropped here.
         header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
         libc.capset(header, (ctypes.c_uint32 * 6)())
 
 
 def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
-    """Leave the shared mounts; return whether that took a user namespace, which needs no privileges."""
+    """Leave the shared mounts. Return whether that took a user namespace, which needs no privileges."""
     if libc.unshare(NEW_MOUNTS) == 0:
         return False
     user, group = os.geteuid(), os.getegid()
     for folder in folders:
-        # A user namespace has one user and one group: files of another could no longer be written.
+        # A user namespace has one user and one group: files of others could no longer be written.
         foreign = _writable_of_another(folder, user, group)
         if foreign:
             raise ValueError(f"{foreign} belongs to another user or group")
@@ -106,7 +107,7 @@ def _unshare(libc: ctypes.CDLL, folders: Sequence[str]) -> bool:
 
 
 def _writable_of_another(folder: str, user: int, group: int) -> str:
-    """A writable file of another user, of the first LOOKED_AT files below a folder; "" if there is none."""
+    """Return a writable file of another user among the first LOOKED_AT files below a folder, or "" if there is none."""
     count = 0
     for parent, _, names in os.walk(folder):
         for path in (Path(parent), *(Path(parent, name) for name in names)):
@@ -125,7 +126,7 @@ def _writable_of_another(folder: str, user: int, group: int) -> str:
 
 
 def _join(written: Path) -> None:
-    """Enter the folders of rank 0. Raises OSError, or ValueError if it has none."""
+    """Enter rank 0's namespaces. Raises OSError, or ValueError if rank 0 has no overlay."""
     until = time.monotonic() + PATIENCE
     while not (written / READY).exists():
         if time.monotonic() > until:
@@ -150,5 +151,5 @@ def _mounted(libc: ctypes.CDLL, source: str, target: str, kind: str = "", option
 
 
 def _escaped(path: str) -> str:
-    """Escape a path for an option of a mount: backslashes, colons and commas would end it."""
+    """Escape a path for a mount option, in which backslashes, colons and commas are special."""
     return "".join(f"\\{character}" if character in "\\:," else character for character in path)

@@ -1,4 +1,4 @@
-"""An accelerator's memory that a worker does not need: moved to the host while other processes use the device."""
+"""Accelerator memory that a worker does not need: moved to the host while other processes use the device."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..torch_private.device_work import is_accelerator, kind_of_device, memory_o
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
 
 LEAST = 1 << 20
-"""The number of bytes from which on the two copies are worthwhile."""
+"""Size in bytes from which on the two copies are worthwhile."""
 
 
 class ParkedMemory:
-    """Storages of a training that has ended, moved to the CPU's memory from `park` to `restore`.
+    """Storages of an ended training that are on the CPU between `park` and `restore`.
 
-    Code of the script that runs at exit finds everything as it was.
+    So code of the script that runs at exit finds everything unchanged.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class ParkedMemory:
         """Move the values of these tensors from an accelerator to the host. A storage that cannot be moved stays."""
         storages = {}
         for tensor in tensors:
-            with suppress(RuntimeError, NotImplementedError):  # a sparse tensor, or one of a class of its own
+            with suppress(RuntimeError, NotImplementedError):  # a sparse tensor, or one of a tensor subclass
                 if is_accelerator(tensor.device.type):
                     storage = tensor.untyped_storage()
                     storages[storage.data_ptr()] = storage
@@ -58,7 +58,7 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
 def device_memory(device: str) -> dict[str, int]:
     """Return the memory of a device in bytes: allocated by the process, its peaks, and the device's `total`.
 
-    Empty if the device does not report it.
+    Return an empty dictionary if the device does not report it.
     """
     memory = memory_of(device)
     module = getattr(torch, kind_of_device(device), None)

@@ -3,12 +3,12 @@
 `python preloaded_process.py CONNECTION MODULE,...` takes the number of an open socket, and modules to import while it
 is idle. `launch/preloaded.py` is the other side. The exchange for each requested process:
 
-        asks with two streams and a connection  -->  imports the modules, forks, sends the process id
-        sends what it is to run                 -->  the fork takes `bootstrap.py` for its program
-        waits                                   <--  sends the exit code of the fork
+    sends two streams and a connection      -->  imports the modules, forks, sends the process id
+    sends the instructions                  -->  the fork runs `bootstrap.py` with them
+    waits                                   <--  sends the exit code of the fork
 
 A fork has the streams, session, variables, arguments and generators of a started process. This process runs no op and
-starts no thread, so a fork can take over all its state. If that does not hold, it answers nothing.
+starts no thread, so a fork can take over its whole state. If that does not hold, it does not answer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Preloaded:
         self.filling: list[object] = []
 
     def serve(self, ahead: list[str]) -> dict[str, Any]:
-        """Answer requests until the asker has gone; return in forks alone, with the instructions for the fork."""
+        """Answer requests until the asker has gone. Return only in a fork, with the fork's instructions."""
         while True:
             ready = [number for number, _ in self.watched.poll(0 if ahead else None)]
             for number in self.under_way.keys() & set(ready):
@@ -72,14 +72,14 @@ class Preloaded:
                 ahead = []
 
     def load(self, names: list[str]) -> bool:
-        """Import modules; return whether a fork would still be like a started process."""
+        """Import modules. Return whether a fork would still be like a started process."""
         missing = [name for name in names if name not in sys.modules]
         if not missing:
             return self.is_fit
         try:
             for name in missing:
                 importlib.import_module(name)
-        except Exception:  # noqa: BLE001, a process that needs the module meets the error by itself
+        except Exception:  # noqa: BLE001, a process that needs the module meets the error itself
             traceback.print_exc()
             self.is_fit = False
             return False
@@ -87,12 +87,15 @@ class Preloaded:
             stream.flush()
         gc.collect()
         self.filling += fill_pools()
-        gc.freeze()  # no collection of a fork touches, and so copies, the shared objects
+        gc.freeze()  # so that no collection in a fork touches, and thereby copies, the shared objects
         self.is_fit = is_alone() and not has_device()
         return self.is_fit
 
     def answer(self, imports: list[str], descriptors: list[int]) -> dict[str, Any] | None:
-        """Fork the requested process, or silently close its connection. Return, in the fork, its instructions."""
+        """Fork the requested process, or silently close its connection.
+
+        Return the instructions in the fork, None elsewhere.
+        """
         *streams, connection_number = descriptors
         connection = socket.socket(fileno=connection_number)
         process, parent = -1, os.getpid()
@@ -114,14 +117,14 @@ class Preloaded:
             end = os.pidfd_open(process)
             self.under_way[end] = process, connection
             self.watched.register(end, select.POLLIN)
-            with contextlib.suppress(OSError):  # the asker has gone: the fork notices, too
+            with contextlib.suppress(OSError):  # the asker has gone: the fork notices too
                 connection.sendall(str(process).encode())
         else:
             connection.close()
         return None
 
     def tell_end(self, number: int) -> None:
-        """Report how a fork has ended."""
+        """Report how a fork ended."""
         process, connection = self.under_way.pop(number)
         self.watched.unregister(number)
         os.close(number)
@@ -132,13 +135,13 @@ class Preloaded:
 
 def fork() -> int:
     with warnings.catch_warnings():
-        # Python warns if there are threads. Those of OpenBLAS, the only ones here, end themselves before a fork.
+        # Python warns if there are threads. The only threads here are OpenBLAS's, which end before a fork.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def is_alone() -> bool:
-    """Return whether no thread remains after a fork: a library that handles forks, like OpenBLAS, ends its threads."""
+    """Check that no thread remains after a fork: a library that handles forks, such as OpenBLAS, ends its threads."""
     trial = fork()
     if trial == 0:
         os._exit(0)
@@ -153,7 +156,7 @@ def is_alone() -> bool:
 
 
 def has_device() -> bool:
-    """Return whether an accelerator's driver is in use, which no fork can take over: it has a device open."""
+    """Check whether an accelerator's driver is in use: it has a device open, which no fork can take over."""
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             path = str(descriptor.readlink())
@@ -164,14 +167,14 @@ def has_device() -> bool:
 
 
 def begin(connection: socket.socket, streams: list[int]) -> dict[str, Any]:
-    """Become a process of its own, with these streams; return its instructions."""
+    """Become a separate process with these streams. Return its instructions."""
     os.setsid()
     with connection:
         message = connection.recv(1 << 20)
-    if not message:  # nobody waits for it any longer
+    if not message:  # nobody waits for this process any longer
         os._exit(1)
     for number, stream in zip((1, 2), streams, strict=True):
-        # A module's output at import belongs to each process that would have imported it.
+        # Output that a module printed at import belongs to each process that would have imported it.
         printed = os.pread(number, os.fstat(number).st_size, 0)
         os.dup2(stream, number)
         os.close(stream)
@@ -182,11 +185,14 @@ def begin(connection: socket.socket, streams: list[int]) -> dict[str, Any]:
 
 
 POOL, HEAD = 16384, 48
-"""The bytes of a pool of CPython's allocator (objects of one size up to 512 bytes) and of its head (Python 3.10 on)."""
+"""Sizes in bytes of a pool of CPython's allocator and of its header (Python 3.10 on).
+
+A pool holds objects of one size, up to 512 bytes.
+"""
 
 
 def objects(size: int, count: int) -> list[object]:
-    """Make `count` new objects of `size` bytes each."""
+    """Create `count` new objects of `size` bytes each."""
     if size == 16:
         return [object() for _ in itertools.repeat(None, count)]
     if size == 32:
@@ -195,24 +201,24 @@ def objects(size: int, count: int) -> list[object]:
 
 
 def fill_pools() -> list[object]:
-    """Fill the existing pools: a new object of any size is then the first of a new pool."""
+    """Fill the existing pools, so that the next new object of any size is the first of a new pool."""
     fillers: list[object] = []
     for size in range(16, 513, 16):
         room = (POOL - HEAD) // size
         for _ in range(50):
             batch = objects(size, room)
             fillers += batch
-            if len({id(filler) // POOL for filler in batch}) <= 2:  # one after the other, in new pools
+            if len({id(filler) // POOL for filler in batch}) <= 2:  # consecutive objects in new pools
                 fillers += objects(size, room - 1 - (id(batch[-1]) % POOL - HEAD) // size)
                 break
     return fillers
 
 
 def elsewhere() -> list[object]:
-    """Take some pools, and fill those before them: later objects have other addresses than in another fork.
+    """Take some pools, and fill those before them, so that later objects have other addresses than in another fork.
 
-    The kernel gives each started process other addresses, which differ by whole pages. A training whose bits depend on
-    them, for example by the order of a large set of parameters, is not deterministic, and this must show.
+    The kernel assigns each started process other addresses, which differ by whole pages. A training whose bits depend
+    on addresses, for example through the order of a large set of parameters, is not deterministic, and this must show.
     """
     pools = objects(512, random.SystemRandom().randrange(128) * ((POOL - HEAD) // 512))
     return [pools, fill_pools()]

@@ -4,9 +4,9 @@ It runs as `python bootstrap.py PACKAGE CONFIG numdrift.harness.recorder.presenc
 
     {"mode": ..., "script": path, "dry": false, "answer": path}
 
-With a script, the mode's backend also has to support following a script's operators, `dry` without executing them. The
-missing thing is written as JSON to the `answer`, null if there is none. So only a process of the mode loads a vendor's
-package.
+With a script, the mode's backend must also support following a script's operators; with `dry`, without executing them.
+Whatever is missing is written as JSON to `answer`, or null if nothing is. In this way only a process of the mode loads
+a vendor's package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..records.mode_spec import ModeSpec
 
 
 def main(config: Path) -> int:
-    """Answer the request in a file. Returns the exit code for the process."""
+    """Answer the request in a file. Return the exit code for the process."""
     request = json.loads(config.read_text(encoding="utf-8"))
     answer: dict[str, object] | None = None
     try:

@@ -1,8 +1,8 @@
-"""The recorder: it reports the events in the script's process, step by step, to the observers that write them down.
+"""The recorder: it reports the events in the script's process, step by step, to the observers that record them.
 
-It only reads, and only when the mode says that the values are available. A failure of its own is recorded as a notice
-and ends the recording, never the training. The mode still learns of every moment, because it may act there (the lazy
-mode executes its graph).
+It only reads, and only when the mode says that the values are available. A failure of the recorder is recorded as a
+notice and ends the recording, never the training. The mode is still notified of every moment, because it may act there
+(the lazy mode executes its graph).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .parked_memory import device_memory
 from .script_words import ScriptWords
 
 SETTLED_STEP = 3
-"""The step from which on a model that was never called before is not part of the training."""
+"""Step from which on a model that was never called before is not part of the training."""
 
 
 class Recorder:
@@ -86,12 +86,12 @@ class Recorder:
 
     @property
     def digest_implementation(self) -> str:
-        """The implementation that computes the digests, and why it is not the native one."""
+        """The implementation that computes the digests, and the reason if it is not the native one."""
         reason = self._digester.reason
         return self._digester.implementation + (f" ({reason})" if reason else "")
 
     def start(self) -> None:
-        """Begin recording. Raises UsageError, and leaves no hook behind, if this process is being recorded already."""
+        """Begin recording. Raises UsageError, and leaves no hook behind, if this process is already being recorded."""
         connection.open(self._words, Path(self._config.script).name)
         try:
             self._hooks.install()
@@ -105,7 +105,7 @@ class Recorder:
             raise
 
     def forget(self) -> None:
-        """Stop without a trace: this process is a fork of the recorded one (a data loader's worker)."""
+        """Stop without writing anything: this process is a fork of the recorded one, such as a data loader's worker."""
         self._broken = self._forgotten = True
         self._audience.forget()
         self.adoption.forget()
@@ -113,8 +113,8 @@ class Recorder:
         self._hooks.remove()
 
     def finish(self, status: str, **facts: Any) -> None:
-        """Close the journal with the way the script ended."""
-        # Hooks first: the work of observers that leave is not the training's.
+        """Close the journal with the status of the script's end."""
+        # Hooks first: the work of closing observers is not part of the training.
         self._hooks.remove()
         self._settings.close()
         connection.close()
@@ -178,18 +178,18 @@ class Recorder:
         return [*bindings(self._training).values()]
 
     def notice(self, text: str) -> None:
-        """Write down a fact for the reader of the run."""
+        """Record a notice for the reader of the run."""
         self._log.write("notice", step=self.step, text=text)
 
     def module_called(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.losses.forward_begins()
-        if self._training.root_made_anew(module):  # whatever step it is: the one before it was taken over
+        if self._training.root_made_anew(module):  # in any step: it replaces a root that was taken over
             self._mode.adopt(module)
             self._tell(Observer.taken_over, module, self.step)
         elif (self._adopting or self.step < SETTLED_STEP) and self._training.add_root(module):
             if self._adopting:
                 self._adopt(module)
-            else:  # a moving average that is first called to be evaluated: it is recorded, and left as it is
+            else:  # such as a moving average that is first called for evaluation: it is recorded, but not taken over
                 self._table = None
         self._tell(Observer.called, module)
         self._tell(Observer.given, module, args, kwargs)
@@ -202,7 +202,7 @@ class Recorder:
         self.module_called(module, (), {})
 
     def _adopt(self, module: torch.nn.Module) -> None:
-        # Placed first: the mode may compile the model for the device where it is.
+        # Placed first: the mode may compile the model for its current device.
         self.adoption.placement.place(module, self._training.optimizers())
         self._table = None
         self._mode.adopt(module)
@@ -214,7 +214,7 @@ class Recorder:
             self._log.write("adopted", module=type(module).__name__, step=self.step, **replicated)
 
     def _begin_first(self) -> None:
-        """Begin the computation of the first step, unless it has begun: nothing is known of a state before."""
+        """Begin the first step, unless it has begun: no state before this moment is known."""
         if not self._begun:
             self._begun = True
             self._tell(Observer.begins, self.step)
@@ -252,14 +252,14 @@ class Recorder:
         self._adopting = self.losses.optimized = True
 
     def step_started(self, optimizer: Optimizer) -> None:
-        if self._training.add_optimizer(optimizer):  # one that was made before the recording
+        if self._training.add_optimizer(optimizer):  # an optimizer that was created before the recording
             self._table, self.losses.optimized = None, True
         if self._table is None:
             self.losses.optimizer_steps()
         self._tell(Observer.optimizer_steps, self.step)
 
     def step_ended(self, optimizer: Optimizer) -> None:
-        self.optimizer_made(optimizer)  # a copied optimizer was never made
+        self.optimizer_made(optimizer)  # a copied optimizer was never reported as created
         self._ended_by = self._ended_by or f"when {type(optimizer).__name__}.step() returns"
         optimizers = self._training.optimizers()
         if len(optimizers) > 1:
@@ -269,14 +269,14 @@ class Recorder:
         self._seems_ended()
 
     def _seems_ended(self) -> None:
-        """End the step unless the script itself says where its steps end."""
+        """End the step, unless the script itself marks the ends of its steps."""
         if not self._words.steps_are_own:
             self.end_step()
 
     def end_step(self) -> None:
         """End the current step."""
         self._adopting = False
-        # Hooks on every call of a module are costly: they go if nobody looks at calls.
+        # Hooks on every module call are costly: they are removed if no observer needs calls.
         watched = any(self._tell(Observer.watches_calls, self.step))
         if self.losses.optimized and not (watched or self._words.logged.used or self._config.instruments):
             self._hooks.calls.close()
@@ -286,7 +286,7 @@ class Recorder:
         if number == 0:
             with self._guard("ending a step"):
                 self._understood()
-        self.losses.take(), self._words.take()  # values that nobody has taken belong to no other step
+        self.losses.take(), self._words.take()  # values that nobody took belong to no later step
         waiting = self._words.after_step.take()
         self.step += 1
 
@@ -297,7 +297,7 @@ class Recorder:
         self._mode.close("step", settled)
         self._tell(Observer.reached, "step", self.step)
         self._in_forward = False
-        self._begun = True  # with the end of the step before it; only step 0 begins with a model or a backward
+        self._begun = True  # later steps begin at the end of the previous one; step 0 begins with a model or a backward
         self._tell(Observer.begins, self.step)
         self._facts.check()
         config = self._config
@@ -310,7 +310,7 @@ class Recorder:
 
     def _understood(self) -> None:
         """Report the findings of the first step."""
-        # A function of its own: kept in `end_step`, these tensors would live on while the mode executes the step.
+        # A separate function: as locals of `end_step`, these tensors would live on while the mode executes the step.
         by = self._ended_by or "where the next forward begins: no optimizer was made"
         if self._words.steps_are_own:
             by = "where the script says so"
@@ -331,7 +331,7 @@ class Recorder:
             self._tell(Observer.tensors_found, self.step)
 
     def _fields(self, step: int) -> dict[str, Any]:
-        # Two optimizers that take turns train two losses: nothing else says to which one a step belongs.
+        # Two optimizers that take turns train two losses: nothing else records to which one a step belongs.
         fields: dict[str, Any] = {"optimizer": self._stepped.pop(step)} if step in self._stepped else {}
         for observed in self._tell(Observer.fields, step):
             fields |= observed
@@ -350,7 +350,7 @@ class Recorder:
             self._log.failed(self.step, text)
 
     def _stop_recording(self, doing: str, error: Exception) -> None:
-        """Stop after a failure of the recorder itself, outside of every observer."""
+        """Stop after a failure of the recorder itself, outside every observer."""
         self._audience.stop(RECORDING, doing, error)
 
     def _elapsed(self) -> float:

@@ -1,8 +1,8 @@
 """The process of the fp64 referee: `python bootstrap.py PACKAGE CONFIG numdrift.harness.recorder.referee_process`.
 
-CONFIG is JSON, `{"tapes": [paths]}`. Beside each tape it writes the values that the step is compared by, computed in
-double arithmetic. No kernel is replaced in it, so a suspect does not judge itself. It runs on the devices of the tapes,
-with the environment of their mode; a device without double precision is replaced by the CPU.
+CONFIG is JSON, `{"tapes": [paths]}`. Beside each tape the process writes the values that are compared in that step,
+computed in double precision. It replaces no kernel, so a suspect does not judge itself. It runs on the devices of the
+tapes, with the environment of their mode; a device without double precision is replaced by the CPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..torch_private.first_calls import settle_first_calls
 
 
 def main(config: Path) -> int:
-    """Execute the tapes that a file names. Returns the exit code for the process, having printed any failures."""
+    """Execute the tapes that a file names, and print failures. Return the exit code for the process."""
     exit_code = 0
     settle_first_calls()
     try:
@@ -46,7 +46,7 @@ def main(config: Path) -> int:
 
 
 def have_double(devices: Collection[str]) -> bool:
-    """Open these devices in this process; return whether all of them have double precision."""
+    """Open these devices in this process. Return whether all of them have double precision."""
     try:
         open_devices(devices)
         for device in devices:

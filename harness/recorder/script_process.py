@@ -1,4 +1,4 @@
-"""The life of the script's process: set the mode up, run the script as Python would, record how it ended."""
+"""The script's process: it sets the mode up, runs the script as Python would, and records how the script ended."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from .parked_memory import ParkedMemory
 from .recorder import Recorder
 
 UNSEEDED = 0
-"""The seed for generators that torch, Python and NumPy would otherwise seed from the operating system."""
+"""Seed for generators that torch, Python and NumPy would otherwise seed from the operating system."""
 
 
 def run(config: RunConfig, shared: str = "") -> int:
     """Run the script of `config` and return the exit code for the process.
 
-    `shared` is the reason why its working folder is not its own.
+    `shared` is the reason why the script runs in the shared folder, or "" if it has an overlay.
     """
     log = EventLog(Path(config.journal) / frames.EVENTS)
     ranks = {"rank": config.rank, "world_size": config.world_size} if config.world_size > 1 else {}
@@ -53,7 +53,7 @@ def run(config: RunConfig, shared: str = "") -> int:
     spec = config.mode if config.world_size == 1 else on_own_device(config.mode, int(os.environ["LOCAL_RANK"]))
     mode = registry.load(spec.base)(spec)
     os.environ.setdefault("DEVICE", mode.device)
-    variables = numeric_variables()  # before a backend starts and sets some of its own
+    variables = numeric_variables()  # read before a backend starts and sets some of them
     code = compile(Path(config.script).read_bytes(), config.script, "exec")
     facts = AdoptionFacts(log.write, strict=config.strict)
     try:
@@ -62,8 +62,8 @@ def run(config: RunConfig, shared: str = "") -> int:
         script = ScriptFacts(names_in(code))
         mode.prepare(script, swaps)
         parallel.install(mode.device, facts)
-        # Generators that start from the operating system's entropy get the same seed in every mode. Generators that the
-        # script seeds have its seeds.
+        # Generators that would start from the operating system's entropy get the same seed in every mode. Generators
+        # that the script seeds keep the script's seeds.
         seed = UNSEEDED if config.mode.seed is None else config.mode.seed
         seeded = ["torch", "random"]
         torch.manual_seed(seed + config.seed_shift)
@@ -72,7 +72,7 @@ def run(config: RunConfig, shared: str = "") -> int:
         if numpy is not None:
             seeded.append("numpy")
             numpy.random.seed(UNSEEDED + config.seed_shift)
-        if config.seed_shift:  # only now, or the seeds above would be shifted twice
+        if config.seed_shift:  # only now: the seeds above must not be shifted
             shift_seeds(config.seed_shift)
         facts.note("generators", f"{', '.join(seeded)}: seed {seed} where the script sets none")
         recorder = Recorder(config, mode, log, facts)
@@ -96,7 +96,7 @@ def run(config: RunConfig, shared: str = "") -> int:
     if config.world_size > 1 and not exit_code:
         parallel.leave()
     parallel.let_go()
-    # A fork that the script made and that ends here as well is not the process that serves requests.
+    # A fork of the script that also ends here must not serve requests.
     if config.serve and not exit_code and os.getpid() == process:
         swaps.forget()
 
@@ -110,22 +110,22 @@ def run(config: RunConfig, shared: str = "") -> int:
             importlib.import_module("numdrift.harness.tape.service").serve(config, notice)
         except Exception as error:  # noqa: BLE001, the run has ended well: any failure here is only recorded
             notice(f"serving the run failed: {type(error).__name__}: {error}")
-        with suppress(RuntimeError):  # the script has ended, and its later actions are its own
+        with suppress(RuntimeError):  # the script has ended: what it does at exit does not matter here
             parked.restore()
     return exit_code
 
 
 def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: Swaps, log: EventLog) -> int:
-    """Execute the script and close the journal with the way it ended; return the exit code."""
+    """Execute the script and close the journal with its end. Return the exit code."""
     recorder.start()
     ended: BaseException | None = None
     try:
         execute(config, code)
-    except BaseException as error:  # noqa: BLE001, whatever ends the script is its result
+    except BaseException as error:  # noqa: BLE001, any exception that ends the script is its result
         ended = error
     end = end_of(ended, config.script)
-    # The screen shows the same ending as under Python: the script's own part of the traceback. An error of numdrift
-    # says everything in one line.
+    # The screen shows the same ending as under Python: the script's part of the traceback. An error of numdrift is one
+    # line.
     if isinstance(ended, SystemExit):
         if ended.code is not None and not isinstance(ended.code, int):
             print(ended.code, file=sys.stderr)
@@ -141,7 +141,10 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
 
 
 def swaps_of(config: RunConfig, log: EventLog) -> Swaps:
-    """The swaps of the run's mode, counted in its journal. Raises the error of a wrong request or kernel."""
+    """Return the swaps of the run's mode, which count their calls in its journal.
+
+    Raises the error of a wrong request or kernel.
+    """
     journal = Path(config.journal)
     kernels = known_kernels([(op, Path(path)) for op, path in config.kernels])
     requests = swap_requests(config.mode.kernel, config.mode.decompose)

@@ -1,4 +1,4 @@
-"""The statements of a script about itself while it is recorded: its losses, its steps, its phases."""
+"""A script's calls of numdrift while it is recorded: its losses, its steps, its phases."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from ..tape.origin import script_line
 from ..torch_private.dispatching import next_sequence_number, sequence_number
 
 MOST_NODES = 1000
-"""The number of nodes of a value's graph that are inspected."""
+"""Maximum number of graph nodes of a value that are inspected."""
 
 
 def made_after(border: int, values: Iterable[Any]) -> bool:
-    """Return whether the graph of these values has nothing older than the autograd node with this number.
+    """Check that the graphs of these values hold no node older than the autograd node with number `border`.
 
-    If so, an unseen forward has begun, such as one in a function that the script compiles.
+    If so, a forward has begun unseen, for example in a function that the script compiles.
     """
     nodes = [value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None]
     waiting, visited = list(nodes), set(nodes)
-    for node in waiting:  # grows while it is walked
-        # Autograd numbers its nodes as they are made: one from before the border is of the step before.
+    for node in waiting:  # grows during the loop
+        # Autograd numbers its nodes in the order of creation: a node from before the border belongs to the previous
+        # step.
         number = sequence_number(node)
         if number is not None and number < border:
             return False
@@ -49,16 +50,18 @@ class TrainingSteps(Protocol):
         """End the current step."""
 
     def notice(self, text: str) -> None:
-        """Write down a fact for the reader of the run."""
+        """Record a notice for the reader of the run."""
 
 
 class ScriptWords:
-    """Listens to one script (see `script/script_api.py`).
+    """Receives one script's calls of numdrift (see `script/script_api.py`).
 
-    `steps_are_own` is true once the script itself says where its steps end, `logged` has the values that it gave,
-    `after_step` the values that it wants to see once the step has been executed. `named_phases` are the phases that the
-    script is in, the innermost last. `anything_seen` returns whether anything of the current step has been seen, and
-    `hears_phases(name, begins=...)` is called where the script enters and leaves a phase.
+    steps_are_own: true once the script itself marks the ends of its steps
+    logged: the values that the script logged
+    after_step: the values that the script wants to see once the step has been executed
+    named_phases: the phases that the script is in, innermost last
+    anything_seen: returns whether anything of the current step has been seen
+    hears_phases: called as `hears_phases(name, begins=...)` where the script enters and leaves a phase
     """
 
     def __init__(
@@ -92,22 +95,22 @@ class ScriptWords:
         return self._mode.device
 
     def take(self) -> tuple[Said, ...]:
-        """End a step: return what was logged since the last one."""
+        """End a step. Return the values logged since the last call."""
         self._border = next_sequence_number()
         self._heard = False
         return self.logged.take()
 
     def log(self, values: Mapping[str, Any]) -> None:
         if self._hears is None and "torch._dynamo" in sys.modules:
-            # Within a function that the script compiles, its graph breaks here, and nothing of this is traced.
+            # In a function that the script compiles, the graph breaks here and nothing of this is traced.
             self._hears = torch.compiler.disable(self._hear)
         hear = self._hears or self._hear
         hear(values)
 
     def _hear(self, values: Mapping[str, Any]) -> None:
         with self._guard:
-            # A value that is logged after a step has ended and before anything of the next was seen belongs to the step
-            # before, unless its graph shows that a forward has begun.
+            # A value that is logged after a step's end and before anything of the next step was seen belongs to the
+            # ended step, unless its graph shows that a forward has begun.
             unseen = not self._begun() and self._steps.step > 0 and not self.steps_are_own
             late = unseen and not made_after(self._border, values.values())
             self.logged.add(self._steps.step - late, values)
@@ -128,7 +131,7 @@ class ScriptWords:
         first = not self.steps_are_own
         self.own_steps()
         if first and not self._begun():
-            return  # before the training, or right after an optimizer's step, which was the end
+            return  # before the training, or right after an optimizer's step, which ended the step
         self._steps.end_step()
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""A recording in a process that goes on afterwards: a notebook, or a program with a training loop of its own."""
+"""A recording in a process that continues afterwards: a notebook, or a program with its own training loop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEEDS_A_PROCESS = ("python", "timeout", "env", "dtype")
 class Session:
     """Records this process from `open` to `close`, which restores torch and the environment.
 
-    A generator keeps its state: nothing is seeded, unless the mode states a seed. The lazy backend, once started, stays
+    Generators keep their state: nothing is seeded unless the mode states a seed. Once started, the lazy backend stays
     on.
     """
 
@@ -41,9 +41,9 @@ class Session:
         self._recorder: Recorder | None = None
 
     def open(self, names: frozenset[str]) -> None:
-        """Install the mode and the recorder; `names` are those that the training's code mentions.
+        """Install the mode and the recorder. `names` are the names that the training's code mentions.
 
-        Raises UsageError and NotAvailable, and then leaves nothing behind.
+        Raises UsageError and NotAvailable; nothing is left behind then.
         """
         config, spec = self._config, self._config.mode
         log = EventLog(Path(config.journal) / frames.EVENTS)
@@ -55,7 +55,7 @@ class Session:
             if spec.threads is not None:
                 self._undo.callback(torch.set_num_threads, torch.get_num_threads())
             if mode.capabilities.compiles:
-                # Graphs compiled before or during the recording have other settings and other kernels.
+                # Graphs compiled before or during the recording have different settings and kernels.
                 torch.compiler.reset()
                 self._undo.callback(torch.compiler.reset)
                 if spec.is_inductor:
@@ -79,7 +79,7 @@ class Session:
         self._recorder = recorder
 
     def close(self, error: BaseException | None) -> int:
-        """End the recording, with the exception that ended the training if one did; return the run's exit code."""
+        """End the recording, with the exception that ended the training, if any. Return the run's exit code."""
         assert self._recorder is not None
         end = end_of(error, self._config.script)
         try:
@@ -91,7 +91,7 @@ class Session:
 
 
 def refuse_what_needs_a_process(spec: ModeSpec) -> None:
-    """Raise UsageError for a mode that needs a process of its own, or while another recording is active."""
+    """Raise UsageError for a mode that needs a separate process, or while another recording is active."""
     keys = [key for key in NEEDS_A_PROCESS if getattr(spec, key)]
     if keys:
         raise UsageError(

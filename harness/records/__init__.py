@@ -1,2 +1,4 @@
-"""All that crosses the border of a process or is written: plain records, their files and their codec.
-Standard library only."""
+"""Plain records of all that passes between processes or is written to disk, and their codec.
+
+Standard library only.
+"""

@@ -1,4 +1,4 @@
-"""The facts that were understood of a script, and the doubts: written into the journal as they are found."""
+"""The facts that were found out about a script, and the doubts, written to the journal as they are found."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ ADOPTION = "adoption"
 """The journal's event of a fact: `kind`, `text`, `source`."""
 
 NO_AUTOCAST = "autocast does nothing on "
-"""The beginning of a doubt in a mode that has no autocast."""
+"""The beginning of the doubt about a mode that has no autocast."""
 
 DOUBT = "doubt"
-"""The journal's event of a doubt: the run may mean something else than the user thinks. `text`, `source`."""
+"""The journal's event of a doubt, that the run may not mean what the user thinks: `text`, `source`."""
 
 
 class AdoptionFacts:
-    """Receives facts and doubts, writes each once. With `strict`, `check` turns the first doubt into an error.
+    """The receiver of facts and doubts, which writes each once.
 
-    `write` takes the name of a journal event and its fields. A fact that cannot be written is dropped: it is never
-    the training's problem.
+    With `strict`, `check` raises the first doubt as an error. `write` takes the name of a journal event and its fields.
+    A fact that cannot be written is dropped, so that the training continues.
     """
 
     def __init__(self, write: Callable[..., None], *, strict: bool = False) -> None:
@@ -34,17 +34,17 @@ class AdoptionFacts:
         self._first_doubt: str | None = None
 
     def note(self, kind: Kind, text: str, source: str = "") -> None:
-        """Record what was done with the script: a device redirected, a call of torch.compile routed."""
+        """Record a change to the script, such as a redirected device or a call of torch.compile that was taken over."""
         self._once(ADOPTION, kind=kind, text=text, source=source)
 
     def doubt(self, text: str, source: str = "") -> None:
-        """Record what was not understood, with the remedy."""
+        """Record something in the script that was not understood, with the remedy."""
         if self._first_doubt is None:
             self._first_doubt = text
         self._once(DOUBT, text=text, source=source)
 
     def check(self) -> None:
-        """Check for doubts where the training may be stopped. Raises AdoptionError when `strict` and there is one."""
+        """Raise AdoptionError if `strict` is set and there is a doubt; called where the training may be stopped."""
         if self._strict and self._first_doubt is not None:
             raise AdoptionError(f"{self._first_doubt} (--strict)")
 

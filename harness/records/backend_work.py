@@ -1,5 +1,4 @@
-"""A backend's account of its work: supported and unsupported operators, compiled and executed graphs, transfers, and
-the numbers of them by step.
+"""The records of a backend's work: operators and their support, compiled and executed graphs, transfers, step counts.
 
 Guests write these records, and reports read them without torch.
 """
@@ -17,11 +16,14 @@ WorkKind = Literal["compile", "execute", "transfer", "fallback"]
 class OperatorCall:
     """An execution of an operator on a backend, and whether the backend itself supports it.
 
-    `kind` is the operator (`aten::mul`), `configuration` the part of its call that decides about support, readable, as
-    `complex64[4], complex64[4]`. `call` is the line of the script that it comes from (`train.py:24`, "" if that is not
-    known). `instructions` are the backend's code for it, in its own language. For an unsupported one, `failure_at` says
-    which part of the backend refused (`lazy core`, `inductor lowering`) and `reason` why; both are "" for a supported
-    one. `failing` are the unsupported ones of the instructions, empty if all are."""
+    kind: the operator, such as `aten::mul`
+    configuration: the part of its call that determines support, as `complex64[4], complex64[4]`
+    call: the line of the script that it comes from (`train.py:24`), "" if it is unknown
+    instructions: the backend's code for it, in the backend's language
+    failure_at: the part of the backend that refused it (`lazy core`, `inductor lowering`), "" if it is supported
+    reason: the reason for the refusal, "" if it is supported
+    failing: the unsupported ones of the instructions, empty if all are unsupported
+    """
 
     kind: str
     configuration: str
@@ -40,10 +42,13 @@ class OperatorCall:
 class Work:
     """A piece of a backend's work: a graph compiled or executed, a transfer, an operator that fell back to the CPU.
 
-    `name` is that of the graph or operator, `seconds` its duration (None if that cannot be measured), `size` the
-    operators of the graph or the bytes of the transfer, `cached` whether a compilation was answered from a cache, and
-    `call` the line of the script. `cause` is the reason why a function was compiled again. For a transfer it is `item`
-    if Python got one value, and `non-blocking` if the host need not wait. It is "" if it is not known or there is none.
+    name: the name of the graph or operator
+    seconds: its duration, None if it cannot be measured
+    size: the number of operators in the graph, or of bytes in the transfer
+    cached: whether a compilation was served from a cache
+    call: the line of the script
+    cause: the reason why a function was compiled again; for a transfer `item` if Python got one value, and
+        `non-blocking` if the host need not wait; "" if there is no cause or it is unknown
     """
 
     kind: WorkKind
@@ -57,7 +62,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class SupportAnswer:
-    """A backend's support of an operator in one configuration: `reason` is "" if it supports it."""
+    """A backend's support of an operator in one configuration; `reason` is "" if the operator is supported."""
 
     reason: str = ""
     failure_at: str = ""
@@ -68,21 +73,21 @@ class SupportAnswer:
         return not self.reason
 
 
-# The written form of a backend's work, as it is read again. Needs no torch.
+# The records of a backend's work as they are read back, without torch.
 
 SCHEMA = 1
 FILE = "metrics.jsonl"
 
 SETUP, REST = "setup", "rest"
-"""The work before the first forward, and after the last step that has ended; it belongs to no step."""
+"""The names of the work before the first forward and after the last complete step, which belongs to no step."""
 
 WORKED: tuple[WorkKind, ...] = ("compile", "execute", "transfer")
-"""The kinds of work whose times are parts of a step's; a fallback consists of them."""
+"""The kinds of work whose times are parts of a step's time. A fallback consists of them."""
 
 PHASES = ("forward", "backward", "optimizer")
 
 RECORDING = "recording"
-"""The time in which numdrift reads and writes what it records."""
+"""The name of the time in which numdrift reads and writes its recording."""
 
 TO_DEVICE, FROM_DEVICE = "to device", "from device"
 """The names of transfers."""
@@ -91,7 +96,7 @@ BREAK = "graph break"
 """The beginning of the name of a fallback that is a graph break; the reason follows."""
 
 FALLBACK = "fallback "
-"""The beginning of the name of a graph that was executed because an op falls back; the op follows."""
+"""The beginning of the name of a graph that was executed because an op fell back; the op follows."""
 
 ITEM, NON_BLOCKING = "item", "non-blocking"
 READS = ("read", ITEM)
@@ -111,11 +116,15 @@ class TimedWork:
 
 @dataclass(frozen=True, slots=True)
 class StepMetrics:
-    """A step, or the work that belongs to none: `name` is "setup", "rest" or "" for a step.
+    """The metrics of a step, or of the work that belongs to no step.
 
-    It began `at` seconds after the script and took `seconds`; `phases` has the seconds of its parts by name. `counters`
-    has the increases of the backend's counters, `memory` the bytes at the end of the step (see
-    observers/metrics_instrument.py)."""
+    name: "setup" or "rest" for work outside of steps, "" for a step
+    at: the seconds from the script's beginning to the step's
+    seconds: its duration
+    phases: the seconds of its parts, by name
+    counters: the increases of the backend's counters
+    memory: the bytes in use at its end (see observers/metrics_instrument.py)
+    """
 
     step: int | None
     name: str

@@ -1,4 +1,4 @@
-"""The record of a step's calls, with which two trainings are compared call by call."""
+"""The records of a step's calls, by which two trainings are compared call by call."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 CALLS = "calls.jsonl"
-"""The file of calls in a journal: a list of the fields a line, in the order in which the calls ended."""
+"""The file of calls in a journal: one line per call, a list of its fields, in the order in which the calls ended."""
 
 SETUP_PHASE = "setup"
 """The phase of the script before its first step begins."""
 
 TORCH, OWN = "torch", "own"
-"""The generators that a call draws from: torch's own, and one that the script has made.
+"""The generators that a call draws from: torch's default one, and one that the script has created.
 
-Others have the names that journals give them.
+Other generators have the names that journals use for them.
 """
 
 GRAPH = "graph "
-"""The beginning of a compiled graph's `op`: all of it is one call; its random ops are further calls before it."""
+"""The beginning of a compiled graph's `op`. A graph is one call; its random ops are separate calls before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A call of an op or, if `op` is "", a line of the script after which a generator had another state.
+    """A call of an op or, if `op` is "", a line of the script that changed the state of a generator.
 
-    `line` is the innermost line of the user's own files ("" if it is not known), `thread` numbers the threads that the
-    script starts from 1 on. `given` are its tensors, each as the number of its memory (-1: unknown) and the digest of
-    its values ("": not read), of which the call writes those at `written`; `numbers` are the other arguments. `results`
-    are its results, new memory first, then the tensors that it has written; a view of an argument has no digest. `drew`
-    are the generators that it has advanced, with their states before and after.
+    line: the innermost line of the user's own files, "" if it is unknown
+    thread: the number of the thread, counted from 1 for the threads that the script starts
+    given: the tensors among its arguments, each as the number of its memory (-1: unknown) and the digest of its values
+        ("": not read)
+    written: the positions in `given` of the tensors that the call writes
+    numbers: the other arguments
+    results: its results, new memory first, then the tensors that it has written; a view of an argument has no digest
+    drew: the generators that it has advanced, with their states before and after
     """
 
     step: int
@@ -52,7 +55,7 @@ class CallRecord:
 
     @classmethod
     def from_line(cls, line: str) -> CallRecord:
-        """Read a call. Raises ValueError for a line that is none."""
+        """Read a call. Raises ValueError for a line that is no call."""
         values: Any = json.loads(line)
         if not isinstance(values, list) or len(values) != len(NAMES):
             raise ValueError(f"{line[:80]!r} is no call")

@@ -1,4 +1,4 @@
-"""The capabilities of a mode: the facts by which modes differ, for code that must not ask for a mode's name."""
+"""The capabilities of a mode: the facts by which modes differ, for code that must not depend on a mode's name."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Facts of a base of the mode grammar; a mode's class states them, too. The defaults are those of eager execution.
+    """The facts of a base of the mode grammar, which the mode's class states too.
 
-    has_values: an op has its value when it is called. Where it has none, a Python dispatch mode also breaks the lazy
-        core's functionalization ("aten::as_strided ... has no implementation for the backend", torch 2.13).
+    The defaults are those of eager execution.
+
+    has_values: an op has its value when it is called. Otherwise a Python dispatch mode also breaks the lazy core's
+        functionalization ("aten::as_strided ... has no implementation for the backend", torch 2.13).
     tapes_itself: a training of the mode can record tapes. Otherwise another process executes the step's ops on the CPU.
     has_storage: its tensors have memory that can be read, saved and pinned.
-    collectives: torch.distributed has collectives of its tensors.
+    collectives: torch.distributed has collectives for its tensors.
     default_device: its device can be torch's default device.
     compiles: torch.compile compiles what the script computes.
     aten_kernels: a call that no swap reaches executes torch's own kernel.
-    own_kernels: the name of the kernels that the mode makes of each op; "" where it makes none.
-    draws_as: a phrase for a mode that draws random numbers of its own, which `fallback_random=on` prevents; "" for
-        others.
+    own_kernels: the name of the kernels that the mode generates for each op; "" if it generates none.
+    draws_as: a phrase for a mode that draws different random numbers, unless `fallback_random=on`; "" for other modes.
     executes_hlo: it executes modules of HLO.
-    package: the package that the mode's Python needs beside torch; "" for none.
-    keys: the keys of the mode grammar that this base has, and not every base.
+    package: the package that the mode needs beside torch; "" for none.
+    keys: the keys of the mode grammar that this base has, but not every base.
     """
 
     has_values: bool = True

@@ -11,7 +11,7 @@
     read(Trial, {"name": 3})                Unreadable: name is 3, not text
 
 A class that has its own `to_json` and `from_json` is written and read by these. Numbers that JSON lacks are text.
-Nothing here imports torch: the process of a script reads and writes with it too.
+Nothing here imports torch, since the process of a script uses it too.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Record = TypeVar("Record")
 Reader = Callable[[Any], Any]
 
 JSON = "json"
-"""The metadata key that says how a file represents a field."""
+"""The metadata key for the form of a field in a file."""
 
 NOT_WRITTEN = {JSON: "never"}
 """Metadata of a field that is in no file."""
 
 UNLESS_EMPTY = {JSON: "unless empty"}
-"""Metadata of a field that is left out if it is empty, as it is by default. `EMPTY_IS_LEFT_OUT` does the same for all
-fields of a class."""
+"""Metadata of a field that is left out of the file if it is empty, and that is empty by default. `EMPTY_IS_LEFT_OUT`
+does the same for all fields of a class."""
 
 UNCHECKED = {JSON: "unchecked"}
 """Metadata of a field that is read from the file without a check."""
@@ -48,13 +48,13 @@ UNCHECKED = {JSON: "unchecked"}
 EMPTY: tuple[Any, ...] = (None, "", (), {})
 
 NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-"""The text in JSON for the numbers that it lacks."""
+"""The numbers that JSON lacks, by their text in a file."""
 
 NAMES = {str: "text", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
 
 
 class Unreadable(ValueError):
-    """Data that is no such record: `place` is the field in it (`pairs[0].step`), `why` the error there."""
+    """Data that does not fit the record: `place` is the field in it (`pairs[0].step`), `why` the error there."""
 
     def __init__(self, why: str, place: str = "") -> None:
         super().__init__(f"{place} {why}" if place else why)
@@ -68,7 +68,7 @@ class Unreadable(ValueError):
 
 
 def plain(value: Any) -> Any:
-    """The value with text for each number that is not finite, records as mappings, tuples as lists and keys as text."""
+    """Return the value as plain values: records as mappings, tuples as lists, keys and non-finite numbers as text."""
     if value is None or (isinstance(value, (str, bool, int)) and not isinstance(value, Enum)):
         return value
     if isinstance(value, float):
@@ -87,7 +87,7 @@ def plain(value: Any) -> Any:
 
 
 def of_fields(record: Any) -> dict[str, object]:
-    """The fields of a record by their names, for a class whose `to_json` changes little of them."""
+    """Return the fields of a record by their names, for a class whose `to_json` changes little of them."""
     content = {}
     kind: Any = type(record)
     for name, default in _written(kind):
@@ -99,7 +99,7 @@ def of_fields(record: Any) -> dict[str, object]:
 
 @cache
 def _written(kind: type) -> tuple[tuple[str, Any], ...]:
-    """The fields that are in a file, with the empty values with which they are left out."""
+    """Return the fields that a file has, each with the empty values for which it is left out."""
     sparing = getattr(kind, "EMPTY_IS_LEFT_OUT", False)
 
     def empty(item: Field[Any]) -> Any:
@@ -125,7 +125,7 @@ def read(kind: type[Record], data: Any) -> Record:
 
 @cache
 def _reader(hint: Any) -> Reader:
-    """The function that reads a value of this type."""
+    """Return the function that reads a value of this type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any or hint is object or isinstance(hint, TypeVar):
         return lambda data: data
@@ -149,7 +149,7 @@ def _reader(hint: Any) -> Reader:
     if hint is type(None):
         return lambda data: _checked(data, data is None, "not null")
     if hint in NAMES:
-        # a bool is an int in Python, but not for a reader of the file
+        # a bool is an int in Python, but not in the file
         return lambda data: _checked(data, type(data) is hint, f"not {NAMES[hint]}")
     if isinstance(hint, type) and issubclass(hint, (Path, Enum)):
         return hint
@@ -176,7 +176,7 @@ def read_fields(kind: type[Record], data: Any) -> Record:
 
 @cache
 def _fields(kind: type) -> tuple[Mapping[str, Reader], tuple[str, ...]]:
-    """The reader of each field, and the fields that have no default."""
+    """Return the reader of each field, and the fields that have no default."""
     hints = get_type_hints(kind)
     items = fields(kind)
     readers = {
@@ -206,7 +206,7 @@ def _shown(data: Any) -> str:
 def _number(data: Any) -> Any:
     if isinstance(data, str) and data in NUMBERS:
         return NUMBERS[data]
-    # a whole number stays one, so that reading and writing again gives the same text
+    # a whole number stays one, so that it is written again as the same text
     return _checked(data, isinstance(data, (int, float)) and not isinstance(data, bool), "not a number")
 
 
@@ -217,7 +217,7 @@ def _one_of(kinds: Sequence[Any]) -> Reader:
     def read_one(data: Any) -> Any:
         if data is None and optional:
             return None
-        # the last reader's complaint counts: for `str | int`, that it is no whole number
+        # the last reader's error counts: for `str | int`, that the value is no whole number
         for reader in readers[:-1]:
             try:
                 return reader(data)
@@ -265,7 +265,7 @@ def json_text(content: Any, indent: int | None = 2) -> str:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file in one piece: a reader sees the old one or the new one."""
+    """Write a file in one piece: a reader sees the old content or the new one, never a part."""
     written = path.with_name(f".{path.name}.{os.getpid()}")
     written.write_text(text, encoding="utf-8")
     written.replace(path)
@@ -275,7 +275,7 @@ def put(path: Path, text: str) -> None:
 class FileForm(Generic[Record]):
     """A kind of file that holds one record under a `schema`.
 
-    `migrations` turn the content of an older schema into that of the next one; `remedy` helps if a file cannot be used.
+    `migrations` convert the content of each older schema to the next one; `remedy` is the advice for an unusable file.
     """
 
     kind: type[Record]

@@ -15,17 +15,17 @@ LAYOUT = "layout"
 ARGUMENTS = "arguments"
 STRUCTURE = "structure"
 SETUP = "setup"
-"""Kinds of culprits that are an op; a difference in the set-up is `setup` too."""
+"""The kinds of culprits that are an op. A difference in the set-up has the kind `setup` too."""
 
 SETTING = "setting"
-"""A setting of torch with two values, which makes ops return other bits, or makes others be executed."""
+"""A setting of torch with a different value on each side, which changes the bits of ops, or the ops that are
+executed."""
 
 NONDETERMINISM = "nondeterminism"
-"""A call that differs between two trainings of one mode: `name` is the mode, `what` how they came apart."""
+"""A call that differs between two trainings of one mode: `name` is the mode, `what` the way in which they diverged."""
 
 AGAIN = "executed again"
-"""The beginning of the reason of an op of lazy tensors that takes effect more than once: it draws again, or updates a
-second time."""
+"""The beginning of the reason for an op of lazy tensors that takes effect twice: it draws again or updates again."""
 
 PART = "part"
 MARK_STEP = "mark-step"
@@ -37,8 +37,10 @@ WAYS = (PART, MARK_STEP, COMPILER_STAGE, COMPILER_SETTING)
 
 @dataclass(frozen=True, slots=True)
 class SwappedIn:
-    """The reference with the culprit's side of b in it: its score against the reference unchanged; None if that cannot
-    be executed."""
+    """The reference with b's side of the culprit in it.
+
+    Its scores are measured against the unchanged reference, and are None if it cannot be executed.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -49,7 +51,7 @@ class SwappedIn:
 
 @dataclass(frozen=True, slots=True)
 class SwappedOut:
-    """The mode with the reference's side in place of the culprit's, and of all culprits' (`score_without_all`)."""
+    """The mode with the reference's side in place of the culprit, and of all culprits (`score_without_all`)."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -61,9 +63,10 @@ class SwappedOut:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Both directions. `together_with` counts the culprits that act only with this one.
+    """The proof of a culprit, in both directions.
 
-    `why` says what could not be executed or, if the culprit is no op, what the scores compare.
+    together_with: the number of culprits that act only together with this one
+    why: what could not be executed or, if the culprit is no op, what the scores compare
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -82,8 +85,11 @@ class Proof:
 class CulpritScript:
     """The standalone script of a culprit.
 
-    `path` is None without one, and then `why` says why; `output` is its last line. `error_ulp` has the errors of the
-    one block that it shows, while a culprit's are the largest of all its places.
+    path: the script's file, None if there is no script
+    why: the reason why there is no script
+    output: the last line of the script's output
+    error_ulp: the errors of the one block that the script shows, while those of a culprit are the largest of all its
+        places
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -98,9 +104,12 @@ class CulpritScript:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentLayouts:
-    """An argument of an op with another layout on each side, by its number from 1 on and its name.
+    """An argument of an op that has a different layout on each side.
 
-    By side: the usual name of the layout, its strides in elements, and its offset in bytes from a multiple of 64.
+    number, name: its number among the arguments, from 1, and its name
+    look: by side, the usual name of the layout
+    stride: by side, the strides in elements
+    start: by side, the offset in bytes from a multiple of 64
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -114,10 +123,13 @@ class ArgumentLayouts:
 
 @dataclass(frozen=True, slots=True)
 class CulpritSetting:
-    """A setting with two values: `name` is a key of a mode, or its name in a tape, and `what` says what differs.
+    """A setting that has a different value on each side.
 
-    By side `values` are its values, in words, `lines` the line of the script that set it, if one did, and
-    `statements` the statements of plain torch that set it, if there are any.
+    name: a key of a mode, or the setting's name in a tape
+    what: the difference, in words
+    values: by side, the value in words
+    lines: by side, the line of the script that set it, if one did
+    statements: by side, the statements of plain torch that set it, if there are any
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -133,19 +145,20 @@ class CulpritSetting:
 class Culprit:
     """A cause of a drift. docs/guide/investigation-json.md describes each field.
 
-    `frames` are the user's own, the innermost first, which is in `source`, each as `file:line function`. `phases` are
-    those of a cause that acts in more than one: an op's forward and its backward. A cause of kind `setting` has the
-    `setting`, and the ops that it changes. Three sorts have fields of their own:
+    `frames` are the frames of the user's own files, each as `file:line function`, innermost first; the innermost one is
+    also in `source`. `phases` are set for a cause that acts in more than one phase, such as an op's forward and its
+    backward. A cause of kind `setting` has the `setting` and the ops that it changes. Three sorts of causes have
+    separate fields:
 
     - an op: `kernel`, `beside` (further ops of the reference that are other kernels in it, such as the backward of one
       whose forward is in `ops`), `layouts`, `bound`, `largest_relative`, `lead` (the block that its script shows);
     - a way in which a mode executes: `name`, `policy`, and `swapped` (the key of a mode that replaces it);
     - a difference in the set-up, the only one without a proof: `what`, `name`, `text`.
 
-    A cause that changes the batch has the arguments of the model's call that it makes differ (`batch`), and says how
-    (`text`). Mappings by side have the keys "a" and "b". An op of a pair in two versions of `torch` has both by side,
-    and the possible reason (`blame`), as in `TwoInterpreters`. `script` and `command` are added when the findings are
-    put together.
+    A cause that changes the batch lists the arguments of the model's call that it changes (`batch`), and describes the
+    change (`text`). Mappings by side have the keys "a" and "b". In a pair with two versions of torch, `torch` has both
+    versions by side, and `blame` the possible reason, as in `TwoInterpreters`. `script` and `command` are added when
+    the findings are put together.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -202,24 +215,25 @@ class Culprit:
 
     @property
     def is_way(self) -> bool:
-        """Return whether it is a way in which a mode executes, and not known by its ops, as a setting may be."""
+        """Return whether it is a way in which a mode executes that is not identified by ops; a setting may be one."""
         return self.kind in WAYS or (self.kind == SETTING and self.setting is None)
 
     @property
     def is_wrong_by_itself(self) -> bool:
-        """Return whether it is proven, and no rounding whatever the step around it does."""
+        """Return whether it is proven, and beyond rounding both in the step and by itself."""
         acts = self.is_proven and self.significance == "beyond-rounding"
         return acts and self.local_significance in ("beyond-rounding", "different-setup")
 
     @property
     def is_within_its_inputs(self) -> bool:
-        """Return whether all of it errs by no more than what rounding of its inputs causes in any kernel."""
+        """Return whether its whole error is within what rounding of its inputs causes in any kernel."""
         return self.local_significance == "rounding" and self.local_rule == "within"
 
     def to_json(self) -> dict[str, object]:
-        """Return the file's content: each sort has its own fields, in its own order."""
+        """Return the file's content; each sort of culprit has separate fields, in a separate order."""
         of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
-        # a culprit without proof was observed without an experiment: a difference in the set-up, or of two repetitions
+        # a culprit without a proof was observed without an experiment: a difference in the set-up, or between
+        # repetitions
         observed = WRITTEN_OF_CALL if self.kind == NONDETERMINISM or self.source else WRITTEN_OF_SETUP
         names = of_kind if self.proof else observed
         added = (*ADDED, "swapped") if names is WRITTEN_OF_OP else ADDED
@@ -237,7 +251,7 @@ ADDED = (
     *("batch", "text", "frames", "setting", "torch", "blame"),
 )
 
-# The orders are those of the first version, so that a file that is written again stays the same, byte for byte.
+# The fields keep the order of the first version, so that rewriting a file leaves it the same, byte for byte.
 _SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
 _OF_MODE = (
     "status", "phase", "module", "op", "name", "step", "source", "kind", "reasons", "ops", *_SEEN, "share_of_drift",
@@ -253,7 +267,7 @@ WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
     MARK_STEP: (*_OF_MODE, "policy", "swapped", "command", "script"),
 }
 WRITTEN_OF_WAY = (*_OF_MODE, "swapped", "command", "script")
-"""The fields of any other way in which a mode executes: only an op has no name of its own."""
+"""The fields of any other way in which a mode executes. A way has a name, an op has none."""
 WRITTEN_OF_CALL = (
     "status", "phase", "module", "op", "kind", "step", "source", "what", "name", "text", "significance",
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""The details of one culprit besides its record, in a JSON file beside its standalone script.
+"""The details of one culprit beyond its record, in a JSON file beside its standalone script.
 
-They are the code that both sides execute, and the errors of each side's results against double, over the real inputs.
+They are the code that each side executes, and the errors of each side's results against double on the real inputs.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from typing import ClassVar
 from .codec import FileForm
 
 SUFFIX = ".json"
-"""The suffix of the file, which has the name of the script."""
+"""The suffix of the file, whose stem is that of the script."""
 
 CALLS = "calls"
 COMPILED = "compiled"
 RECORDED = "recorded"
 NOTHING = "nothing"
-"""The form of a side in the script: plain calls, code compiled by Inductor, its results in the run, or nothing."""
+"""The forms of a side in the script: plain calls, code compiled by Inductor, its results in the run, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutedSide:
-    """The code of a side: `parameters` and `lines` of the script's function, or of the code behind recorded results.
+    """The code of a side.
 
-    `formula` is a short form in lines, the last of which is the result; () if there is none.
+    parameters, lines: those of the script's function, or of the code behind recorded results
+    formula: a short form of the code, line by line; the last line is the result; () if there is none
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -40,10 +41,13 @@ class ExecutedSide:
 class ErrorsOverInputs:
     """The signed errors of chosen elements of one `result`, in ULP of the true result.
 
-    The true result, `exact`, is double arithmetic on the same inputs. By side there are `dtypes`, `errors` in the order
-    of the elements, the `largest` of all `elements`, and the number of elements whose error is `not_finite`. `inputs`
-    are the values of the arguments that belong to them, first those over which the errors vary most; none if a result
-    belongs to no single element of an argument.
+    exact: the true result, which is computed in double on the same inputs
+    errors: by side, the errors in the order of the elements
+    dtypes: by side, the dtype of the result
+    largest: by side, the largest error of all `elements`
+    not_finite: by side, the number of elements whose error is not finite
+    inputs: the values of the arguments' elements that belong to the result's, first those over which the errors vary
+        most; empty if a result belongs to no single element of an argument
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""A device's work in the traced steps of a run, as in `profile.json`."""
+"""The work of a device in the traced steps of a run, as in `profile.json`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 WorkSort = Literal["kernel", "copy", "fill"]
-"""A kernel, a copy of memory, and memory that is filled with one value."""
+"""The sorts of work: a kernel, a copy of memory, and a fill of memory with one value."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceWorkRow:
-    """Pieces of a device's work that are alike in all of this: `milliseconds` is the device's time, whenever it ran.
+    """All pieces of a device's work that agree in name, launch and direction.
 
-    `name` is the full name from the device's profiler. `op` is the innermost op that launched it, "" if it was launched
-    outside of ops; phase, module and line are those of the launch. `direction` is that of a copy between host and
-    device (`to device`, `from device`), "" for any other piece, and `bytes` is the total of the copies.
+    name: the full name from the device's profiler
+    op: the innermost op that launched the work, "" if it was launched outside of ops
+    phase, module, line: those of the launch
+    direction: the direction of a copy between host and device (`to device`, `from device`), "" for any other work
+    milliseconds: the device's time, whenever the work ran
+    bytes: the total of the copies
     """
 
     name: str
@@ -33,10 +36,10 @@ class DeviceWorkRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitRow:
-    """Waits of the host for the device that are alike in all of this: `milliseconds` are the host's.
+    """All waits of the host for the device that agree in call, op and place; `milliseconds` are the host's.
 
-    `call` is that of the device's runtime (`cudaStreamSynchronize`, or a copy to memory that is not pinned), `op` the
-    outermost op that made it (`aten::item`), "" if the script asked for it itself.
+    `call` is the call of the device's runtime: `cudaStreamSynchronize`, or a copy to memory that is not pinned. `op` is
+    the outermost op that made the call (`aten::item`), "" if the script itself made it.
     """
 
     call: str
@@ -52,10 +55,13 @@ class WaitRow:
 class DeviceStep:
     """A traced step on one device, by its number.
 
-    The step's work is what was launched in it, even if it ends later. `milliseconds` is the sum of its pieces,
-    `busy_milliseconds` the time in which at least one of them ran. `idle_milliseconds` is the time from the step's
-    beginning to its end, or to the end of its work, in which none ran and numdrift recorded nothing. `launches` are the
-    calls that launched `kernels` (a graph of kernels is one), None if the trace does not have them.
+    The step's work is all work that was launched in it, even if it ends later.
+
+    milliseconds: the total time of the pieces of work
+    busy_milliseconds: the time in which at least one piece ran
+    idle_milliseconds: the time in which no piece ran and numdrift recorded nothing, from the step's beginning to its
+        end or the end of its work
+    launches: the calls that launched `kernels` (one for a graph of kernels), None if the trace lacks them
     """
 
     step: int
@@ -71,9 +77,9 @@ class DeviceStep:
 class DeviceMemory:
     """The memory of a device in a step, in bytes: allocated by tensors, and reserved for them by torch.
 
-    The peaks are those of the step. If the step was traced they come from each allocation in it, otherwise from the
-    peak since the script began, if that was reached in this step; None if neither is known. The peaks `so_far` are
-    since the script began, None if the device does not count them.
+    The peaks are those of the step. In a traced step they come from its allocations. In any other step they are known
+    only if the peak since the script began was reached in it, and are None otherwise. The peaks `so_far` count from the
+    script's beginning, and are None if the device does not count them.
     """
 
     step: int
@@ -86,7 +92,10 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProfile:
-    """The device's side of a profile: `kind` is that of the device (`cuda`), `problem` says why there are no times."""
+    """The device's side of a profile.
+
+    `kind` is the device's type (`cuda`), `problem` the reason why there are no times.
+    """
 
     kind: str
     problem: str = ""

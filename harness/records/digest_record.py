@@ -1,4 +1,4 @@
-"""The digest of one tensor as 64 bytes: for the guest that writes it and for the readers, so without torch.
+"""The digest of one tensor as 64 bytes. The writing guest and the readers share this module, so it needs no torch.
 
 Little endian, no padding (`struct` format `<QQQQdddd`):
 
@@ -13,8 +13,8 @@ Little endian, no padding (`struct` format `<QQQQdddd`):
 |     48 | mean    | float64 | sum of the finite elements / their number; NaN if there is none |
 |     56 | l2      | float64 | square root of the sum of squares of the finite elements; 0 if there is none |
 
-Complex tensors count, and are summed, as their real and imaginary parts; `numel` remains the number of complex
-elements. Of dtypes without statistics (float8, quantized) minimum, maximum, mean and l2 are NaN.
+The statistics of a complex tensor are those of its real and imaginary parts; `numel` is the number of complex elements.
+For dtypes without statistics (float8, quantized) minimum, maximum, mean and l2 are NaN.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RECORD_BYTES = _RECORD.size
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """One record. Equal hashes mean equal bits only for tensors of the same dtype and shape."""
+    """The digest of one tensor. Equal hashes mean equal bits only for tensors of the same dtype and shape."""
 
     hash: int
     numel: int
@@ -45,32 +45,32 @@ class Digest:
 
     @property
     def absent(self) -> bool:
-        """No tensor existed, as for the gradient of an unused parameter."""
+        """True if no tensor existed, as for the gradient of an unused parameter."""
         return self.numel == _NO_TENSOR
 
     @property
     def readable(self) -> bool:
-        """A tensor existed and had values (a meta or fake tensor has none)."""
+        """True if a tensor existed and had values, which a meta or fake tensor has not."""
         return self.hash != 0
 
 
 def unreadable(numel: int) -> Digest:
-    """The digest of a tensor without values."""
+    """Return the digest of a tensor without values."""
     return Digest(0, numel, 0, 0, math.nan, math.nan, math.nan, math.nan)
 
 
 def pack(digest: Digest) -> bytes:
-    """The record of one digest, RECORD_BYTES long."""
+    """Return the record of one digest, RECORD_BYTES long."""
     return _RECORD.pack(*astuple(digest))
 
 
 def unpack(record: bytes) -> Digest:
-    """The digest in one record of exactly RECORD_BYTES."""
+    """Return the digest in one record of exactly RECORD_BYTES bytes."""
     return Digest(*_RECORD.unpack(record))
 
 
 def iter_unpack(records: bytes) -> Iterator[Digest]:
-    """The digests in records that follow one another; raises struct.error on a part of a record."""
+    """Yield the digests in consecutive records. Raises struct.error for an incomplete record."""
     for fields in _RECORD.iter_unpack(records):
         yield Digest(*fields)
 

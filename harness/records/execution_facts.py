@@ -1,4 +1,4 @@
-"""The execution that a snapshot shows, and the words for its content. Nothing here imports torch."""
+"""The execution of which a snapshot was taken, and the words for its content. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """An execution of a graph. `count` is the number of earlier runs of that graph on this device."""
+    """An execution of a graph; `count` is the number of earlier executions of the graph on this device."""
 
     name: str
     phase: str
@@ -29,5 +29,5 @@ class Execution:
 
 
 def in_mib(size: int) -> str:
-    """Return bytes in readable units."""
+    """Return a number of bytes as text in readable units."""
     return f"{size / MIB:,.1f} MiB" if size >= MIB / 10 else f"{size / 1024:,.1f} KiB"

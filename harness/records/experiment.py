@@ -3,8 +3,8 @@
     Experiment("held", "compile", "cpu", step=12).name     "compile-held-cpu-12"
     experiment_named("compile-held-cpu-12", "cpu", "compile")     the same experiment
 
-It is written into the `run.json` of the experiment's run. Older runs have no such record: their experiment is read from
-the names of their folders, which are the same.
+The record is written to the `run.json` of the experiment's run. Older runs lack it, and their experiment is read from
+the folder's name, which is the same.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, Literal
 from .codec import read_fields
 
 Whose = Literal["reference", "each", "mode", "both ways"]
-"""The owner of an experiment in a pair: the reference alone; each run; the mode against the reference; each run against
-the other."""
+"""The owner of an experiment in a pair: the reference; each run; the mode against the reference; each run against the
+other."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentKind:
-    """A kind of experiments: the names of their folders, and their owner.
+    """A kind of experiment: the pattern of its folders' names, and its owner.
 
-    Experiments that belong to an `inquiry` into one step (a localization, a search for its cut) are made for it alone:
-    they count as one training with it, and of several ranks only rank 0 is asked.
+    An experiment that belongs to an `inquiry` into one step (a localization, a search for the step's cut) is made only
+    for the inquiry. It counts as one training together with the inquiry, and of several ranks it concerns only rank 0.
     """
 
     folder: str
@@ -35,16 +35,16 @@ class ExperimentKind:
 
 
 KINDS: dict[str, ExperimentKind] = {
-    # the run once more, bit for bit: its control; that of the reference keeps states, outcomes and tapes
+    # the run once more, bit for bit: its control; the reference's control keeps states, outcomes and tapes
     "again": ExperimentKind("{run}-again", "each"),
-    # chosen steps, each begun in the reference's state
+    # resynced steps: chosen steps, each begun in the reference's state
     "forced": ExperimentKind("{run}-from-{reference}", "mode"),
-    # tapes of the suspicious steps, and the tape of the one that is localized
+    # tapes of the suspicious steps, and the tape of the step that is localized
     "taped": ExperimentKind("{run}-tape-{number}", "reference"),
     "taped-at": ExperimentKind("{run}-tape-at-{step}", "reference", inquiry=True),
-    # steps begun in the reference's own states, moved by one ULP: the noise of a script that does not replay
+    # steps begun in the reference's states, moved by one ULP: they measure the noise of a script that does not replay
     "ulp": ExperimentKind("{run}-ulp-{number}", "reference"),
-    # a round of further steps between the last within rounding and the first beyond
+    # a round of further steps between the last step within rounding and the first step beyond
     "onset": ExperimentKind("{run}-onset-{reference}-{number}", "both ways"),
     # whole trainings: from initial parameters moved by one ULP, with other seeds, without the culprits
     "perturbed": ExperimentKind("{run}-perturbed-{number}", "reference"),
@@ -69,12 +69,12 @@ KINDS: dict[str, ExperimentKind] = {
     # no run: the result of a localization
     "localized": ExperimentKind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),
 }
-"""Every existing experiment. A question that makes experiments of its own adds a row."""
+"""Every kind of experiment. A question that makes new experiments adds a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment: `run` and `reference` are the names of their runs' folders.
+    """An experiment: `run` and `reference` are the names of the two runs' folders.
 
     `detail` distinguishes experiments that are otherwise alike: a number, a policy, a setting.
     """
@@ -87,14 +87,14 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """The name of its folder, and of the mode that it runs."""
+        """The name of its folder and of the mode that it runs."""
         return KINDS[self.kind].folder.format(
             run=self.run, reference=self.reference, step=self.step, detail=self.detail, number=self.detail
         )
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Its position among others of its kind."""
+        """The sort key of the experiment among others of its kind."""
         number = int(self.detail) if self.detail.isdigit() else -1
         return (-1 if self.step is None else self.step), number, self.detail
 
@@ -109,7 +109,7 @@ class Experiment:
 
 
 def experiment_named(folder: str, a: str, b: str) -> Experiment | None:
-    """The experiment of a pair whose folder has this name, None if there is none."""
+    """Return the experiment of a pair whose folder has this name, None if there is none."""
     for kind, row in KINDS.items():
         for run, reference in _of_pair(row, a, b):
             match = re.fullmatch(_pattern(row, re.escape(run), re.escape(reference)), folder)
@@ -132,7 +132,7 @@ def belongs_to(folder: str, run: str) -> bool:
 
 
 def _of_pair(row: ExperimentKind, a: str, b: str) -> Iterator[tuple[str, str]]:
-    """The runs and references of a kind's experiments in a pair."""
+    """Yield the runs and references of a kind's experiments in a pair."""
     if row.whose == "mode":
         yield b, a
     elif row.whose == "both ways":
@@ -144,7 +144,7 @@ def _of_pair(row: ExperimentKind, a: str, b: str) -> Iterator[tuple[str, str]]:
 
 
 def _pattern(row: ExperimentKind, run: str, reference: str) -> str:
-    """The pattern of the names of such folders, with these patterns for the names of the runs."""
+    """Return the pattern of the folders' names, from the patterns of the runs' names."""
     parts = {
         "run": run,
         "reference": reference,

@@ -24,10 +24,14 @@ RUN_FAILED = 3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict of a pair. `word` is None if nothing decides; then `undecided` says why, and what would.
+    """The verdict of a pair.
 
-    `step` is the one that the verdict is about. `score` is the largest of a floating value over all scored steps, of
-    `tensor`; None without scored steps. `inspect` marks rounding that is large enough to be worth a look.
+    word: the verdict's word, None if nothing decides
+    step: the step that the verdict is about
+    score: the largest score of a floating-point value over all scored steps, None without scored steps
+    tensor: the value that has this score
+    inspect: whether rounding is large enough to be worth a look
+    undecided: the reason why nothing decides, and what would
     """
 
     word: str | None
@@ -43,9 +47,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class TensorScore:
-    """The drift of one value. `score` is z, `noise` the rms in it; `why` explains a score that no distance gives.
+    """The drift of one value.
 
-    Of integers (`discrete`), distance counts the differing elements, norm all of them, and noise the flips.
+    score: the score z, which is computed with the rms `noise`
+    why: the explanation of a score that follows from no distance
+    discrete: whether the value is of integers; then `distance` counts the elements that differ, `norm` all elements,
+        and `noise` the flips
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -61,10 +68,13 @@ class TensorScore:
 
 @dataclass(frozen=True, slots=True)
 class StepFindings:
-    """A step that was started from the reference's state, with those of its `compared` values that differ.
+    """A resynced step.
 
-    `taped` says that its noise was measured on its own tape, `discrete` names integers that differ although rounding
-    does not change them. `explained` is "ill-conditioned" if rounding of the inputs causes all of the drift in its ops.
+    taped: whether its noise was measured on its own tape
+    discrete: the names of the integer values that differ although rounding does not change them
+    explained: "ill-conditioned" if rounding of the inputs causes all of the drift in its ops
+    compared: the number of compared values
+    tensors: the values that differ
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -82,7 +92,7 @@ class StepFindings:
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """The end of a mode's run; `spec` is the given mode, `path` its folder in that of the investigation."""
+    """The end of a mode's run; `spec` is the mode as given, `path` the run's folder in that of the investigation."""
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -124,8 +134,9 @@ class CompilerScores:
 class PartCarrier:
     """A part of a model that carries a drift.
 
-    Its `operators` are (name, line, module). The step's score is given with only them on the backend (`alone`), and
-    `without` them and all carriers before.
+    operators: its operators as (name, line, module)
+    alone: the step's score with only these operators on the backend
+    without: the step's score without them and without all earlier carriers on the backend
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -139,8 +150,8 @@ class PartCarrier:
 class PartScores:
     """A step's `score` in the mode, and with the `whole` model on the `backend`.
 
-    `asked` counts the partitions, `left_out` are kinds of operators that stay on the CPU. Without an answer there are
-    only `step` and `reason`.
+    `asked` is the number of partitions that were tried, `left_out` the kinds of operators that stay on the CPU. Without
+    an answer only `step` and `reason` are set.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -164,8 +175,8 @@ class PartScores:
 class TrainedWithout:
     """A whole training in the mode `spec` with `swaps` in place of the culprits.
 
-    `inside` the envelope is None if that is not known. `left` are the culprits that no key of a mode removes, and then
-    there was no training.
+    `inside` says whether it stays inside the envelope, None if that is unknown. `left` lists the culprits that no key
+    of a mode removes; if there are any there was no training.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -190,20 +201,26 @@ class TrainedWithout:
 class PairFindings:
     """The findings on one pair; `a` is the reference.
 
-    `verdict` is a word of the design, None if nothing decides (then `undecided` says what would). `text` are sentences
-    for people. `score` and `threshold` are multiples of the reference's rounding noise. `closer_to_fp64` is a mode's
-    name, `equal`, or None without a referee.
+    verdict: a word of the glossary, None if nothing decides
+    text: sentences for people
+    undecided: what would decide, if nothing does
+    score, threshold: multiples of the reference's rounding noise
+    closer_to_fp64: a mode's name, `equal`, or None without a referee
+    explained: the share of the analysed step's drift that goes with all proven culprits together
+    unexplained: what is left or was excluded, or why no cause was looked for; a pair that differs has `explained`,
+        `unexplained` or both
+    steps: each step's score, and the scores of its tensors
+    curve, lag: the results of the whole trainings
+    compiler: the scores of a step with other stages and settings of the compiler
+    parts: the scores of a step with parts of the model on the mode's backend
+    without: the whole training with the culprits swapped out
+    ranks: the verdict of each rank of runs of several processes, the worst of which is the pair's
+    agreement: for each run of several processes, whether its ranks hold the same parameters
+    interpreters: the differences between the interpreters of the two runs
+    runs_used, tests: the number of trainings, and the number of hybrids of two tapes
 
-    `explained` is the share of the analysed step's drift that goes with all proven culprits together, `unexplained`
-    what is left or was excluded, or why no cause was looked for; for a pair that differs at least one of the two is
-    set. `steps` holds each step's score and those of its tensors, `curve` and `lag` the results of the whole trainings.
-    `compiler` has the scores of a step with other stages and settings of the compiler, `parts` those of a step with
-    parts of the model on the mode's backend, `without` the whole training with the culprits swapped out.
-
-    `runs_used` counts the trainings behind all this, `tests` the hybrids of two tapes. For runs of several processes
-    `ranks` has the verdict of each rank, the worst of which is the pair's, and `agreement` says for each run whether
-    its ranks hold the same parameters. `interpreters` says what differs between those of the two runs. A mapping of
-    anything is written for people, and numdrift does not read it."""
+    The mappings to `Any` are written for people; numdrift does not read them.
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -242,7 +259,7 @@ class PairFindings:
 
     @property
     def exit_code(self) -> int:
-        """0 without drift beyond rounding, 1 if a person is needed, 3 if a run failed."""
+        """The exit code: 0 without drift beyond rounding, 1 if a person is needed, 3 if a run failed."""
         if self.verdict == "failed":
             return RUN_FAILED
         return 0 if self.verdict in ("identical", "rounding") else NEEDS_A_PERSON
@@ -250,8 +267,12 @@ class PairFindings:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """An investigation's result. `runs` says for each mode how its run ended; `training_runs` and `steps_trained` count
-    the runs of this call, `reused` the existing ones."""
+    """The result of an investigation.
+
+    runs: the end of each mode's run
+    training_runs, steps_trained: the number of trainings that this call ran, and of their steps
+    reused: the number of existing runs that were used
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
 
@@ -288,10 +309,10 @@ class Findings:
         put(folder / INVESTIGATION, json_text(self, indent=1))
 
     def update(self, folder: Path) -> None:
-        """Put these pairs into `investigation.json`; its other pairs, and its runs, stay."""
+        """Replace these pairs in `investigation.json`; its other pairs and its runs stay."""
         path, content = folder / INVESTIGATION, self.to_json()
         stored = known_content(path)
-        # The other pairs are passed on unchanged, so that a file of an older version keeps its content.
+        # The other pairs are copied unchanged, so that a file of an older version keeps its content.
         if stored is not None:
             judged = [(pair["a"], pair["b"]) for pair in content["pairs"]]
             other_pairs = [pair for pair in stored["pairs"] if (pair["a"], pair["b"]) not in judged]
@@ -300,10 +321,10 @@ class Findings:
 
 
 def known_content(path: Path) -> dict[str, Any] | None:
-    """The content of an `investigation.json` of this schema, None if there is no usable one."""
+    """Return the content of an `investigation.json` of this schema, None if there is no usable one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        # pairs are distinguished by both labels
+        # both labels together identify a pair
         usable = content["schema"] == SCHEMA and all({"a", "b"} <= pair.keys() for pair in content["pairs"])
         return content if usable and isinstance(content["runs"], dict) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -1,4 +1,4 @@
-"""The journal's files and the binary frames in them: shared by the recorder, which writes, and by readers.
+"""The journal's files and the binary frames in them, shared by the recorder and the readers.
 
     events.jsonl    one JSON object a line: start, initial, adopted, compiling, compiled, hyper, tensors, step, logged,
                     notice, end
@@ -33,7 +33,7 @@ TENSORS = "tensors.bin"
 KERNELS = "kernels.bin"
 LAST_VALUES = "values-last.bin"
 REFUSED = "refused"
-"""The end event's status of a run that its mode would not start or continue."""
+"""The status in the end event of a run that its mode refused to start or continue."""
 
 
 def values_file(level: int) -> str:
@@ -41,9 +41,9 @@ def values_file(level: int) -> str:
 
 
 HEADER = struct.Struct("<4sIQQ")
-"""magic, table (or op index), step, payload length in bytes"""
+"""The header: magic, table (or op index), step, payload length in bytes."""
 TRAILER = struct.Struct("<4sIQ")
-"""magic, table, step: the header's again, so that a torn frame shows"""
+"""The trailer: magic, table and step as in the header, so that a torn frame is noticed."""
 MAGIC = b"NDF1"
 END_MAGIC = b"1FDN"
 
@@ -67,7 +67,7 @@ def trailer(table: int, step: int) -> bytes:
 
 
 def scan_frames(path: Path) -> Iterator[FrameAt]:
-    """Walk the complete frames of a file without reading their payloads; a torn tail ends the walk."""
+    """Yield the complete frames of a file without reading their payloads; a torn frame ends the file."""
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -77,16 +77,16 @@ def scan_frames(path: Path) -> Iterator[FrameAt]:
             magic, table, step, length = HEADER.unpack(file.read(HEADER.size))
             offset = position + HEADER.size
             position = offset + length + TRAILER.size
-            if magic != MAGIC or position > size:  # nothing after it can be found: its length is the only pointer
+            if magic != MAGIC or position > size:  # its length alone leads to the next frame
                 return
-            # the payload is not read: it may be gigabytes
+            # skip the payload, which may have gigabytes
             file.seek(offset + length)
             if TRAILER.unpack(file.read(TRAILER.size)) != (END_MAGIC, table, step):
                 return
             yield FrameAt(step, table, offset, length)
 
 
-# Files of events that a guest writes beside the journal: one JSON object a line, appended when it happens.
+# Files of events that a guest writes beside the journal: one JSON object per line, appended when the event happens.
 
 
 def append_event(path: Path, event: str, **fields: Any) -> None:
@@ -97,7 +97,7 @@ def append_event(path: Path, event: str, **fields: Any) -> None:
 
 
 def complete_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Return the complete lines; the last one of a killed process may be torn.
+    """Yield the events of the complete lines; the last line of a killed process may be torn.
 
     Raises OSError, and ValueError for a line that is no JSON.
     """

@@ -1,9 +1,9 @@
-"""The differences between the Python environments of the two runs of a pair, as far as they can change numbers.
+"""The differences between the Python environments of a pair's two runs that can change numbers.
 
     differences({"torch": "2.13.0", "oneDNN": "3.12.0"}, {"torch": "2.9.0", "oneDNN": "3.7.1"})
                                                    ["torch 2.13.0 against 2.9.0", "oneDNN 3.12.0 against 3.7.1"]
 
-Standard library only. Equal facts, and facts that one of the two does not report, are left out.
+Standard library only. Equal facts, and facts that only one run reports, are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INSTALLED = {
     "compiler": "torch's compiler",
     "numpy": "NumPy",
 }
-"""Facts of the installation, with their names for readers: only these make two interpreters of two runs."""
+"""Facts of the installation, with their names for readers. Only a difference in these makes the interpreters two."""
 
 AS_IT_RUNS = {
     "cpu_capability": "the CPU's capability",
@@ -40,23 +40,23 @@ AS_IT_RUNS = {
     "foreach": "foreach on the CPU by default",
     "platform": "the platform",
 }
-"""Facts of the machine and of settings, which are torch's defaults or set by a mode or a variable."""
+"""Facts of the machine, and of settings that are torch's defaults or set by a mode or a variable."""
 
 FACTS = INSTALLED | AS_IT_RUNS
-"""Entries of a run's environment that may change its numbers."""
+"""The entries of a run's environment that may change its numbers."""
 
 VERSION = "version"
 MODE = "mode"
 VERSION_OR_MODE = "version or mode"
-"""Possible reasons for the difference of a pair in two versions of torch.
+"""The possible reasons for the difference of a pair in two versions of torch.
 
-It is the version if the modes are the same, and the mode if the mode trains as the reference does, bit for bit, with
-the plain kernels of its own version.
+The reason is the version if the modes are the same. It is the mode if a training in it, with torch's plain kernels of
+its own version in place of the culprits, equals the reference bit for bit.
 """
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], stated: Collection[str] = ()) -> list[str]:
-    """Return the facts that both report and that differ, one phrase each, except those that a mode has `stated`."""
+    """Return a phrase for each fact that both report and that differs, except for facts that a mode has `stated`."""
     return [
         f"{called} {_shown(a[key])} against {_shown(b[key])}"
         for key, called in FACTS.items()
@@ -65,12 +65,12 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], stated: Collection[s
 
 
 def are_two(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Return whether the installations differ by any fact that both report."""
+    """Return whether the installations differ in any fact that both report."""
     return any(key in a and key in b and a[key] != b[key] for key in INSTALLED)
 
 
 def told(a: str, b: str, phrases: Sequence[str]) -> str:
-    """Return a sentence without its full stop: the differences between the interpreters of the runs of these names."""
+    """Return a sentence, without its full stop, on the differences between the interpreters of the runs `a` and `b`."""
     return f"interpreters differ, {a}'s against {b}'s: {'; '.join(phrases)}"
 
 
@@ -82,9 +82,11 @@ def _shown(value: object) -> str:
 class TwoInterpreters:
     """The interpreters of a pair that are not the same.
 
-    `torch` has both versions by side, "a" and "b", even if they are equal; `differences` are phrases, torch first.
-    `blame` says what makes the pair's difference, VERSION or MODE, or may make it, VERSION_OR_MODE. Then `command`
-    compares b with the reference's mode in b's own interpreter (empty if nobody can type it).
+    torch: both versions by side, "a" and "b", even if they are equal
+    differences: a phrase for each difference, torch first
+    blame: the reason for the pair's difference, VERSION or MODE; VERSION_OR_MODE if it may be either
+    command: for VERSION_OR_MODE, a command that compares b with the reference's mode in b's interpreter; empty if
+        nobody can type it
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -96,7 +98,7 @@ class TwoInterpreters:
 
     @property
     def are_two_versions(self) -> bool:
-        """Return whether torch itself differs, by more than its build."""
+        """Return whether the versions of torch differ in more than the build."""
         return self.torch["a"] != self.torch["b"]
 
     def sentence(self, a: str, b: str) -> str:

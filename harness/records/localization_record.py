@@ -1,4 +1,4 @@
-"""The location and content of a localization, for its readers."""
+"""The files and the content of a localization, for its readers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ RESULT = "localization.json"
 class LocalizedSide:
     """A side of a localization.
 
-    It has the label, the folder of its tapes, the socket of its worker ("" without one), the file of the mode's own
-    outcome of the step ("" if that is the tape's own run), and its mode as given.
+    label: its label tapes: the folder of its tapes socket: the socket of its worker, "" without a worker outcome: the
+    file of the mode's own outcome of the step, "" if the tape is from that run itself spec: its mode as the user gave
+    it
     """
 
     label: str
@@ -36,10 +37,11 @@ class LocalizedSide:
 class LocalizerConfig:
     """The configuration of the localizer, in one JSON file.
 
-    `noise` is the run that measured the reference's noise; `inputs` are written beside the result. `interpreter` is the
-    address of the one that executes scripts, "" if none are written. If a batch differs it is followed up the tape, and
-    `own` are the arguments that the training makes itself; None if there is nothing to follow. `prepared` says that the
-    tapes are those of the scripts before their first step.
+    noise: the run that measured the reference's noise interpreter: the address of the interpreter that executes
+    standalone scripts, "" if none are written inputs: the facts that the result depends on, which are written beside it
+    own: the arguments that the training itself computes; a batch that differs is followed back through the tape to
+    them; None if there is nothing to follow prepared: whether the tapes are those of the scripts before their first
+    step
     """
 
     a: LocalizedSide
@@ -56,16 +58,19 @@ class LocalizerConfig:
 
 
 BESIDE = 0.1
-"""The share of a step's score from which on a difference from its tape counts."""
+"""The share of a step's score above which a difference between the step and its tape counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOver:
     """The part of a step's drift that is left when all proven causes are swapped out together.
 
-    `explained` is the share that goes (None if the step does not drift, or they cannot be swapped out together, as
-    `why` says), `score` and `discrete` what stays. `untested` are the ops that may differ and whose hybrids could not
-    be executed, in that many `blocks`.
+    explained: the share of the drift that goes, None if the step does not drift or the causes cannot be swapped out
+        together
+    score, discrete: the drift that stays
+    untested: the ops that may differ and whose hybrids could not be executed
+    blocks: the number of blocks of the untested ops
+    why: the reason why the causes cannot be swapped out together
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True
@@ -82,8 +87,8 @@ class LeftOver:
 class Localization:
     """The findings in one step of a pair.
 
-    `content` is the file's: `culprits` ranked, `score` before and `rest` after all of them are swapped out, `tests`
-    (hybrids executed), `seconds`, `notes`; `reason` if nothing could be found.
+    `content` is that of the file: the ranked `culprits`, the `score` before and the `rest` after all of them are
+    swapped out, `tests` (the number of executed hybrids), `seconds` and `notes`; `reason` if nothing could be found.
     """
 
     path: Path
@@ -99,27 +104,27 @@ class Localization:
 
     @property
     def op_by_op_differs(self) -> list[str]:
-        """The values that the step op by op computes and the mode's own execution does not."""
+        """The values in which the step executed op by op differs from the mode's own execution."""
         return list(self.content.get("op_by_op_differs") or ())
 
     def is_of_another_step(self, score: float) -> bool:
-        """Return whether a tape differs from its mode's execution, by more than counts beside the step's `score`.
+        """Return whether a tape differs from its mode's execution by more than is negligible beside the step's `score`.
 
-        The other bits of a library's other path do not matter where a kernel is wrong.
+        Where a kernel is wrong, a few other bits from another path through a library do not matter.
         """
         apart = [float(difference) for difference in (self.content.get("apart") or {}).values()]
         return any(difference > BESIDE * score for difference in apart)
 
     @property
     def is_drawn_again(self) -> bool:
-        """Return whether the mode has drawn more than the reference because it has executed something again."""
+        """Return whether the mode drew more random numbers than the reference because it executed an op again."""
         draws = self.content.get("draws") or {}
         again = any(reason.startswith(AGAIN) for culprit in self.culprits for reason in culprit.reasons)
         return again and int(draws.get("b", 0)) > int(draws.get("a", 0))
 
     @property
     def left(self) -> LeftOver:
-        """The drift that is left, as in the file; an older file says it in the proofs of its culprits."""
+        """The drift that is left, as in the file; for an older file it is computed from the scores."""
         stored = self.content.get("left")
         if stored is not None:
             return cast(LeftOver, stored)
@@ -142,8 +147,8 @@ class Localization:
     def is_explained(self, threshold: float) -> bool:
         """Return whether the drift is that of a discrete choice on the edge.
 
-        A choice that falls otherwise because a wrong op has moved its input is the fault of that op, and excuses no
-        drift that the op makes alone.
+        If a choice changes because a wrong op has moved its input, the fault is that op's, and the choice does not
+        explain the drift that the op causes alone.
         """
         wrong_alone = any(
             culprit.is_wrong_by_itself
@@ -154,10 +159,10 @@ class Localization:
         return self.hangs_on_choices(threshold) and not wrong_alone
 
     def is_ill_conditioned(self, threshold: float) -> bool:
-        """Return whether all of a drift beyond the threshold goes with proven, ill-conditioned ops.
+        """Return whether proven, ill-conditioned ops explain all of a drift beyond the threshold.
 
-        Each of them errs by no more than what rounding of its own inputs causes. A tape that does not reproduce with
-        its own kernels also differs by no more than rounding.
+        The error of each of them is within what rounding of its own inputs causes. If a tape does not reproduce with
+        its own kernels, the difference must be within rounding too.
         """
         beyond = [culprit for culprit in self.culprits if culprit.significance == "beyond-rounding"]
         remaining, controls = self.content.get("rest"), self.content.get("controls") or {}

@@ -1,4 +1,4 @@
-"""The existing modes. Names resolve without importing torch or the mode's module."""
+"""The registry of modes. Names resolve without importing torch or the mode's module."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ if TYPE_CHECKING:
     from ..hooks.mode_protocol import Mode
 
 ENTRY_POINT_GROUP = "numdrift.modes"
-"""Modes of plug-ins, each with its class: `toy = "toy_backend:ToyMode"`."""
+"""The entry points of modes from plug-ins, each with its class: `toy = "toy_backend:ToyMode"`."""
 
 DEVICES_GROUP = "numdrift.devices"
-"""Devices of vendors, each with the module whose import registers it: `npu = "torch_npu"`. A device is a mode."""
+"""The entry points of vendors' devices, each with the module whose import registers it: `npu = "torch_npu"`. A device
+is a mode."""
 
 EAGER = "numdrift.harness.backends.eager.mode:EagerMode"
 
 
 @dataclass(frozen=True, slots=True)
 class ModeEntry:
-    """A base of the mode grammar: the location of its class (`module:class`) and a summary of what it executes.
+    """A base of the mode grammar.
 
-    `capabilities`: what can be expected of it, without an import of its class.
-    `device`: the device that it computes on if the mode states none.
-    `module`: the module to import if torch does not know that device, "" if it always does.
-    `forks`: a process of the mode may be forked from one that has torch imported. The driver of a device must not be
-    loaded by that import, since it does not survive a fork.
+    name: its name in the grammar
+    target: the location of its class, `module:class`
+    summary: a summary of what it executes
+    capabilities: its capabilities, available without importing its class
+    device: the device that it computes on if the mode states none
+    module: the module to import if torch does not know that device, "" if torch always does
+    forks: whether a process of the mode may be forked from a process that has imported torch; that import must not load
+        a device's driver, which does not survive a fork
     """
 
     name: str
@@ -43,7 +47,7 @@ class ModeEntry:
 
 
 class ModeRegistry:
-    """Bases by name; plug-ins come from the entry point groups `numdrift.modes` and `numdrift.devices`."""
+    """The bases by name, with plug-ins from the entry point groups `numdrift.modes` and `numdrift.devices`."""
 
     def __init__(self) -> None:
         self._entries: dict[str, ModeEntry] = {}
@@ -66,11 +70,11 @@ class ModeRegistry:
         return self._entries[name]
 
     def device(self, name: str) -> str:
-        """The device of a base that states none; the name itself if the base is not known here."""
+        """Return the device of a mode of this base that states none; the base's name if the base is unknown here."""
         return self._entries[name].device if name in self.names() else name
 
     def capabilities(self, name: str) -> Capabilities:
-        """Return what can be expected of a base; of one that is not known here, what eager execution has."""
+        """Return the capabilities of a base, those of eager execution if the base is unknown here."""
         return self._entries[name].capabilities if name in self.names() else Capabilities()
 
     def bases_of_key(self, key: str) -> tuple[str, ...]:
@@ -78,7 +82,7 @@ class ModeRegistry:
         return tuple(entry.name for entry in self._known() if key in entry.capabilities.keys)
 
     def module_of(self, device: str) -> str:
-        """The module to import if torch does not know a device, "" if none is known to help."""
+        """Return the module to import if torch does not know a device, "" if no such module is known."""
         return next((entry.module for entry in self._known() if entry.device == device and entry.module), "")
 
     def load(self, name: str) -> type[Mode]:
@@ -98,7 +102,7 @@ class ModeRegistry:
         modules = {point.name: point.value for point in entry_points(group=DEVICES_GROUP)}
         modes = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
         for name, module in modules.items():
-            if name in self._entries and name not in modes:  # torch's name of a device: this module loads it
+            if name in self._entries and name not in modes:  # a device that torch has a name for: this module loads it
                 self._entries[name] = replace(self._entries[name], module=module)
             elif name not in modes:
                 summary = f"eager on the device {name!r} of {module}"
@@ -155,13 +159,13 @@ OWN = (
 )
 
 VENDORS = {"cuda": "", "hpu": "habana_frameworks.torch.core", "npu": "torch_npu", "mps": "", "xpu": ""}
-"""Devices that torch has a name for, and the module that adds them to a torch that was built without."""
+"""The devices that torch has a name for, each with the module that adds it to a torch that was built without it."""
 
 DEFERRED_DEVICES = frozenset(entry.device for entry in OWN if not entry.capabilities.has_values)
 """The devices on which an op has no value when it is called."""
 
 DEVICES_WITHOUT_STORAGE = frozenset(entry.device for entry in OWN if not entry.capabilities.has_storage)
-"""Devices whose tensors have no storage: tensors from a file stay on the CPU, and are moved where they are used."""
+"""The devices whose tensors have no storage. Tensors from a file stay on the CPU, and are moved when they are used."""
 
 registry = ModeRegistry()
 for _entry in OWN:

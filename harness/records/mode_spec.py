@@ -24,7 +24,7 @@ from .setting_keys import SETTING_KEYS, device_of, without_effect
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 NUMBERED = re.compile(r"([A-Za-z]\w*):\d+")
-"""A device with its number: `cuda:1`."""
+"""The pattern of a device with its number: `cuda:1`."""
 
 MARK_STEP_POLICIES = ("auto", "phase", "step", "off")
 EXECUTIONS = ("graph", "op")
@@ -33,7 +33,8 @@ OP_BY_OP = ("eager", "aot_eager", "aot_eager_decomp_partition")
 
 INDUCTOR = "inductor"
 LADDER = (*OP_BY_OP, INDUCTOR)
-"""torch.compile's stages between eager and Inductor: capture, autograd capture, decomposition, code generation."""
+"""The backends that add the stages of torch.compile one by one: capture, autograd capture, decomposition, code
+generation."""
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
@@ -73,7 +74,7 @@ class ModeSpec:
     inductor: Mapping[str, str] = field(default_factory=dict)
 
     def with_values(self) -> ModeSpec:
-        """Return the mode itself or, for lazy tensors without values op by op, the same ops and kernels on the CPU."""
+        """Return the mode itself or, if its ops have no values at their call, the same ops and kernels on the CPU."""
         if self.capabilities.has_values:
             return self
         return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None, draws=None)
@@ -85,12 +86,12 @@ class ModeSpec:
 
     @property
     def is_inductor(self) -> bool:
-        """Check whether Inductor generates the mode's code."""
+        """Return whether Inductor generates the mode's code."""
         return self.capabilities.compiles and self.backend in (None, INDUCTOR)
 
     @property
     def accelerator(self) -> str | None:
-        """The device that the mode computes on, with its number if the mode states one; None for the CPU."""
+        """The device that the mode computes on, with its number if the mode states it; None for the CPU."""
         device = self.device or registry.device(self.base)
         return None if device.partition(":")[0] in ("cpu", *DEFERRED_DEVICES) else device
 
@@ -181,14 +182,14 @@ DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@:-]*")
 def parse_mode(text: str) -> ModeSpec:
     """Parse one specification.
 
-    Raises ModeError, naming the piece that is wrong and the nearest valid one.
+    Raises ModeError, which names the wrong piece and the nearest valid one.
     """
     head, *pairs = text.strip().split(",")  # no value can hold a comma
     name, equals, base = head.partition("=")
     name, base = (name.strip(), base.strip()) if equals else (name.strip(), name.strip())
     device = None
     if (numbered := NUMBERED.fullmatch(base)) and numbered[1] in registry.names():
-        # `cuda:1` is `cuda,device=cuda:1`, under a name that a folder can have
+        # `cuda:1` means `cuda,device=cuda:1`, under a name that a folder can have
         device, base = base, numbered[1]
         name = name if equals else device.replace(":", "")
     if not base:
@@ -207,7 +208,7 @@ def parse_mode(text: str) -> ModeSpec:
         group, dot, inner = key.partition(".")
         if not equals:
             raise ModeError(text, pair, f"{pair!r} is not KEY=VALUE")
-        # a value may hold `=` (env.X=a=b), a key may not
+        # a value may contain `=` (env.X=a=b), a key may not
         valid_keys = [*PLAIN_KEYS, *(f"{name}.<NAME>" for name in DOTTED_KEYS)]
         dotted = bool(dot) and group in DOTTED_KEYS
         if not dotted and key not in PLAIN_KEYS:

@@ -1,4 +1,4 @@
-"""A partition as reports show it (operators, subgraphs, and their devices), and the limits that it keeps to."""
+"""A partition for reports (its operators, subgraphs and their devices), and the limits that it keeps to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .codec import of_fields, read_fields
 from .mode_spec import ModeSpec
 
 CPU = "CPU"
-"""The device of operators that the backend does not receive, as reports name it."""
+"""The name in reports of the device of operators that the backend does not receive."""
 
 Phase = Literal["forward", "backward"]
 
@@ -20,8 +20,8 @@ Phase = Literal["forward", "backward"]
 class PartitionedOperator:
     """Operators of one kind, configuration and line.
 
-    `reason` and `failure_at` say why the backend does not have them; `moved` that they are on the CPU because they were
-    named in `ops_to_partition`.
+    `reason` and `failure_at` say why the backend does not receive them. `moved` is true if they are on the CPU because
+    `ops_to_partition` names them.
     """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # values derived from the fields are written beside them
@@ -57,10 +57,13 @@ class SubgraphRow:
 
 @dataclass(frozen=True, slots=True)
 class GraphPartition:
-    """The partition of one graph; `graph` numbers the captured graphs of a process from 0.
+    """The partition of one graph.
 
-    `as_written` says that operators are counted as the module calls them (`aten::linear`); those of a backward are
-    counted as autograd calls them. `violated` names the violated limit."""
+    graph: the graph's number among the captured graphs of the process, from 0
+    as_written: operators are counted as the module calls them (`aten::linear`), those of a backward as autograd calls
+        them
+    violated: the violated limit
+    """
 
     UNKNOWN_IS_IGNORED: ClassVar[bool] = True  # values derived from the fields are written beside them
 
@@ -103,7 +106,7 @@ class GraphPartition:
 class Partitioning:
     """All graphs of a module that were partitioned so far.
 
-    It grows: with other shapes, or in training and evaluation, a module has other graphs.
+    It grows: a module has different graphs for different shapes, and for training and evaluation.
     """
 
     backend: str
@@ -122,7 +125,7 @@ class Partitioning:
 UNLIMITED = -1
 
 OF_PROCESS = ("dtype", "threads", "seed", "python", "timeout", "env")
-"""Keys of a mode that belong to its process, whatever executes the model; the others are those of the backend."""
+"""The keys of a mode that belong to its process, whatever executes the model. The other keys belong to the backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ class PartitionConfig:
 
     @property
     def moved(self) -> frozenset[str]:
-        """`ops_to_partition`, each as `aten::name`."""
+        """The operators of `ops_to_partition`, each as `aten::name`."""
         return frozenset(self.ops_to_partition)
 
     def to_json(self) -> dict[str, object]:
@@ -171,13 +174,13 @@ class PartitionConfig:
 
 
 def refuse_swaps(spec: ModeSpec) -> None:
-    """Raise UsageError for a mode whose kernels are swapped: its backend would not be asked about them."""
+    """Raise UsageError for a mode that swaps kernels: its backend would not be asked about the swapped ops."""
     if spec.kernel or spec.decompose:
         raise UsageError(f"mode {spec.name!r}: a partition has no swapped kernels; leave kernel. and decompose. out")
 
 
 def operator_name(text: str) -> str:
-    """Return an operator's name in reports: `aten::sum` for `sum`, `aten.sum` and `aten::sum.dim_IntList`."""
+    """Return an operator's name as in reports: `aten::sum` for `sum`, `aten.sum` and `aten::sum.dim_IntList`."""
     space, separator, qualified = text.strip().partition("::")
     if not separator:
         space, qualified = "aten", text.strip().removeprefix("torch.ops.").removeprefix("aten.")

@@ -21,7 +21,7 @@ TRACE = "trace.json"
 
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
-    """A phase: `milliseconds` of all traced steps together on the script's thread; `share` of their total time."""
+    """A phase: its `milliseconds` in all traced steps on the script's thread, and its `share` of their total time."""
 
     phase: str
     milliseconds: float
@@ -32,7 +32,8 @@ class PhaseRow:
 class BlockRow:
     """A block that the script names, with the time of everything within it.
 
-    The times are the host's, and the device's for the work launched within it (None if there are no times of a device).
+    One time is the host's. The other is the device's, for work that was launched within the block; None if there are no
+    times of a device.
     """
 
     block: str
@@ -44,9 +45,9 @@ class BlockRow:
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """Ops that are alike in all of this: `milliseconds` is their own time on the host, without the ops that they call.
+    """All ops that agree in kind and place; `milliseconds` is their time on the host without the ops that they call.
 
-    `kind` is as in `step_times.OpKey`; `module` and `line` are "" if they are not known.
+    `kind` is as in `step_times.OpKey`; `module` and `line` are "" if they are unknown.
     """
 
     op: str
@@ -60,7 +61,7 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionRow:
-    """The causes of executions of lazy graphs: `mark_step`, or an op that needed a value."""
+    """A cause of executions of lazy graphs: `mark_step`, or an op that needed a value."""
 
     cause: str
     line: str
@@ -70,7 +71,7 @@ class ExecutionRow:
 
 @dataclass(frozen=True, slots=True)
 class UntracedStep:
-    """A step that was not traced, and the number of graphs compiled in it (None if that is not counted)."""
+    """A step that was not traced, and the number of graphs compiled in it (None if they are not counted)."""
 
     step: int
     seconds: float
@@ -91,11 +92,15 @@ class KernelRow:
 class RunProfile:
     """The profile of one mode.
 
-    `steps` are the traced ones, the last one possibly not to its end (`partial`); `untraced` are those before and
-    after. `over` says why the tracing ended. `step_milliseconds` is the duration of each traced step, `compiled` the
-    number of graphs compiled in it (None if that is not counted), `own_milliseconds` the additional time of the
-    recording. `device` is None for a mode that runs on the host, to which all other times belong. `problem` says why
-    there is no trace.
+    steps: the traced steps
+    partial: whether the last traced step was not traced to its end
+    untraced: the steps before and after
+    over: the reason why the tracing ended
+    step_milliseconds: the duration of each traced step
+    compiled: the number of graphs compiled in each traced step, None if they are not counted
+    own_milliseconds: the additional time of the recording
+    device: the device's side, None for a mode that runs on the host; all other times are the host's
+    problem: the reason why there is no trace
     """
 
     mode: str
@@ -138,7 +143,7 @@ class RunProfile:
 
 
 def _without_device_ops(content: dict[str, Any]) -> dict[str, Any]:
-    """Migrate schema 1, which counted work on a device among the ops, with its time in one column with the host's."""
+    """Migrate schema 1, which counted a device's work among the ops, in the same column as the host's time."""
     rows: Any = content.get("ops", [])
     return {**content, "ops": [row for row in rows if row.get("kind") != "device"]}
 
@@ -154,12 +159,13 @@ def read_profile(path: Path) -> RunProfile:
         raise JournalError(path, f"cannot be read: {error}") from error
 
 
-# The traced part of a run, and the location of its files.
+# The traced part of a run, and its files.
 
 Kind = Literal["trace", "operator"]
 
 DEFAULT_STEPS = StepSelection(((3, 5),))
-"""The default steps. Compilers are done by then: TorchScript optimises a lazy graph when it runs for the third time."""
+"""The steps that are traced by default. Compilers are done by then: TorchScript optimises a lazy graph in its third
+run."""
 
 PROFILE = "profile"
 WORKING = "working"
@@ -168,7 +174,7 @@ MEBIBYTE = 2**20
 
 
 def lines_of(trace: Path) -> Path:
-    """The file beside the trace of a step that has the script's lines, by the External ids of ops."""
+    """Return the path of the file, beside the trace of a step, with the script's lines by the External ids of ops."""
     return trace.with_suffix(".lines")
 
 
@@ -176,8 +182,9 @@ def lines_of(trace: Path) -> Path:
 class TraceRequest:
     """A request for a trace.
 
-    `trace` has blocks, modules and the runtime; `operator` adds the place and the shapes of each operator's call. The
-    tracing ends with the step in which `duration` seconds are over, or the files have reached `limit` bytes.
+    The level `trace` records blocks, modules and the runtime; `operator` adds the place and the shapes of each
+    operator's call. The tracing ends with the step in which `duration` seconds have passed or the files have reached
+    `limit` bytes.
     """
 
     kind: Kind = "trace"
@@ -187,7 +194,7 @@ class TraceRequest:
 
     @property
     def last(self) -> int | None:
-        """The last requested step; None if no step is the last."""
+        """The last requested step, None for an open range of steps."""
         ends = [last for _, last in self.steps.ranges]
         return None if not ends or None in ends else max(last for last in ends if last is not None)
 
@@ -205,7 +212,7 @@ class TraceRequest:
 PHASE = "phase: "
 MODULE = "module: "
 STEP = "ProfilerStep#"
-"""The name of a step for torch's own tools."""
+"""The beginning of a step's name, which torch's own tools recognise."""
 
 CUT = "mark_step"
 OWN = "numdrift"
@@ -213,5 +220,5 @@ OWN = "numdrift"
 
 FORWARD = "forward"
 UNTRAINED = "no gradients"
-"""The phases that begin with the first call of a model with gradients, and with an earlier one without gradients, an
-evaluation."""
+"""The phases that begin with a model's first call with gradients, and with an earlier call without gradients (an
+evaluation)."""

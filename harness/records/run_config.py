@@ -1,4 +1,4 @@
-"""The parent's message to the recorder: one JSON file, read before torch is imported."""
+"""The configuration that a run's parent passes to the recorder: one JSON file, read before torch is imported."""
 
 from __future__ import annotations
 
@@ -15,14 +15,21 @@ from .run_request import RunRequest
 
 @dataclass(frozen=True, slots=True)
 class RunConfig(RunRequest):
-    """The process of one run, or of one rank of it: `journal` is the folder to write.
+    """The configuration of the process of one run, or of one of its ranks.
 
-    `folder` is the current folder of the script, and `files` says which folders are its own. `script` is the file to
-    run, for `-m` that of the module; `invoked` is its path as the user gave it. `kernels` are the user's own, as (op,
-    path). `resync` is the folder of another run's states: each step that has one there starts from it. If `rejoin`
-    names the folder of this training's own states, the training continues after such a step from its own next state.
-    `rank` is this process's among `world_size` processes of the run. `serve` is the path of a unix socket at which the
-    process answers after the script has ended well; "" means that it then exits, as usual."""
+    script: the file to run; for `-m` the file of the module
+    journal: the folder to write
+    kernels: the user's kernels, as (op, path)
+    resync: the folder of another run's states; each step that has a state there starts from it
+    rejoin: the folder of this training's own states; after a resynced step the training continues from its own next
+        state in it
+    serve: the path of a unix socket at which the process answers requests after the script has ended well; "" means
+        that it then exits as usual
+    invoked: the script's path as the user gave it
+    folder: the script's current folder
+    files: the folders that the run has for itself
+    rank, world_size: this process's rank, and the number of processes of the run
+    """
 
     script: str
     mode: ModeSpec
@@ -43,7 +50,7 @@ class RunConfig(RunRequest):
 
     @classmethod
     def from_json(cls, data: Any) -> RunConfig:
-        """Read a config, also of an older version: fields that it lacks get their defaults. Raises Unreadable."""
+        """Read a config. Fields that an older version lacks get their defaults. Raises Unreadable."""
         return read_fields(cls, data)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The files of a run that has a working folder of its own. Standard library only: the process of a script reads this.
+"""The files of a run that has a separate working folder. Standard library only, since the process of a script uses it.
 
 /home/me/train      the script's view: everything as it was when the run began, and what it writes itself
 runs/train/cpu      its writes go here, into `written/`, and nobody else sees them
@@ -9,21 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 OUTSIDE = "outside-file"
-"""The event of a journal for a file outside of the run's own folders."""
+"""The journal's event for a file outside of the run's own folders."""
 
 READY = "ready.json"
-"""The file that rank 0 writes beside the folders when they are in place: with it the other ranks find theirs."""
+"""The file that rank 0 writes beside the folders once they are in place; the other ranks find their folders by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnFolders:
-    """Folders that a run sees as they were; nobody else sees what it writes there.
+    """Folders that a run sees as they were when it began; nobody else sees what it writes there.
 
-    `folders` are those folders, none within another. `shared` are folders within them that are shared nevertheless
-    (numdrift's own, caches), and `ignored` are folders whose writes do not matter. Writes to the folder number N go to
-    `written`/N. `since` is the time, as `time.time()` returns it, at which the first run of the investigation began: a
-    file that is younger and not the run's own was written by another run, or beside it. With `why` the folders are
-    shared, for that reason."""
+    folders: these folders, none within another
+    shared: folders within them that are shared nevertheless: numdrift's own, and caches
+    ignored: folders whose writes do not matter
+    written: the folder for what the run writes; writes to the folder number N go to `written`/N
+    since: the time, as from `time.time()`, at which the first run of the investigation began; a younger file that is
+        not the run's own was written by another run, or by something else at the same time
+    why: the reason why the folders are shared after all, "" if they are not
+    """
 
     folders: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
@@ -35,10 +38,9 @@ class OwnFolders:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that a run wrote.
+    """A file that a run wrote: its path as the script sees it, and its size in bytes (0 if it no longer exists).
 
-    It has the path as the script sees it, its size in bytes (0 if it no longer exists), and whether it was `written`
-    anew, `changed`, or `removed`.
+    It was `written` anew, `changed`, or `removed`.
     """
 
     path: str
@@ -50,9 +52,13 @@ class WrittenFile:
 class RunFiles:
     """The fate of a run's files.
 
-    `own` says whether its folders were its own, and `why` why not. `written` are the files that it has written there
-    (and the number of `more` files), `kept` says whether they were kept. `outside` are the files that it has written
-    elsewhere, and `read` those that are younger than the investigation's first run and not the run's own.
+    own: whether the run had its folders for itself
+    why: the reason why it had not
+    written: the files that it wrote there
+    more: the number of further files that it wrote there
+    kept: whether the written files were kept
+    outside: the files that it wrote elsewhere
+    read: the files that it read although they are younger than the investigation's first run and not the run's own
     """
 
     own: bool = False

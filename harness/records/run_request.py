@@ -4,8 +4,8 @@ A new recording option is declared here and nowhere else: a field, and a key of 
 
     graphs: bool = field(default=False, metadata=option("graphs", False, "Capture each mode's graphs."))
 
-makes `numdrift run --graphs`, `numdrift.run(graphs=True)`, `plan.graphs`, `config.graphs` and `"graphs":
-true` in config.json. What remains is the observer that heeds it."""
+makes `numdrift run --graphs`, `numdrift.run(graphs=True)`, `plan.graphs`, `config.graphs` and `"graphs": true` in
+config.json. It remains to write the observer that acts on it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,25 @@ LEVELS: tuple[Level, ...] = ("losses", "params", "ops", "tensors")
 MEBIBYTE = 2**20
 
 DEFAULT_VALUE_BUDGET = 256 * MEBIBYTE
-"""Bytes of parameter values that a run keeps before it thins them out."""
+"""The bytes of parameter values that a run keeps before it thins them out."""
 
 NOISE_REPLAYS = 8
-"""Members of the noise ensemble; from 8 on its false positives were 0 in the study behind it."""
+"""The number of members of the noise ensemble; from 8 on, the study behind it found no false positives."""
 
 FIRST_STEPS = StepSelection(((0, 1),))
-"""The steps whose graphs are captured: the second one differs if an optimizer makes its state in the first."""
+"""The steps whose graphs are captured. The second step differs if an optimizer creates its state in the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserOption:
-    """The user's form of a field: `name` in Python, `flag` on the command line (empty: made of the name).
+    """A field as an option for users.
 
-    `default` is as users give it, and its type says what kind of option it is; `read` turns their value into the
-    field's. `choices`, `metavar`, `variable` (of the environment) and `shows_default` are those of the command line."""
+    name: its name in Python
+    default: its default as users write it, whose type determines the kind of option
+    read: converts the user's value to the field's
+    flag: its name on the command line; derived from `name` if empty
+    metavar, choices, variable, shows_default: as on the command line; `variable` is an environment variable
+    """
 
     name: str
     default: Any
@@ -58,7 +62,7 @@ def option(name: str, default: Any, help: str, *arguments: Any, **facts: Any) ->
 
 
 def _steps(flag: str, remedy: str, every: str | None = None) -> Callable[[str], StepSelection]:
-    """Return an option's reader of steps. Empty text is refused with the remedy; `every` is the word for all."""
+    """Return a reader of an option's steps, which refuses empty text with `remedy`; `every` means all steps."""
 
     def read(text: str) -> StepSelection:
         if not text.strip():
@@ -91,34 +95,42 @@ def _seconds(value: float | str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """The recorded content of a run, and the changes of its training. `value_budget` is in bytes.
+    """The recorded content of a run, and the changes to its training.
 
-    `record` is the level at which `steps` are recorded. `graphs` asks for the graphs of `graph_steps`; the first calls
-    of the ops in `trace_kernels` are written down. `sketches` asks for linear sketches of every tensor, which runs with
-    sharded tensors have anyway. `instruments` are the bring-up tools that observe, by name, each with its options
-    (JSON).
+    Recorded in detail:
+    record: the level at which `steps` are recorded
+    value_budget: the bytes of parameter values that are kept
+    trace_kernels: the ops whose first calls are recorded
+    graphs: capture the graphs of `graph_steps`
+    instruments: the bring-up tools that observe, by name, each with its options (JSON)
+    sketches: keep linear sketches of every tensor, which runs with sharded tensors have anyway
 
-    `states` are the steps whose state is kept as it is at their beginning, `outcomes` those of which losses, gradients
-    and the state after the step are kept, `tapes` those that are recorded as a tape; None means none. The tapes of
-    `measured` (None: all) are replayed `noise_replays` times with random rounding, and `edge_replays` more times with
-    rounding 16 times as strong, to see whether a discrete choice depends on it.
+    Kept of single steps (None: of no step, except for `measured`):
+    states: the steps of which the state at the beginning is kept
+    outcomes: the steps of which losses, gradients and the state after the step are kept
+    tapes: the steps that are recorded as a tape
+    measured: the steps whose tapes are replayed `noise_replays` times with random rounding, and `edge_replays` more
+        times with rounding 16 times as strong, to see whether a discrete choice depends on it (None: all tapes)
+    calls: the steps in which every call of an op is recorded with digests of its arguments and results, and each line
+        that draws random numbers
+    checkpoints: the bytes in which a training keeps states that may be requested later, spread evenly over it whatever
+        its length turns out to be; 0 keeps none
+    keep_inputs: keep the tensors of the models' first calls in a step of `states` beside its state
+    prepares: record a tape from the script's first line to its first call of a model
 
-    In the steps in `calls` (None: none) every call of an op is written down with digests of its arguments and results,
-    and each line that draws random numbers.
-
-    `checkpoints` are the bytes in which a training keeps states that may be requested later, spread evenly over it
-    whatever its length turns out to be; 0 keeps none. With `keep_inputs` the tensors of the models' first calls in a
-    step of `states` are kept beside its state. With `prepares` a tape is recorded from the script's first line until it
-    calls a model for the first time.
-
-    `perturb` moves the initial parameters (those of each resynced step, if steps start from another run's states) by
-    one ULP, drawn with this seed. `seed_shift` is added to every seed that the script sets. After `max_steps` steps the
-    script is left, as by `sys.exit()`, and the run is complete. The same happens at the end of the first step that ends
-    `max_seconds` or more after the script began (counted as the `seconds` of the journal's steps). With `in_place` the
-    script writes to its real folders; otherwise its working folder is its own, and `keep_files` keeps what it has
-    written there. `until` is the last step that is needed: the script is left, as by `sys.exit()`, when the step after
-    it has ended. `module` is the name behind `-m` if the script was requested as a module. `strict` makes an error of
-    anything that was not understood of the script."""
+    Changes to the training:
+    perturb: move the initial parameters by one ULP, drawn with this seed; if steps start from another run's states,
+        move the parameters of each resynced step
+    seed_shift: a number that is added to every seed that the script sets
+    max_steps: leave the script after so many steps, as by `sys.exit()`; the run is complete then
+    max_seconds: leave it in the same way at the end of the first step that ends so many seconds after the script began,
+        counted as the `seconds` of the journal's steps
+    until: the last step that is needed; the script is left in the same way when the step after it has ended
+    in_place: let the script write to its real folders; otherwise the run has a separate working folder
+    keep_files: keep what the script has written to the separate working folder
+    module: the name behind `-m` if the script was requested as a module
+    strict: treat anything in the script that was not understood as an error
+    """
 
     record: str = field(
         default="params",
@@ -265,7 +277,7 @@ class RunRequest:
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of users by their names in Python: the parameters of `numdrift.run` that are options here."""
+    """The users' options by their names in Python: the parameters of `numdrift.run` that are options here."""
 
     record: Level
     steps: str
@@ -284,19 +296,19 @@ class RunOptions(TypedDict, total=False):
 
 
 def user_options() -> dict[str, UserOption]:
-    """The options of users by the field that each sets, in the order of the fields."""
+    """Return the users' options by the field that each of them sets, in the order of the fields."""
     return {item.name: item.metadata["option"] for item in fields(RunRequest) if "option" in item.metadata}
 
 
 def requested(options: RunOptions) -> dict[str, Any]:
-    """The fields of a `RunRequest` that these options set.
+    """Return the fields of a `RunRequest` that these options set.
 
     Raises UsageError for an invalid value or combination, TypeError for an unknown option.
     """
     by_name = {item.name: item for item in user_options().values()}
     if unknown := next((name for name in options if name not in by_name), None):
         raise TypeError(f"unexpected keyword argument {unknown!r}; {nearest(unknown, by_name)}")
-    # capturing compiles and executes too, and the counters would count it
+    # capturing compiles and executes graphs too, and the counters would count them
     if options.get("metrics") and options.get("graphs"):
         raise UsageError(
             "--metrics beside --graphs (or GRAPH_VISUALIZATION=1) would measure the capture of the graphs: run it twice"
@@ -306,7 +318,7 @@ def requested(options: RunOptions) -> dict[str, Any]:
             "--in-place has the script write to your folders, and leaves --keep-files nothing to keep: give one of them"
         )
     arguments: Mapping[str, Any] = options
-    # an option's default means the field's own default: None, for example, is no text that could be read
+    # an option's default means the field's default, and is not read: None, for example, is no text
     chosen = {
         field: option.read(arguments[option.name])
         for field, option in user_options().items()

@@ -9,10 +9,10 @@ from .mode_registry import registry
 ON_OFF = ("on", "off")
 
 SETTING_KEYS: Mapping[str, tuple[str, ...]] = {
-    # TF32 of products and convolutions, or of one of them: torch's own default is that of convolutions
+    # TF32 in products and convolutions, or in one of them; torch's default is in convolutions
     "tf32": (*ON_OFF, "convolutions", "products"),
     "matmul_precision": ("highest", "high", "medium"),
-    # the one kernel of attention, and math if it does not take the inputs; torch's own default is any
+    # the kernel of attention, replaced by math if it does not take the inputs; torch's default is any
     "sdpa": ("math", "flash", "efficient", "cudnn", "any"),
     "cudnn": ON_OFF,
     "mkldnn": ON_OFF,
@@ -29,7 +29,7 @@ ACCELERATORS_ONLY: Mapping[str, str] = {
     "benchmark": "only accelerators choose kernels by their speed",
     "reduced_precision_reduction": "only accelerators round sums of 16-bit products to 16 bits",
 }
-"""Keys without an effect on the CPU, each with a hint for the user."""
+"""The keys without an effect on the CPU, each with a hint for the user."""
 
 ATTENTION_OF_CPU = ("math", "flash", "any")
 
@@ -42,26 +42,26 @@ CUDA_AXES: Mapping[str, tuple[str, str]] = {
     "reduced_precision_reduction": ("off", "on"),
     "deterministic": ("on", "off"),
 }
-"""Keys that may change a kernel on a GPU, each with its most restrictive value, and the other one."""
+"""The keys that may change a kernel on a GPU, each with its most restrictive value and another value."""
 
 OTHER_AXES = {key: CUDA_AXES[key] for key in ("sdpa", "deterministic")}
-"""The keys for a vendor's device, as far as torch handles them."""
+"""The keys that torch itself handles for a vendor's device."""
 
 
 def axes_of_device(device: str) -> Mapping[str, tuple[str, str]]:
-    """The keys that may change a kernel on a kind of accelerator."""
+    """Return the keys that may change a kernel on a kind of accelerator."""
     return CUDA_AXES if device == CUDA else OTHER_AXES
 
 
 def device_of(base: str, device: str | None) -> str:
-    """The kind of device that a mode of this base and key `device` computes on."""
+    """Return the kind of device that a mode of this base and key `device` computes on."""
     return (device or registry.device(base)).partition(":")[0]
 
 
 def without_effect(values: Mapping[str, object], device: str) -> tuple[str, str] | None:
-    """The first of these keys that can have no effect on a device, and why; None if each may have one.
+    """Return the first of these keys that cannot have an effect on a device, and why; None if each may have an effect.
 
-    The effect on a vendor's device is the vendor's own matter.
+    The effect on a vendor's device is left to the vendor.
     """
     stated = {key: str(values[key]) for key in SETTING_KEYS if values.get(key) is not None}
     for key, value in stated.items():

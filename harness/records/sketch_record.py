@@ -1,5 +1,7 @@
-"""Sharded tensors, for the guest that writes and for the readers, so without torch: the position of a rank's part in
-the whole, and the linear sketch of a tensor, eight numbers that add up over its parts.
+"""The position of a rank's part in a sharded tensor, and the linear sketch of a tensor: eight numbers that add up.
+
+The sum of the sketches of a tensor's parts is the sketch of the whole. The writing guest and the readers share this
+module, so it needs no torch.
 
     s_j = sum over i of sign_j(i) * x_i                       j = 0 .. 7, i the index in the whole tensor, row-major
     sign_j(i) = 1 - 2 * (bit j of mix64(SEED + (i + 1) * GOLDEN mod 2**64))
@@ -7,10 +9,10 @@ the whole, and the linear sketch of a tensor, eight numbers that add up over its
 with mix64 the finaliser of splitmix64 (Steele et al., OOPSLA 2014), so a sign depends on the seed and on the global
 index alone. Elements that are not finite count as 0; a complex element is two, its real and its imaginary part.
 
-The sketch is linear: that of a whole is the sum of its parts' at their places, whatever the parts are, and that of a
-difference is the difference of the sketches. For random signs that are independent in fours the mean over signs of
-s_j**2 is ||x||**2 and its variance at most 2 * ||x||**4 (Alon, Matias, Szegedy, The Space Complexity of Approximating
-the Frequency Moments, STOC 1996), so
+The sketch is linear: the sketch of a whole is the sum of the sketches of its parts at their places, for any parts, and
+the sketch of a difference is the difference of the sketches. For random signs that are independent in fours the mean
+over signs of s_j**2 is ||x||**2 and its variance at most 2 * ||x||**4 (Alon, Matias, Szegedy, The Space Complexity of
+Approximating the Frequency Moments, STOC 1996), so
 
     ||x||_2 is about sqrt((s_0**2 + ... + s_7**2) / 8)
 
@@ -35,7 +37,7 @@ SEED = 0x736B657463686564
 GOLDEN = 0x9E3779B97F4A7C15
 BLOCK = 512
 ROUNDING = 256 * 2.0**-53
-"""The largest error of a sketch, as a share of the sum of |x_i|."""
+"""The largest error of a number of a sketch, as a share of the sum of |x_i|."""
 
 _RECORD = struct.Struct(f"<{NUMBERS}d")
 SKETCH_BYTES = _RECORD.size
@@ -43,10 +45,10 @@ SKETCH_BYTES = _RECORD.size
 Sketch = tuple[float, ...]
 
 ABSENT_SKETCH = _RECORD.pack(*[math.nan] * NUMBERS)
-"""The record for a tensor that does not exist, or whose position in the whole is not known."""
+"""The record for a tensor that does not exist, or whose position in the whole is unknown."""
 
 NOTHING: Sketch = (0.0,) * NUMBERS
-"""The sketch of zeros: a rank adds it to the whole if another rank has the same part."""
+"""The sketch of zeros, which a rank contributes to the whole if another rank has the same part."""
 
 
 def pack_sketch(sketch: Sequence[float]) -> bytes:
@@ -54,18 +56,21 @@ def pack_sketch(sketch: Sequence[float]) -> bytes:
 
 
 def unpack_sketches(records: bytes) -> Iterator[Sketch | None]:
-    """The sketches in records that follow one another, None for an absent one; raises struct.error on a part."""
+    """Yield the sketches in consecutive records, None for an absent one.
+
+    Raises struct.error for an incomplete record.
+    """
     for numbers in _RECORD.iter_unpack(records):
         yield None if any(math.isnan(number) for number in numbers) else numbers
 
 
 def added(sketches: Sequence[Sketch]) -> Sketch:
-    """The sketch of the whole whose parts have these sketches."""
+    """Return the sketch of the whole whose parts have these sketches."""
     return tuple(math.fsum(numbers) for numbers in zip(*sketches, strict=True)) if sketches else NOTHING
 
 
 def norm_estimate(sketch: Sequence[float]) -> float:
-    """An estimate of ||x||_2 from the sketch of x."""
+    """Return an estimate of ||x||_2 from the sketch of x."""
     return math.hypot(*sketch) / math.sqrt(NUMBERS)
 
 
@@ -73,9 +78,10 @@ def norm_estimate(sketch: Sequence[float]) -> float:
 class Shard:
     """The position of a local tensor in the whole, of shape `whole`.
 
-    It begins at `offset`, which is None if it is no plain block of the whole.
-    `placements` has a word for each dimension of the device mesh, whose shape is `mesh` and in which this rank is
-    `at`: `shard 0` (of the tensor's dimension 0), `replicate`, or `partial sum` (the whole is the sum of the parts).
+    offset: the index of its first element in the whole, None if it is no plain block of the whole
+    mesh, at: the shape of the device mesh, and this rank's position in it
+    placements: a word for each dimension of the mesh: `shard 0` (along the tensor's dimension 0), `replicate`, or
+        `partial sum` (the whole is the sum of the parts)
     """
 
     whole: tuple[int, ...]
@@ -86,5 +92,5 @@ class Shard:
 
     @property
     def adds(self) -> bool:
-        """Return whether this rank's part counts in the sum of the parts: of equal copies only the first one's does."""
+        """Return whether this rank's part counts in the sum of the parts. Of equal copies only the first counts."""
         return all(place == 0 for place, word in zip(self.at, self.placements, strict=True) if word == "replicate")

@@ -1,10 +1,10 @@
-"""The index of a run's snapshots: those that were begun, and those that ended well. Nothing here imports torch.
+"""The index of a run's snapshots: those that were begun, and those that were completed. Nothing here imports torch.
 
     {"event": "begin", "file": "0-forward-step000003-execution000003.safetensors", "bytes": 120400, ...}
     {"event": "end", "file": "0-forward-step000003-execution000003.safetensors", "bytes": 121016}
     {"event": "incomplete", "file": "...", "reason": "No space left on device"}
 
-The first line precedes the file, so a snapshot without a last one was cut off, whatever the cause.
+The `begin` line is written before the file, so a snapshot without an `end` line was cut off, whatever the cause.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ CUT_OFF = "the run was ended while it was written"
 class SnapshotEntry:
     """A snapshot of a run in the index.
 
-    `size` is that of its file, the estimated one if it is incomplete; `incomplete` says why it is, "" if it is
-    complete. `facts` are the other fields of the index.
+    size: the bytes of its file, estimated if it is incomplete
+    incomplete: the reason why it is incomplete, "" if it is complete
+    facts: the other fields of the index
     """
 
     path: Path
@@ -37,7 +38,7 @@ class SnapshotEntry:
 
 
 def entries_of(run: Path) -> list[SnapshotEntry]:
-    """The snapshots of a run, in the order in which they were taken; of one that was taken twice, the last."""
+    """Return the snapshots of a run in the order in which they were first taken, each with its last entry."""
     begun: dict[str, dict[str, Any]] = {}
     ends: dict[str, dict[str, Any]] = {}
     for line in _lines(run / FOLDER / INDEX):

@@ -1,4 +1,4 @@
-"""The steps that are recorded in detail, and those whose parameter values are kept."""
+"""The selection of the steps that are recorded in detail, and of those whose parameter values are kept."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ RANGE = re.compile(r"(\d{1,18})(?:-(\d{0,18}))?")
 
 @dataclass(frozen=True, slots=True)
 class StepSelection:
-    """Steps as closed ranges (first, last), last None for open; no range at all means every step.
+    """Steps as closed ranges (first, last); `last` is None for an open range, and no range means every step.
 
-    Written as `0,5,10-19,100-`; steps count from 0.
+    Its text is `0,5,10-19,100-`; steps count from 0.
     """
 
     ranges: tuple[tuple[int, int | None], ...] = ()
@@ -28,7 +28,7 @@ class StepSelection:
         )
 
     def covers(self, selection: StepSelection) -> bool:
-        """Return whether each range of the other selection lies in one of these."""
+        """Return whether each range of the other selection is within one of these."""
         return not self.ranges or (
             bool(selection.ranges)
             and all(
@@ -47,7 +47,7 @@ class StepSelection:
 
     @classmethod
     def of(cls, steps: Iterable[int]) -> StepSelection:
-        """Select exactly these steps; no steps select every step."""
+        """Select exactly these steps; an empty iterable selects every step."""
         return cls(tuple((step, step) for step in sorted(steps)))
 
     @classmethod
@@ -71,8 +71,9 @@ class StepSelection:
 
 @dataclass(frozen=True, slots=True)
 class KeepParams:
-    """The steps whose parameter values are kept: every `every`-th from step 0, and always the last one.
-    Written as `all` (every=1), `last` (every=0: the last step alone) or `every=N`.
+    """The steps whose parameter values are kept: each `every`-th from step 0, and always the last one.
+
+    Its text is `all` (every=1), `last` (every=0: only the last step) or `every=N`.
     """
 
     every: int = 1

@@ -1,4 +1,4 @@
-"""The record of the support analysis in the script's process: `support.jsonl` in the run's folder, one object a line.
+"""The record of the support analysis in the script's process: `support.jsonl` in the run's folder, one object per line.
 
     {"event": "backend", "name": "inductor", "instruction_set": "inductor", "dry": false, "versions": {...}}
     {"event": "operator", "number": 3, "kind": "aten::mul", "configuration": "...", "call": "train.py:24", ...}
@@ -6,8 +6,8 @@
     {"event": "note", "text": "..."}
     {"event": "end"}
 
-An operator has a line when a call of it differs from all before; `counts` has the number of calls of each since the
-last such line. Written lines survive a kill; a run that lacks its `end` was cut off.
+An `operator` line is written for each call that differs from all calls before. A `counts` line has the number of calls
+of each since the last `counts` line. Written lines survive a kill; a record without its `end` was cut off.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CUT_OFF = "the process was ended before it had written all: what is here was met
 
 
 class SupportWriter:
-    """Appends what it receives; `forget` makes it write nothing any more."""
+    """A writer that appends the records that it receives, until `forget` is called."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SUPPORT
@@ -47,7 +47,7 @@ class SupportWriter:
         self._new[number] += 1
 
     def count(self, step: int) -> None:
-        """Write the number of calls of each operator since the last time."""
+        """Write the number of calls of each operator since the last `count`."""
         if self._new:
             self._write("counts", step=step, counts=dict(self._new))
             self._new.clear()
@@ -77,7 +77,7 @@ class CountedCall:
 
 @dataclass(frozen=True, slots=True)
 class SupportRecord:
-    """The record of one run. `whole` is false if the process was killed before it had written its end."""
+    """The record of one run. `whole` is false if the process was killed before it wrote the `end`."""
 
     backend: str
     instruction_set: str
@@ -102,7 +102,7 @@ def read_support(folder: Path) -> SupportRecord | None:
                 backend = event
             elif event["event"] == "operator":
                 fields = {name: event[name] for name in OperatorCall.__dataclass_fields__}
-                # JSON has lists where the record, which is a key of dictionaries, has tuples
+                # JSON has lists; the record has tuples, since it is a key of dictionaries
                 lists = {name: tuple(fields[name]) for name in ("instructions", "failing")}
                 operators[event["number"]] = OperatorCall(**(fields | lists))
             elif event["event"] == "counts":
@@ -111,14 +111,14 @@ def read_support(folder: Path) -> SupportRecord | None:
                 notes.append(event["text"])
             elif event["event"] == "end":
                 is_whole = True
-        if not backend:  # the adapter failed before it had identified itself
+        if not backend:  # the adapter failed before it identified itself
             return None
         return SupportRecord(
             backend=backend["name"],
             instruction_set=backend["instruction_set"],
             versions=backend["versions"],
             dry=backend["dry"],
-            # an operator that was met and not counted yet, as the process ended, was met once
+            # an operator that was recorded but not counted before the process ended was called once
             calls=[CountedCall(call, max(1, counts[at])) for at, call in operators.items()],
             notes=[*dict.fromkeys(notes), *([] if is_whole else [CUT_OFF])],
             whole=is_whole,

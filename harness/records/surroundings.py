@@ -1,6 +1,6 @@
 """The surroundings of a process that may change its numbers.
 
-Standard library only: they are recorded in the process of a script, and restored by whoever repeats it.
+Standard library only: they are recorded in the process of a script, and restored when the script is repeated.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 
 NUMBERS = ("OMP_", "MKL_", "ATEN_", "TORCH", "LTC_", "XLA_", "PJRT_", "CUBLAS_", "DNNL_", "ONEDNN_")
-"""The beginnings of the names of environment variables that may change numbers."""
+"""The prefixes of environment variables that may change numbers."""
 
 
 def cores() -> int:
-    """The number of processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

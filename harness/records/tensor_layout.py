@@ -1,11 +1,11 @@
-"""The layout of tensor files, which is that of safetensors, so that any reader opens them.
+"""The layout of tensor files: that of safetensors, so that any of its readers opens them.
 
     8 bytes       length of the header, little-endian
     the header    JSON: {name: {"dtype", "shape", "data_offsets"}, "__metadata__": {"numdrift": facts as JSON}}
     the tensors   their elements in row-major order, one after the other without a gap
 
-Nothing here imports torch or NumPy: recorder and readers share it. complex128 and its name C128 are numdrift's own;
-other readers may refuse files that hold it.
+Nothing here imports torch or NumPy, since the recorder and the readers share it. The dtype C128 (complex128) is
+numdrift's own; other readers may refuse files with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..errors import JournalError
 
 LENGTH = struct.Struct("<Q")
 ALIGNMENT = 8
-"""The number of bytes to a multiple of which the header is padded, so that a mapped tensor is aligned."""
+"""The header is padded to a multiple of this number of bytes, so that a mapped tensor is aligned."""
 
 MOST_HEADER = 100_000_000
 """The largest number of bytes of a header; the limit of safetensors itself."""
@@ -61,7 +61,7 @@ ITEM_BYTES = {code: {"BOOL": 1, "BF16": 2}.get(code) or int(code.lstrip("FIUC"))
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """A tensor of a file: `dtype` as the file names it, its bytes from position `start` to `end` of the file."""
+    """A tensor in a file: its `dtype` as the file names it, and its bytes from `start` to `end` of the file."""
 
     name: str
     dtype: str
@@ -75,7 +75,7 @@ def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mappin
 
     `tensors` maps names to dtype and shape. The widest dtypes come first, so each tensor is aligned.
     """
-    # stable, so that tensors of one width stay in the order in which they were given
+    # the sort is stable: tensors of one width stay in their order
     order = sorted(tensors, key=lambda name: -ITEM_BYTES[tensors[name][0]])
     described: dict[str, Any] = {METADATA: {FACTS: json.dumps(facts, separators=(",", ":"))}}
     position = 0
@@ -111,7 +111,7 @@ def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         complaint = (str(error).splitlines() or [""])[0][:200]
         raise JournalError(path, f"has a damaged header ({type(error).__name__}: {complaint})") from error
-    # an empty tensor begins where the next one does, so the end counts as well
+    # an empty tensor begins where the next tensor begins, so the end counts as well
     entries.sort(key=lambda entry: (entry.start, entry.end))
     position = first
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Reads of memory without values in a step, as a run keeps them beside the tapes of its steps."""
+"""Reads of memory that nothing has filled, which a run keeps beside the tapes of its steps."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PLACE = "tapes/unfilled-{step}.json"
 
 @dataclass(frozen=True, slots=True)
 class UnfilledRead:
-    """The script's call that has returned such memory, and the op in it that has made it.
+    """The script's call that returned unfilled memory, and the op in it that allocated the memory.
 
-    A result of the step depends on the chance values in it.
+    A result of the step depends on the arbitrary values in the memory.
     """
 
     call: CallRecord

@@ -1,1 +1,1 @@
-"""The results that people look at and send on: the answer of an investigation in words, on a page, in Markdown."""
+"""The results that people read and pass on: the answer of an investigation in words, on a page, in Markdown."""

@@ -1,4 +1,4 @@
-"""The answer to an investigation in one sentence, before any number: what differs, since when, because of what, whether
+"""The answer to an investigation in one sentence, before any number: what differs, since which step, the cause, whether
 that is a fault, and what to do.
 
 compile rounds tanh_backward less exactly in layers.1 and layers.3 (train.py:31); it is rounding and explains all of
@@ -6,7 +6,7 @@ the drift; nothing to do
 b leaves out mul in the optimizer (train.py:40): a proven fault from step 0 on, which explains all of the drift; look at
 train.py:40: mend it if the script itself makes that difference, else report it to whoever owns b, with report.html
 
-docs/reference/answers.md has one for each outcome, with its exit code.
+docs/reference/answers.md has an example of each outcome, with its exit code.
 """
 
 from __future__ import annotations
@@ -35,25 +35,30 @@ from ..records.findings import Findings, PairFindings
 from .version_or_mode import advice, named_versions
 
 NAMED = 2
-"""Causes, and places of a cause, that a sentence names before it counts the others."""
+"""The number of causes, and of places of a cause, that a sentence names before it counts the others."""
 
 LESS_EXACT = 2.0
-"""The multiple of the other side's error that is worth the word: below it, both are as exact."""
+"""The multiple of the other side's error from which on a side is called less exact."""
 
 LEAST = 0.05
-"""The share of the drift below which naming its causes helps nobody."""
+"""The share of the drift below which its causes are not named."""
 
 MOST = 0.9
-"""A share of the drift beyond which further causes are only counted."""
+"""The share of the drift beyond which further causes are only counted."""
 
 ALL = 0.995
-"""A share of the drift that is printed as 100 %."""
+"""The share of the drift from which on it is printed as 100 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairAnswer:
-    """The answer for one pair: `what` happened, `sure` why that can be believed, with the numbers, and what `todo`;
-    each is a sentence without its full stop. `good` says that nothing is to be done."""
+    """The answer for one pair. Each sentence is without its full stop.
+
+    what: what happened
+    sure: why that can be believed, with the numbers
+    todo: what to do
+    good: whether nothing has to be done
+    """
 
     what: str
     sure: str
@@ -71,7 +76,7 @@ def answer_of(pair: PairFindings) -> PairAnswer:
     if two is None:
         return answer
     first = advice(pair, two)
-    # no fault means that nothing has to be done: whoever wants to know more reads how
+    # Without a fault nothing has to be done, so the advice comes last, for readers who want to know more.
     todo = [answer.todo, first] if answer.good else [first, answer.todo]
     return replace(
         answer, what=f"{answer.what}{named_versions(pair, two)}", todo="; ".join(part for part in todo if part)
@@ -125,11 +130,11 @@ def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
 
 
 _AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
-"""An argument in the reference, against that of the other mode."""
+"""The pattern of an argument in the reference, against that of the other mode."""
 
 
 def answers_of(findings: Findings) -> list[tuple[PairFindings, PairAnswer]]:
-    """Return the pairs with their answers, those that need a person first."""
+    """Return the pairs with their answers; those that need a person come first."""
     pairs = [(pair, answer_of(pair)) for pair in findings.pairs]
     return sorted(pairs, key=lambda row: row[1].good)
 
@@ -158,7 +163,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     hidden = pair.score is not None and pair.threshold is not None and pair.score <= pair.threshold
     by_itself = next((culprit for culprit in causes if culprit.is_wrong_by_itself), None)
     if hidden and by_itself is not None:
-        # what the noise of a whole step hides was looked for in the step that was taken apart, and in no other
+        # Faults hidden by the noise of a whole step were looked for only in the step that was taken apart.
         since = f" (seen in step {pair.first_significant_step}, the one that was taken apart)"
         op = name_of(by_itself).removeprefix("aten.")
         whole = (
@@ -195,7 +200,7 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
 
 
 def _deeds(pair: PairFindings, causes: Sequence[Culprit]) -> str:
-    """Say what the other mode does at the first causes, until they make most of the drift."""
+    """Describe what the other mode does at the first causes, until these explain most of the drift."""
     shares = [culprit.share_of_drift or 0.0 for culprit in causes]
     named = next((count for count in range(1, NAMED) if sum(shares[:count]) >= MOST), NAMED)
     deeds = [f"{_deed(culprit, pair)}{_where(culprit)}" for culprit in causes[:named]]
@@ -256,7 +261,7 @@ def _exactness(culprit: Culprit, pair: PairFindings) -> str:
 
 
 def _value(setting: CulpritSetting) -> str:
-    """Write the value that the other mode has of a setting as the key of a mode."""
+    """Format the other mode's value of a setting as the key of a mode."""
     return f"{setting.name}={setting.values.get('b', '')}"
 
 
@@ -268,7 +273,7 @@ def _ops(names: Sequence[str]) -> str:
 def _where(culprit: Culprit) -> str:
     if culprit.setting is not None:
         return _at([culprit]) if culprit.setting.lines else ""
-    # parts of a Sequential are called by their numbers alone
+    # The names of a Sequential's parts are plain numbers.
     places = [f"module {place}" if place[:1].isdigit() else place for place in culprit.places if place]
     more = len(places) - NAMED
     shown = " and ".join(places) if more <= 0 else f"{', '.join(places[:NAMED])} and {more} more"
@@ -276,19 +281,19 @@ def _where(culprit: Culprit) -> str:
 
 
 def _at(causes: Sequence[Culprit]) -> str:
-    """The line of the first cause, by the name of its file alone: a sentence is read, not followed."""
+    """Return the line of the first cause, with only the file's name: a sentence is read, not followed."""
     return f" ({PurePath(causes[0].source).name})" if causes and causes[0].source else ""
 
 
 def _explained(pair: PairFindings) -> str:
-    """The share of the drift that goes with all causes together, "" where it is unknown."""
+    """Return the share of the drift that all causes explain together; "" where it is unknown."""
     if pair.explained is None:
         return ""
     return f"{'all' if pair.explained >= ALL else f'{100 * pair.explained:.0f} %'} of the drift"
 
 
 def _size(pair: PairFindings) -> str:
-    """Say how large the drift is, and with what it is compared."""
+    """Describe the size of the drift, and what it is compared with."""
     if pair.score is None or pair.threshold is None:
         return "no step was scored"
     limit = f"a fault begins at {_times(pair.threshold)} times"
@@ -298,7 +303,7 @@ def _size(pair: PairFindings) -> str:
 
 
 def _times(multiple: float) -> str:
-    """Three significant digits, written out: 6,740,000 and not 6.74e+06."""
+    """Format three significant digits, written out: 6,740,000 and not 6.74e+06."""
     return f"{float(f'{multiple:.3g}'):,.0f}" if 1000 <= abs(multiple) < 1e12 else f"{multiple:.3g}"
 
 
@@ -310,6 +315,6 @@ def _proof(pair: PairFindings, causes: Sequence[Culprit]) -> str:
 
 
 def _said(pair: PairFindings) -> str:
-    """The verdict's own words, without its name."""
+    """Return the verdict's own words, without its name."""
     first = pair.text[0] if pair.text else ""
     return first.removeprefix(f"{pair.verdict}: ")

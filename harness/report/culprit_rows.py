@@ -1,7 +1,8 @@
-"""The rows of a culprit's card that come from the file beside its script: what both sides execute, and their errors
-over the inputs.
+"""The rows of a culprit's card that come from the file beside its script: the ops of both sides, and their errors over
+the inputs.
 
-The file may come from a stranger: a line names what is not as it should be, and nothing of it is shown.
+The file may come from a stranger. If something in it is not as expected, a line names that, and nothing of the file is
+shown.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from ..records.culprit_detail import (
 from .run_kernels import RunKernels
 
 LARGEST_FILE = 2_000_000
-"""Bytes; what we write is a tenth of it at most."""
+"""The largest size of a file, in bytes; the files that numdrift writes are at most a tenth of it."""
 
 LONGEST_CODE = 20_000
-"""Characters."""
+"""The largest number of characters of code."""
 
 MOST_SHOWN = 5_000
 MOST_INPUTS = 8
@@ -46,16 +47,22 @@ KERNELS: Mapping[str, str] = {
     "decomposed": "taken apart by the compiler",
     "inductor": "a kernel that Inductor generates",
 }
-"""The words for a side by the name of its kernel, and where that is unknown, by how it is executed."""
+"""The words for a side by the name of its kernel; where that is unknown, by how the side executes the op."""
 
 Numbers = Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class SideRow:
-    """One side: its mode, `how` it executes the op, in words, the `formula` of its kernel, its calls as `code`, and the
-    `label` of the picture of its errors, "" without one; where a compiler has `generated` the kernel and the run has
-    kept it, its name and `source`."""
+    """One side of a culprit.
+
+    name: its mode
+    how: how it executes the op, in words
+    formula: the formula of its kernel
+    code: its calls
+    label: the label of the picture of its errors; "" without one
+    generated, source: the name and the source of the kernel, where a compiler generated it and the run kept it
+    """
 
     name: str
     how: str
@@ -68,8 +75,8 @@ class SideRow:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPlot:
-    """Errors by mode in the ULP of `unit`, over each of the `axes`; None where a number is not finite. `said` says how
-    many elements are seen of how many."""
+    """The errors of each mode over each of the `axes`, in the ULP of `unit`; None where a number is not finite. `said`
+    states how many of the elements are shown."""
 
     said: str
     unit: str
@@ -79,7 +86,7 @@ class ErrorPlot:
 
 @dataclass(frozen=True, slots=True)
 class CulpritRows:
-    """The rows of one culprit. They are empty where there is no file; `damage` says why a file that exists is not
+    """The rows of one culprit, empty where there is no file. `damage` is the reason why an existing file is not
     shown."""
 
     sides: Sequence[SideRow] = ()
@@ -90,7 +97,7 @@ class CulpritRows:
 def culprit_rows(
     path: Path | None, culprit: Culprit, labels: Mapping[str, str], kernels: Mapping[str, RunKernels]
 ) -> CulpritRows:
-    """The rows of this file of the evidence; `labels` are the modes by side, `kernels` those of their runs."""
+    """Return the rows from this file of the evidence. `labels` are the modes by side, `kernels` those of their runs."""
     if path is None:
         return CulpritRows()
     try:
@@ -139,7 +146,7 @@ def _side(
 
 
 def _computed(culprit: Culprit) -> str:
-    """Say what an op computes element by element, where the catalogue of kernels knows it."""
+    """Describe the elementwise formula of an op, where the catalogue of kernels has it."""
     try:
         operation = built_in().operation(_name(culprit))
     except KernelNotFound:
@@ -152,7 +159,8 @@ def _name(culprit: Culprit) -> str:
 
 
 def _plot(errors: ErrorsOverInputs, labels: Mapping[str, str]) -> ErrorPlot | None:
-    """Build the plot; None where nothing of it is finite. Raises ValueError for columns that do not belong together."""
+    """Build the plot; return None where one of its columns has no finite number. Raises ValueError for columns that do
+    not match."""
     if set(errors.errors) != set(labels) or not all(
         set(labels) <= set(by_side) for by_side in (errors.dtypes, errors.largest, errors.not_finite)
     ):
@@ -183,7 +191,7 @@ def _finite(values: Sequence[float]) -> Numbers:
 
 
 def _number(value: float) -> float:
-    """A whole number in JSON may be larger than any float."""
+    """Convert a number of the file to a float. An integer in JSON may be larger than any float."""
     try:
         return float(value)
     except OverflowError:

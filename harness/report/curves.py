@@ -1,4 +1,4 @@
-"""The losses of an investigation's runs, as the page draws them."""
+"""The losses of an investigation's runs, in the form in which the page draws them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from ..records.findings import Findings
 from ..runs.recorded_run import RecordedRun
 
 MOST_POINTS = 4000
-"""Steps of a curve on the page: more than any screen has pixels. Of a longer run every second, third... step is shown,
-and the page says so."""
+"""The largest number of steps of a curve on the page: more than any screen has pixels. For a longer run, every second,
+third... step is shown, and the page says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveRow:
-    """One loss of one run at the steps of the curves, None where it has none there or is not finite. `reference` is the
-    place of the curve with which it is compared, None for that of the reference itself."""
+    """One loss of one run at the steps of the curves; None where it is missing or not finite.
+
+    `reference` is the index of the curve that it is compared with, None for the reference itself.
+    """
 
     label: str
     losses: Sequence[float | None]
@@ -27,7 +29,7 @@ class CurveRow:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeRow:
-    """The range in which rounding alone moves the reference's loss: `low` and `high` at the steps, None where it is
+    """The range in which rounding alone moves the reference's loss: `low` and `high` at each step, None where it is
     unknown."""
 
     label: str
@@ -37,7 +39,7 @@ class EnvelopeRow:
 
 @dataclass(frozen=True, slots=True)
 class DrawnCurves:
-    """The curves on the page; `every` is the number of steps from one that is shown to the next."""
+    """The curves on the page. `every` is the distance in steps from one shown step to the next."""
 
     steps: Sequence[int]
     rows: Sequence[CurveRow]
@@ -46,7 +48,7 @@ class DrawnCurves:
 
 
 def curves_of(runs: Sequence[RecordedRun], findings: Findings) -> DrawnCurves:
-    """The losses of the runs, the reference first, and the envelopes that were measured."""
+    """Return the losses of the runs, the reference first, and the measured envelopes."""
     losses: list[tuple[str, str, dict[int, float]]] = []
     for run in sorted(runs, key=lambda run: run.manifest.mode != findings.reference):
         for name, series in run.journal.series().items():
@@ -72,7 +74,7 @@ def _envelope(name: str, curve: Any, steps: Sequence[int]) -> EnvelopeRow | None
     high: list[float | None] = []
     for step in steps:
         place = at.get(step)
-        # what JSON has no number for is text there
+        # Numbers that JSON cannot represent are stored as text.
         middle, half = (math.nan, math.nan) if place is None else (float(reference[place]), float(width[place]))
         is_finite = math.isfinite(middle + half)
         low.append(middle - half if is_finite else None)

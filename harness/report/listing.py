@@ -1,4 +1,4 @@
-"""The rows of `numdrift view`: investigations, their answers, and their runs as they are just now."""
+"""The rows of `numdrift view`: investigations, their answers, and the current state of their runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from ..runs.recorded_run import RecordedRun, investigations, runs_in
 from .answer import answers_of
 
 TONES = {"complete": "good", "running": "look"}
-"""The look of a run's status: any other is one that went wrong."""
+"""The tone of a run's status; a status that is not listed went wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run: its `path` below the folder that is viewed, its mode as it was given, `drift` its largest relative
-    difference of a loss from the first run of its investigation, None where there is none; `graphs` says that
-    it has recorded some."""
+    """A run in the list.
+
+    path: its path below the folder that is viewed
+    spec: its mode as the user wrote it
+    drift: the largest relative difference of a loss from the first run of its investigation; None without one
+    graphs: whether it recorded graphs
+    """
 
     path: str
     mode: str
@@ -42,7 +46,8 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class InvestigationRow:
-    """An investigation: the sentence of each pair with how it looks, newest first where it has none, and its runs."""
+    """An investigation: its runs, and the sentence of each pair with its tone, without any where nothing was
+    investigated."""
 
     name: str
     script: str
@@ -51,7 +56,7 @@ class InvestigationRow:
 
     @property
     def matrix(self) -> tuple[Sequence[str], Sequence[tuple[str, Sequence[RunRow | None]]]]:
-        """Modes as columns, swapped kernels and batches as rows."""
+        """The runs in a table: modes are the columns, swapped kernels and batches the rows."""
         modes = list(dict.fromkeys(run.spec.partition(",")[0] for run in self.runs))
         kinds = list(dict.fromkeys((run.swaps, run.suffix) for run in self.runs))
         rows = []
@@ -63,7 +68,7 @@ class InvestigationRow:
 
 
 def listed(folder: Path) -> Iterator[InvestigationRow]:
-    """Every investigation of a folder, the newest first; one that cannot be read has no answers."""
+    """Yield every investigation of a folder, the newest first. An investigation that cannot be read has no answers."""
     for investigation in investigations(folder):
         runs = runs_in(investigation)
         if not runs:
@@ -76,7 +81,7 @@ def listed(folder: Path) -> Iterator[InvestigationRow]:
                 for pair, answer in answers_of(findings)
             ]
         except FileNotFoundError:
-            pass  # it was run, and not investigated
+            pass  # its modes were run, but not investigated
         except (OSError, ValueError, Unreadable, RecursionError) as error:
             answers = [("person", f"its findings cannot be read: {error}")]
         script = Path(runs[0].manifest.reproducer).name

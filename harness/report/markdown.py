@@ -1,5 +1,5 @@
 """A report as Markdown for an issue tracker: the answer, the numbers, the causes with their proofs, and the script that
-shows the first one without numdrift, in under 60 lines that are open; the rest can be unfolded."""
+shows the first cause without numdrift. Fewer than 60 lines are visible; the rest can be unfolded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .report_page import number
 from .rows import CulpritCard, PairRows, Report
 
 CARDS = 4
-"""Causes of a pair that are listed; the page has all."""
+"""The largest number of causes listed for a pair; the page has all."""
 
 OPEN = "<details><summary>{}</summary>"
 CLOSE = "</details>"
@@ -19,7 +19,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~@])")
 
 
 def markdown_of(report: Report) -> str:
-    """Return the text. What comes from a run is escaped, so that it is shown as it is and mentions nobody."""
+    """Return the report as text. Strings from a run are escaped: they are shown literally, and mention nobody."""
     lines = [f"### {text(report.script)}: {text(', '.join(report.modes))}", ""]
     for pair in report.pairs:
         lines += _pair(pair)
@@ -75,11 +75,11 @@ def _row(card: CulpritCard) -> str:
 
 
 def text(words: str) -> str:
-    """Words of a run in one line of Markdown, in which nothing means anything."""
+    """Return words of a run as one line of Markdown in which every character is literal."""
     return _SPECIAL.sub(r"\\\1", " ".join(words.split()))
 
 
 def _fence(code: str) -> str:
-    """Backticks, more of them than any line of the code has in a row."""
+    """Return a fence of more backticks than any line of the code has in a row."""
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
     return "`" * max(3, longest + 1)

@@ -1,4 +1,5 @@
-"""The graphs of two runs side by side: what an investigation found guilty is ringed, a module's drift is its colour."""
+"""The graphs of two runs side by side: culprits of an investigation are ringed, and a module's colour shows its
+drift."""
 
 from __future__ import annotations
 
@@ -18,20 +19,20 @@ from ..runs.recorded_run import RecordedRun
 from .where import module_drift
 
 LARGEST = 3_000_000
-"""Characters of a pair's graphs that are shown within a report, which is to be sent on; a page of their own may be
-larger."""
+"""The largest number of characters of a pair's graphs within a report, which is sent to others; a page of their own may
+be larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairGraphs:
-    """The page that shows them, or the reason `why` there is none."""
+    """The page that shows the graphs of a pair, or the reason `why` there is none."""
 
     page: str = ""
     why: str = ""
 
 
 def pair_graphs(pair: PairFindings, runs: Sequence[RecordedRun]) -> PairGraphs:
-    """The graphs that both runs of a pair recorded."""
+    """Return the page with the graphs that both runs of a pair recorded."""
     of_mode = {run.manifest.mode: run for run in runs}
     if pair.a not in of_mode or pair.b not in of_mode:
         return PairGraphs(why="of one of the modes there is no run any more")
@@ -51,8 +52,8 @@ def pair_graphs(pair: PairFindings, runs: Sequence[RecordedRun]) -> PairGraphs:
 
 
 def graphs_page(diff: Diff, a: RunGraphs, b: RunGraphs, pair: PairFindings | None) -> str:
-    """The page of a difference, with the drift of this pair's modules. Raises JournalError."""
-    marks: list[dict[str, Mapping[str, Mark]]] = []  # what the investigation found guilty in the graphs of each side
+    """Return the page of a difference, with the drift of this pair's modules. Raises JournalError."""
+    marks: list[dict[str, Mapping[str, Mark]]] = []  # the culprits in the graphs of each side
     for side, graphs in zip((diff.a, diff.b), (a, b), strict=True):
         names = dict.fromkeys((*side.graphs, *side.post_graphs))
         marks.append({name: marks_for(graphs.run, graphs.graph(name)) for name in names})
@@ -60,13 +61,14 @@ def graphs_page(diff: Diff, a: RunGraphs, b: RunGraphs, pair: PairFindings | Non
 
 
 def investigated_pair(a: RecordedRun, b: RecordedRun) -> PairFindings | None:
-    """Return what an investigation beside two runs found of them, in whichever order; None where there is nothing."""
+    """Return the findings about two runs, in either order, of an investigation beside them; None where there are
+    none."""
     path = a.path.parent / INVESTIGATION
     if b.path.parent != a.path.parent:
         return None
     try:
         findings = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, Unreadable, RecursionError):
-        return None  # a colour is missing; the reader of its culprits reports that the file is damaged
+        return None  # only colours are missing; the reader of its culprits reports the damaged file
     modes = {a.manifest.mode, b.manifest.mode}
     return next((pair for pair in findings.pairs if {pair.a, pair.b} == modes), None)

@@ -1,8 +1,8 @@
-"""A report as one HTML page: it opens from disk and asks for nothing else.
+"""A report as one HTML page that can be opened from disk and requests nothing else.
 
-Styles, scripts and data stand in the page, and its content security policy admits only these scripts, by their hashes.
-What comes from a run reaches it escaped, or as JSON that the page's script shows as text. The curves are drawn by
-uPlot, which lies in `vendor/` with its licence.
+Styles, scripts and data are part of the page, and its content security policy admits only these scripts, by their
+hashes. Strings from a run are escaped, or passed as JSON that the page's script shows as text. The curves are drawn by
+uPlot, which is in `vendor/` with its licence.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ NAME = "report.html"
 
 
 def page_of(report: Report) -> str:
-    """Return the whole page as text: of one report always the same."""
+    """Return the whole page as text; the same report always produces the same page."""
     library, script = _library(), f'"use strict";\n{_text("page/report.js")}\n{_text("page/errors.js")}'
     style, library_style = _text("page/report.css"), _text("vendor/uplot.min.css")
-    # uPlot places its parts by styles that its code sets, which no hash can name; in what is shown of a run there is
-    # none, as all of that is escaped. Graphs are a page within this one, which is bound by both policies.
+    # uPlot positions its parts by styles that its code sets, and no hash can admit these, so all styles are admitted.
+    # The strings of a run contain none, as they are escaped. Graphs are a page within this one, and both policies apply
+    # to it.
     graphs = [pair.graphs.page for pair in report.pairs if pair.graphs.page]
     hashes = " ".join(hash_of(source) for source in (library, script, *(graph_scripts() if graphs else ())))
     policy = (
@@ -63,7 +64,7 @@ def page_of(report: Report) -> str:
 
 
 def pieces_of_pages() -> jinja2.Environment:
-    """The templates of the pages, with their filters."""
+    """Return the templates of the pages, with their filters."""
     pieces = templates(HERE / "page")
     pieces.filters["number"] = number
     pieces.filters["dict_of"] = dict
@@ -71,7 +72,7 @@ def pieces_of_pages() -> jinja2.Environment:
 
 
 def number(value: float | None) -> str:
-    """A multiple with three significant digits, "-" where there is none."""
+    """Format a multiple with three significant digits; "-" where there is none."""
     if value is None:
         return "-"
     return "0" if value == 0 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""The rows of a report: an investigation's records decide here all that is on the page.
+"""The rows of a report: everything on the page is derived here from an investigation's records.
 
 rows = report_of(Path("runs/train"))
 rows.pairs[0].answer.sentence      "compile computes tanh_backward less exactly in layers.1 ...; nothing to do"
@@ -29,15 +29,15 @@ from .run_kernels import RunKernels
 from .where import HeatMap, ModuleRow, heat_map, module_rows
 
 TONES = {"identical": "good", "rounding": "good", "beyond-rounding": "bad", "failed": "bad", "nonfinite": "bad"}
-"""The look of a verdict: one that is not listed needs a person, and is neither."""
+"""The tone of a verdict. A verdict that is not listed is neither good nor bad: a person has to look at it."""
 
 LONGEST_SCRIPT = 60_000
-"""Characters of a standalone script that stand on the page."""
+"""The largest number of characters of a standalone script on the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProofRow:
-    """One experiment: what was done, its z before and after, and whether it says what it should."""
+    """One experiment: what was done, its z before and after, and whether the result is the expected one."""
 
     did: str
     before: float | None
@@ -47,8 +47,11 @@ class ProofRow:
 
 @dataclass(frozen=True, slots=True)
 class CulpritCard:
-    """One cause: its title and the sentences about it; the errors of both sides, in ULP from double. `script` is the
-    text of its standalone script, `path` its path, `output` its last line. `detail` is what lies beside it."""
+    """One cause: its title, the sentences about it, and the errors of both sides in ULP from double.
+
+    script, path, output: the text of its standalone script, the script's path, and its last line of output
+    detail: the rows from the file beside the script
+    """
 
     title: str
     op: str
@@ -70,7 +73,7 @@ class CulpritCard:
 
 @dataclass(frozen=True, slots=True)
 class PairRows:
-    """The rows of one pair; `share` is its score in parts of the threshold, at most 1.5."""
+    """The rows of one pair. `share` is its score as a multiple of the threshold, at most 1.5."""
 
     findings: PairFindings
     answer: PairAnswer
@@ -91,7 +94,7 @@ class PairRows:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentRow:
-    """One fact about the machine or the process of each run; `differs` where not all have the same."""
+    """One fact about the machine or the process of each run. `differs` says whether the runs disagree."""
 
     name: str
     values: Sequence[str]
@@ -100,7 +103,8 @@ class EnvironmentRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An investigation. `runs` are (mode, how it was given, how it ended, steps, seconds, message)."""
+    """The report of an investigation. `runs` are (mode, the mode as the user wrote it, status, steps, seconds,
+    message)."""
 
     name: str
     script: str
@@ -115,8 +119,10 @@ class Report:
 
 
 def report_of(investigation: Path) -> Report:
-    """Read an investigation. Raises UsageError where nothing was investigated there, JournalError for a damaged
-    record."""
+    """Read the report of an investigation.
+
+    Raises UsageError where nothing was investigated, JournalError for a damaged record.
+    """
     path = investigation / INVESTIGATION
     try:
         findings = Findings.from_json(json.loads(path.read_text(encoding="utf-8")))
@@ -131,7 +137,7 @@ def report_of(investigation: Path) -> Report:
 
 
 def report_from(findings: Findings, shown: Sequence[RecordedRun], investigation: Path) -> Report:
-    """Build the same from findings that are at hand, of these runs; evidence lies in the folder of the
+    """Build the report from findings in memory about these runs. The evidence is in the folder of the
     `investigation`."""
     modes = [run.manifest.mode for run in shown]
     first = shown[0].manifest if shown else None
@@ -229,8 +235,8 @@ def _card(investigation: Path, culprit: Culprit, pair: PairFindings, kernels: Ma
 
 
 def _of_evidence(investigation: Path, path: str) -> Path | None:
-    """A file of the evidence, wherever the investigation lies now; None for one outside of it, as the findings of a
-    stranger may name."""
+    """Return the path of a file of the evidence, wherever the investigation is now. Return None for a file outside of
+    it, which a stranger's findings may name."""
     parts = Path(path).parts
     if EVIDENCE not in parts:
         return None
@@ -239,7 +245,7 @@ def _of_evidence(investigation: Path, path: str) -> Path | None:
 
 
 def environment_rows(runs: Sequence[RecordedRun]) -> list[EnvironmentRow]:
-    """Return what every run says of its machine and process, first what is not the same in all."""
+    """Return the facts about the runs' machines and processes; those that differ between runs come first."""
     facts_of_runs: list[Mapping[str, str]] = []
     for run in runs:
         facts = dict(run.manifest.environment)

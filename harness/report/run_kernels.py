@@ -1,5 +1,5 @@
-"""The kernels of a run, as it describes them: the formulas of those that its mode has put into an op's place, and the
-sources that a compiler has generated, where the run has kept its graphs."""
+"""The kernels of a run: the formulas of those that its mode swapped in, and the sources that a compiler generated,
+where the run kept its graphs."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ..records.graph_record import Graph, Node
 from ..runs.recorded_run import RecordedRun
 
 MOST_NODES = 50_000
-"""Nodes of graphs that are looked through for one page."""
+"""The largest number of nodes that are searched for one page."""
 
 LONGEST_SOURCE = 20_000
-"""Characters of a source that stand on the page."""
+"""The largest number of characters of a source on the page."""
 
 
 @dataclass(frozen=True)
 class RunKernels:
-    """The kernels of one run; its graphs are read when they are needed."""
+    """The kernels of one run. Its graphs are read when they are needed."""
 
     run: RecordedRun
 
     def formula(self, kernel: str | None, op: str) -> str:
-        """Return the formula of the kernel of this name that the mode has put into the op's place; "" where it has put
-        none."""
+        """Return the formula of the kernel of this name that the mode swapped in for the op; "" where there is none."""
         for swap in self.run.manifest.swaps:
             if swap.get("kernel") == kernel and str(swap.get("op")).partition(".")[0] == op:
                 return str(swap.get("formula") or "")
         return ""
 
     def generated(self, culprit: Culprit, names: Mapping[str, str]) -> tuple[str, str]:
-        """The name and the source of the first generated kernel that executes the culprit; "" where none is known."""
+        """Return the name and the source of the first generated kernel that executes the culprit; "" where none is
+        known."""
         seen = SeenCulprit(culprit, names, self.run.manifest.label)
         for graph, before in self._compiled:
             covered = {node.name for node in (before.nodes if before else ()) if seen.is_at(node)}
@@ -47,10 +47,10 @@ class RunKernels:
 
     @cached_property
     def _compiled(self) -> list[tuple[Graph, Graph | None]]:
-        """The graphs after the compiler, each with that before it."""
+        """The post-compilation graphs, each with the graph before compilation."""
         try:
             return list(self._read())
-        except NumdriftError:  # a damaged graph is no reason to have no report
+        except NumdriftError:  # a report is possible without a damaged graph
             return []
 
     def _read(self) -> Iterator[tuple[Graph, Graph | None]]:

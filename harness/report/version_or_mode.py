@@ -1,5 +1,5 @@
-"""The addition to an answer where the two runs have two interpreters: both versions, and how to tell the version from
-the mode."""
+"""The part of an answer about two interpreters: both versions of torch, and how to tell an effect of the version from
+one of the mode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..records.findings import PairFindings
 from ..records.interpreters import MODE, VERSION, TwoInterpreters
 
 WITH_A_CAUSE = ("rounding", "beyond-rounding", "different-setup", "nonfinite")
-"""Verdicts on something that differs, which a version can make."""
+"""Verdicts about a difference that another version of torch can cause."""
 
 
 def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
@@ -29,7 +29,7 @@ def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
 
 
 def advice(pair: PairFindings, two: TwoInterpreters) -> str:
-    """Say how to tell the two apart; "" where there is nothing to tell apart or no command does it."""
+    """Describe how to tell the two apart; "" where both have one version, or no command can tell."""
     if pair.verdict not in WITH_A_CAUSE or not two.command:
         return ""
     return f"to tell the version from the mode, run the reference in the same interpreter: {two.command}"

@@ -14,7 +14,7 @@ PAGES = Path(__file__).parent / "page"
 
 
 def view_page(folder: Path) -> str:
-    """The whole page: every investigation of the folder, as it is just now."""
+    """Return the whole page: every investigation of the folder in its current state."""
     script = f'"use strict";\n{(PAGES / "view.js").read_text(encoding="utf-8")}'
     style = (PAGES / "report.css").read_text(encoding="utf-8")
     policy = (
@@ -28,5 +28,5 @@ def view_page(folder: Path) -> str:
 
 
 def view_rows(folder: Path) -> str:
-    """The investigations alone."""
+    """Return the part of the page with the investigations."""
     return pieces_of_pages().get_template("view_rows.html").render(folder=folder, rows=list(listed(folder)))

@@ -1,4 +1,4 @@
-"""The places of the drift: by module, and by tensor and step."""
+"""The location of the drift: by module, and by tensor and step."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from dataclasses import dataclass
 from ..records.findings import PairFindings, StepFindings
 
 MOST_TENSORS = 40
-"""Rows of the heat map: the tensors that drift most."""
+"""The largest number of rows of the heat map: the tensors that drift most."""
 
 MOST_STEPS = 64
-"""Columns of the heat map."""
+"""The largest number of columns of the heat map."""
 
 LEVELS = (0.0, 1.0, 4.0)
-"""The largest z of: equal bits, below the noise of rounding, ordinary rounding. Then come a drift that is worth a look,
-up to the threshold, and one beyond it."""
+"""The largest z of the first three levels: equal bits, below the noise of rounding, ordinary rounding. Two more levels
+follow: a drift worth a look, up to the threshold, and one beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleRow:
-    """A module of the model at `depth`, `score` the worst z of its tensors and those of its parts, `tensor` and `step`
-    where that is, and its `level` from 0 (equal) to 4 (beyond the threshold)."""
+    """A module of the model at `depth`.
+
+    score: the worst z of its tensors and those of its parts
+    tensor, step: the place of that score
+    level: the level of the score, from 0 (equal) to 4 (beyond the threshold)
+    """
 
     name: str
     depth: int
@@ -42,7 +46,8 @@ class HeatCell:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """The scores of `tensors` (rows) in `steps` (columns); `left_out` counts the tensors that drift less than these."""
+    """The scores of `tensors` (rows) in `steps` (columns). `left_out` counts the tensors that are not shown because
+    they drift less."""
 
     steps: Sequence[int]
     tensors: Sequence[tuple[str, Sequence[HeatCell]]]
@@ -57,7 +62,7 @@ def level_of(score: float, threshold: float | None) -> int:
 
 
 def heat_map(pair: PairFindings) -> HeatMap:
-    """The tensors that drift most, in the steps that were started from one state."""
+    """Return the scores of the tensors that drift most, in the steps that started from one state."""
     steps = _spread(sorted(pair.steps, key=lambda item: item.step))
     worst: dict[str, float] = {}
     for step in pair.steps:
@@ -73,7 +78,7 @@ def heat_map(pair: PairFindings) -> HeatMap:
 
 
 def module_rows(pair: PairFindings) -> list[ModuleRow]:
-    """Every module that drifts, as a tree: parents above their parts."""
+    """Return every module that drifts, as a tree: parents above their parts."""
     worst: dict[tuple[str, ...], tuple[float, str, int]] = {}
     for step in pair.steps:
         for tensor_score in step.tensors:
@@ -94,8 +99,8 @@ def module_rows(pair: PairFindings) -> list[ModuleRow]:
 
 
 def module_drift(pair: PairFindings) -> dict[str, tuple[float, int]]:
-    """Map each module to the worst z of its own parameters, gradients and states, and its level; those of its parts are
-    left out, and so are modules that do not drift."""
+    """Map each module that drifts to the worst z of its own parameters, gradients and states, and its level. Its parts
+    do not count."""
     worst: dict[str, float] = {}
     for step in pair.steps:
         for tensor_score in step.tensors:
@@ -106,8 +111,8 @@ def module_drift(pair: PairFindings) -> dict[str, tuple[float, int]]:
 
 
 def module_of(tensor: str) -> str:
-    """The module of a value: `layers.1` of `gradient 0 layers.1.weight` and of `state layers.1.weight.exp_avg`; "" of a
-    loss."""
+    """Return the module of a value: `layers.1` for `gradient 0 layers.1.weight` and `state layers.1.weight.exp_avg`; ""
+    for a loss."""
     kind, _, name = tensor.partition(" ")
     if kind == "loss":
         return ""
@@ -123,7 +128,7 @@ def _natural(part: str) -> tuple[int, int, str]:
 
 
 def _spread(steps: Sequence[StepFindings]) -> Sequence[StepFindings]:
-    """At most MOST_STEPS of them: those that drift most, in their order."""
+    """Return at most MOST_STEPS of the steps: those that drift most, in their order."""
     if len(steps) <= MOST_STEPS:
         return steps
     most = sorted(steps, key=lambda step: -(step.score if math.isfinite(step.score) else math.inf))[:MOST_STEPS]

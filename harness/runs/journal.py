@@ -1,4 +1,4 @@
-"""Reads the journal that a run wrote: its steps, digests and kept values, also of a run that was cut off."""
+"""The reader of a run's journal: its steps, digests and kept values. A journal that was cut off can be read, too."""
 
 from __future__ import annotations
 
@@ -23,33 +23,35 @@ Array = NDArray[Any]
 Kind = TypeVar("Kind")
 
 MALFORMED = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
-"""The exceptions that reading a line raises when it is not what the recorder writes."""
+"""The exceptions raised while reading a line that the recorder did not write in this form."""
 
 COMPLEX = {"complex64", "complex128"}
 WHOLE = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NUMPY_TYPES = {name: name for name in {"float16", "float32", "float64", "bool"} | COMPLEX | WHOLE}
 NUMPY_TYPES["bfloat16"] = "uint16"
-"""The NumPy dtype of each torch dtype that has one, bfloat16 as its bits."""
+"""The NumPy dtype of each torch dtype that has one; bfloat16 is read as its bits."""
 
 
 LIMITS = ("max_steps", "max_seconds")
-"""The limits that may end a training before its script ends: the journal's end record has the one that applied."""
+"""The limits that may end a training before its script ends. The journal's end record has the one that applied."""
 
 Batches = tuple[tuple[tuple[str, tuple[int, ...], str], ...], ...]
 """The tensor arguments of each call of a root module, as dtype, shape and hash. The hash is empty for an argument that
 was computed from parameters, and for one whose value was gone before it could be read."""
 
 Optimizers = list[dict[str, Any]]
-"""The hyper-parameters of each optimizer: `class`, and `groups` of plain values, `params` by name."""
+"""The hyper-parameters of each optimizer: `class`, and `groups` of plain values, with `params` as names."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One recorded step: its losses in the order of their backwards, `seconds` since training began.
+    """One recorded step.
 
-    `generators` are the digests of the random generators' states at its beginning; a journal may have none. `logged`
-    are the values that the script logged by name; a loss that it logged is in `losses`. `optimizer` is the number of
-    the optimizer that ended the step, where the training has several.
+    losses: the losses in the order of their backwards
+    seconds: the seconds since training began
+    generators: the digests of the random generators' states at the beginning of the step, which a journal may lack
+    logged: the values that the script logged by name; a loss that it logged is in `losses`
+    optimizer: the number of the optimizer that ended the step, where the training has several
     """
 
     step: int
@@ -68,7 +70,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """A recorded tensor: `kind` is parameter or buffer, `dtype` torch's name.
+    """A recorded tensor: `kind` is parameter or buffer, `dtype` is torch's name.
 
     For a tensor that is sharded over ranks, `shape` is the shape of this rank's part, and `shard` is its position in
     the whole tensor.
@@ -83,7 +85,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class InitialTensor:
-    """A parameter or buffer as it was before the first call of its module."""
+    """A parameter or buffer before the first call of its module."""
 
     name: str
     kind: str
@@ -101,7 +103,8 @@ class StepDigests:
 
 
 class Journal:
-    """One run's journal. A line that a kill cut off is left out; `damage` says where reading had to stop."""
+    """One run's journal. A last line that was cut off by a kill is left out; `damage` says where reading had to
+    stop."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -120,15 +123,15 @@ class Journal:
                     event = json.loads(line)
                     self._take(event)
                 except MALFORMED:
-                    # The last line may be cut off: its process was killed while it wrote. Only a line with
-                    # its end is damage.
+                    # The last line may be cut off: its process was killed while it wrote. Only a complete line can be
+                    # damaged.
                     if line.endswith(b"\n"):
                         self.damage = f"{path}: line {number} is damaged; what comes after it is not used"
                     return
                 self._events.append(event)
 
     def _take(self, event: dict[str, Any]) -> None:
-        """Read one event into the journal. Raises one of MALFORMED and keeps nothing of the event."""
+        """Read one event into the journal. Raises one of MALFORMED, and then keeps nothing of the event."""
         kind = event["event"]
         if kind == "step":
             generators = _a(dict, event.get("generators", {}))
@@ -144,8 +147,8 @@ class Journal:
                 )
             )
         elif kind == "logged":
-            # the script logged values of a step after it had ended; the search begins at the end, where that step
-            # usually is
+            # The script may log values of a step after it has ended. The search begins at the end, where that step
+            # usually is.
             number, logged = _a(int, event["step"]), _numbers(event.get("logged", {}))
             losses = tuple(float(loss) for loss in _a(list, event.get("losses", [])))
             for index, record in reversed(list(enumerate(self.steps))):
@@ -157,7 +160,7 @@ class Journal:
         elif kind == "tensors":
             self.tables[_a(int, event["table"])] = tuple(map(_tensor_entry, event["tensors"]))
         elif kind == "initial":
-            # all tensors are read before any is kept: a line is used whole or not at all
+            # Read all tensors before any is kept: a line is used as a whole or not at all.
             self._initial |= {tensor.name: tensor for tensor in map(_initial_tensor, event["tensors"])}
         elif kind == "hyper":
             for optimizer in _a(list, event["optimizers"]):
@@ -175,7 +178,7 @@ class Journal:
         return [event for event in self._events if event["event"] == kind]
 
     def initial(self) -> dict[str, InitialTensor]:
-        """Return the parameters and buffers at the start, by name; empty for a journal that does not have them."""
+        """Return the parameters and buffers at the start, by name; empty for a journal without them."""
         return dict(self._initial)
 
     def hyper(self) -> list[tuple[int, Optimizers]]:
@@ -188,10 +191,13 @@ class Journal:
         return [record.loss for record in self.steps if record.loss is not None]
 
     def series(self) -> dict[str, list[StepRecord]]:
-        """Return the steps of each loss, by its name: `optimizer 1`, `optimizer 2` where several optimizers take turns
-        and steps of each have a loss, as the two sides of a GAN; all steps by the name "" otherwise."""
+        """Return the steps of each loss, by its name.
+
+        The names are `optimizer 1`, `optimizer 2` where several optimizers take turns and steps of each have a loss, as
+        the two sides of a GAN. Otherwise all steps have the name "".
+        """
         steps_by_turn: dict[int, list[StepRecord]] = {}
-        # steps of the first optimizer name none until there is another
+        # The steps of the first optimizer have no number until there is a second.
         for record in self.steps:
             steps_by_turn.setdefault(record.optimizer or 0, []).append(record)
         turns = sorted(turn for turn, steps in steps_by_turn.items() if any(record.losses for record in steps))
@@ -199,13 +205,13 @@ class Journal:
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """The limit that has ended the training, by its name; empty where the script ended otherwise."""
+        """The limit that ended the training, by its name; empty where the script ended otherwise."""
         end = self.end or {}
         return {limit: float(end[limit]) for limit in LIMITS if limit in end}
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """The ending that the script's process recorded; None when it could not."""
+        """The end that the script's process recorded; None where it could not."""
         ends = self.events("end")
         return ends[-1] if ends else None
 
@@ -221,7 +227,7 @@ class Journal:
                 file.seek(frame.offset)
                 data = file.read(frame.length)
             records = list(iter_unpack(data[: len(data) - len(data) % RECORD_BYTES]))
-            # a frame is every tensor's value, then every parameter's gradient, in the order of the table
+            # A frame has every tensor's value, then every parameter's gradient, in the order of the table.
             names = [entry.name for entry in entries]
             parameters = [entry.name for entry in entries if entry.kind == "parameter"]
             if len(records) != len(names) + len(parameters):
@@ -243,7 +249,7 @@ class Journal:
 
     @property
     def value_steps(self) -> list[int]:
-        """The steps of which the parameter values are kept."""
+        """The steps for which the parameter values are kept."""
         return list(self._value_frames)
 
     def values(self, step: int) -> dict[str, Array]:
@@ -255,8 +261,8 @@ class Journal:
         arrays, offset, end = {}, frame.offset, frame.offset + frame.length
         try:
             with path.open("rb") as file:
-                # Mapped and not read: a run may have kept more than fits into memory. The map outlives the
-                # open file.
+                # Map the file instead of reading it: a run may have kept more than fits into memory. The map outlives
+                # the open file.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise JournalError(path, f"cannot be read any more: {error}") from error
@@ -276,11 +282,11 @@ class Journal:
         return arrays
 
     def dtypes(self) -> dict[str, str]:
-        """Return torch's dtype of every tensor ever recorded, by name."""
+        """Return torch's dtype of every recorded tensor, by name."""
         return {entry.name: entry.dtype for table in self.tables.values() for entry in table}
 
     def _frames(self, path: Path) -> Iterator[frames.FrameAt]:
-        """Yield the frames of recorded steps. A step is recorded when its line is present, which is written after its
+        """Yield the frames of recorded steps. A step is recorded once its line is present, which is written after its
         frames."""
         recorded = {record.step for record in self.steps}
         for frame in frames.scan_frames(path):
@@ -289,7 +295,7 @@ class Journal:
 
 
 def _a(kind: type[Kind], value: object) -> Kind:
-    """Return the value itself. Raises TypeError when it is of another kind."""
+    """Return the value unchanged. Raises TypeError when it is of another kind."""
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value

@@ -1,4 +1,4 @@
-"""`run.json`: the request of a run and its ending. Schema 1."""
+"""`run.json`: the request of a run and its end. Schema 1."""
 
 from __future__ import annotations
 
@@ -22,14 +22,22 @@ STATUSES = ("running", "complete", "crashed", "killed", "timeout", "nonfinite", 
 
 @dataclass(frozen=True, slots=True)
 class RunManifest:
-    """One run. `seconds` is wall time of the process, `steps` counts the steps that were recorded, `position` is its
-    place among the modes of its batch, `pid` is the numdrift process that watches the run. `rank` is this process's
-    rank among `world_size` processes of the run. The manifest of rank 0 is the run's: its `ranks` say how each of
-    several ranks ended, and its `agreement` says whether they hold the same parameters. `swaps` counts the calls of
-    each swapped kernel by phase; `problems` say how the run differs from the one that was requested. `place` is put
-    before its name where runs of several folders are compared. `files` says what became of the files that it has
-    written. `in_process` marks a run of `numdrift.record`, for which no process can be started again. `experiment`
-    describes the run's part in an investigation, if it is an experiment."""
+    """One run.
+
+    steps: the number of steps that were recorded
+    seconds: the wall time of the process
+    position: its place among the modes of its batch
+    pid: the id of the numdrift process that watches the run
+    rank, world_size: the rank of this process among the processes of the run; the manifest of rank 0 is the run's
+    ranks: how each of several ranks ended
+    agreement: whether the ranks have the same parameters
+    swaps: the swapped kernels, with the number of calls of each by phase
+    problems: how the run differs from the one that was requested
+    place: the words put before its name where runs of several folders are compared
+    files: the fate of the files that it wrote
+    in_process: whether it is a run of `numdrift.record`, for which no process can be started again
+    experiment: its part in an investigation, if it is an experiment
+    """
 
     mode: str
     spec: str
@@ -65,7 +73,7 @@ class RunManifest:
 
     @property
     def got_through(self) -> bool:
-        """True for a run whose script came to its end, whatever its losses are."""
+        """Check whether the script came to its end, whatever its losses are."""
         return self.status in ("complete", "nonfinite")
 
     @property
@@ -74,17 +82,17 @@ class RunManifest:
 
     @property
     def interrupted(self) -> bool:
-        """True when the run was ended with numdrift itself, and not by anything of its own."""
+        """Check whether the run was ended together with numdrift itself, and not by anything of its own."""
         return self.status == "killed" and self.message in (INTERRUPTED, ABANDONED)
 
     @property
     def is_one_process(self) -> bool:
-        """True when the run was one process that numdrift started for it: such a run can be repeated."""
+        """Check whether the run was one process that numdrift started: such a run can be repeated."""
         return self.world_size == 1 and not self.in_process
 
     @property
     def label(self) -> str:
-        """The name of the run beside the other runs of its investigation."""
+        """The name of the run among the runs of its investigation."""
         label = f"{self.suffix}: {self.mode}" if self.suffix else self.mode
         return f"{self.place}/{label}" if self.place else label
 
@@ -92,7 +100,7 @@ class RunManifest:
         return of_fields(self)
 
     def write(self, path: Path) -> None:
-        """Replace the manifest in one piece: a reader sees the old one or the new one."""
+        """Replace the manifest atomically: a reader sees the old one or the new one."""
         put(path, json_text(self))
 
 
@@ -102,7 +110,7 @@ FORM = FileForm(RunManifest, SCHEMA)
 def read_manifest(folder: Path) -> RunManifest:
     """Read the manifest of a run's folder.
 
-    A run whose process is gone without an end in its journal reads as killed. Raises RunNotFound or JournalError.
+    A run whose process is gone and whose journal has no end is read as killed. Raises RunNotFound or JournalError.
     """
     try:
         manifest = FORM.read(folder / MANIFEST)
@@ -111,12 +119,12 @@ def read_manifest(folder: Path) -> RunManifest:
     if manifest.status != "running":
         return manifest
     abandoned = replace(manifest, status="killed", message=ABANDONED)
-    if not isinstance(manifest.pid, int) or manifest.pid <= 0:  # a pid from 0 down means a group of processes
+    if not isinstance(manifest.pid, int) or manifest.pid <= 0:  # a pid of 0 or less means a group of processes
         return abandoned
     try:
-        os.kill(manifest.pid, 0)  # signal 0 is not sent: the system only says whether it could be
+        os.kill(manifest.pid, 0)  # signal 0 only checks whether a signal could be sent
     except (ProcessLookupError, OverflowError):
         return abandoned
-    except PermissionError:  # a process of another user, which is alive
+    except PermissionError:  # the process is another user's, and alive
         pass
     return manifest

@@ -1,4 +1,4 @@
-"""Reads tensor files and sketches of a run as read-only NumPy arrays, without loading them into memory."""
+"""The reader of a run's tensor files and sketches, as read-only NumPy arrays that are not loaded into memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TensorFile:
 
 
 def read_tensor_file(path: Path) -> TensorFile:
-    """Open a file; values are read from disk when they are used. Raises JournalError."""
+    """Open a file; its values are read from disk when they are used. Raises JournalError."""
     try:
         with path.open("rb") as file:
             entries, facts = read_header(path, file)
@@ -49,12 +49,12 @@ def read_tensor_file(path: Path) -> TensorFile:
             array = np.frombuffer(content, dtype, math.prod(entry.shape), entry.start).reshape(entry.shape)
         except (ValueError, OverflowError) as error:
             raise JournalError(path, f"{entry.name!r} cannot be read: {error}") from error
-        # NumPy has no bfloat16: its numbers are widened to float32, which is a copy and would be writable.
+        # NumPy has no bfloat16. The numbers are widened to float32, a copy that would be writable.
         if entry.dtype == "BF16":
             array = np.asarray(widened(array))
             array.flags.writeable = False
         tensors[entry.name] = array
-    # types that the writer widened, because the format lacks them, have their true names among the facts
+    # Types that the format lacks were widened by the writer; their true names are among the facts.
     true = facts.get("dtypes")
     true = true if isinstance(true, dict) else {}
     dtypes = {entry.name: str(true.get(entry.name, TORCH_NAMES[entry.dtype])) for entry in entries}
@@ -63,7 +63,7 @@ def read_tensor_file(path: Path) -> TensorFile:
 
 @dataclass(frozen=True, slots=True)
 class StepSketches:
-    """The sketches of one step by tensor, of this rank's part of each tensor; None where there is none."""
+    """The sketches of one step by tensor, each of this rank's part of it; None where there is none."""
 
     values: Mapping[str, Sketch | None]
     gradients: Mapping[str, Sketch | None]
@@ -91,6 +91,6 @@ def sketches_of(run: RecordedRun) -> Iterator[tuple[int, StepSketches]]:
         if len(data) != (len(entries) + len(parameters)) * SKETCH_BYTES:
             raise JournalError(path, f"step {frame.step} has {len(data)} bytes, its table says otherwise")
         sketches, names = list(unpack_sketches(data)), [entry.name for entry in entries]
-        # a frame is every tensor's value, then every parameter's gradient, in the order of the table
+        # A frame has every tensor's value, then every parameter's gradient, in the order of the table.
         values = dict(zip(names, sketches[: len(names)], strict=True))
         yield frame.step, StepSketches(values, dict(zip(parameters, sketches[len(names) :], strict=True)))

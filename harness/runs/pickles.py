@@ -1,9 +1,9 @@
-"""`verify_<mode>_<suffix>.pkl`: losses and parameters as the founding investigation's scripts wrote them.
+"""`verify_<mode>_<suffix>.pkl`: losses and parameters in the format of the founding investigation's scripts.
 
     {"schema": 1, "mode": str, "losses": [float, ...], "state_dict_steps": [int, ...],
      "state_dicts": [{name: ndarray}, ...]}
 
-`losses` has an entry a recorded step (nan for a step without a loss); `state_dicts` one a kept step.
+`losses` has one entry per recorded step (nan for a step without a loss), `state_dicts` one per kept step.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .journal import Array, Journal
 SCHEMA = 1
 PROTOCOL = 4
 NUMBERS = re.compile(r"[<>=|](b1|[iu][1248]|f[248]|c8|c16)")
-"""NumPy's codes of the dtypes that are loaded."""
+"""NumPy's codes of the dtypes that may be loaded."""
 
 
 def write_pickle(path: Path, mode: str, journal: Journal) -> None:
-    """Write the pickle of one run from its journal, in one piece."""
+    """Write the pickle of one run from its journal, atomically."""
     kept_steps = journal.value_steps
     content = {
         "schema": SCHEMA,
@@ -38,7 +38,7 @@ def write_pickle(path: Path, mode: str, journal: Journal) -> None:
         "state_dict_steps": kept_steps,
         "state_dicts": [journal.values(step) for step in kept_steps],
     }
-    # under a name of this process first: two of them may end the same run
+    # Write under a name of this process first: two processes may end the same run.
     written = path.with_name(f".{path.name}.{os.getpid()}")
     with written.open("wb") as file:
         pickle.dump(content, file, protocol=PROTOCOL)
@@ -46,15 +46,14 @@ def write_pickle(path: Path, mode: str, journal: Journal) -> None:
 
 
 def read_pickle(path: Path | str) -> dict[str, Any]:
-    """Read a pickle that may come from a stranger: numbers, names and read-only arrays of numbers, nothing
-    else.
+    """Read a pickle that may come from a stranger: only numbers, names and read-only arrays of numbers are loaded.
 
     Raises JournalError for anything else.
     """
     path = Path(path)
     try:
         with path.open("rb") as file:
-            # Refuse a memo number beyond the file's `size`: the unpickler would fill memory up to that number
+            # Refuse a memo number beyond the file's `size`: the unpickler would fill memory up to that number.
             size = path.stat().st_size
             for opcode, argument, _ in pickletools.genops(file):
                 if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > size:
@@ -85,7 +84,7 @@ UNREADABLE = (
     OSError, ValueError, EOFError, AttributeError, ImportError, LookupError, TypeError, ArithmeticError,
     MemoryError, RecursionError,
 )  # fmt: skip
-"""The exceptions that unpickling damaged data raises, besides UnpicklingError."""
+"""The exceptions that unpickling damaged data raises, in addition to UnpicklingError."""
 
 
 def _all_of(kind: type[Any], values: Iterable[Any]) -> list[Any]:
@@ -97,7 +96,7 @@ def _all_of(kind: type[Any], values: Iterable[Any]) -> list[Any]:
 
 
 class _Dtype:
-    """A replacement of numpy.dtype, whose own `__setstate__` trusts its input and crashes on a lie."""
+    """A replacement for numpy.dtype, whose own `__setstate__` trusts its input and crashes on false data."""
 
     def __init__(self, code: str, *_: object) -> None:
         self.code, self.order = code, "="
@@ -112,7 +111,7 @@ class _Dtype:
 
 
 class _Array:
-    """A replacement of numpy.ndarray and its reconstruction; the real array is made of checked parts."""
+    """A replacement for numpy.ndarray and its reconstruction; the real array is built from checked parts."""
 
     array: Array
 
@@ -134,7 +133,7 @@ ADMITTED = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
 }
-"""The classes and functions beyond plain containers that our pickles refer to, and those that are loaded instead."""
+"""The classes and functions in numdrift's pickles beyond plain containers, and the replacements that are loaded."""
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -1,4 +1,4 @@
-"""The calls that an experiment has recorded, step by step."""
+"""The calls that an experiment recorded, step by step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from .recorded_run import RecordedRun
 
 
 def read_calls(run: RecordedRun) -> Iterator[tuple[int, list[CallRecord]]]:
-    """Yield each recorded step with its calls, in their order; one step at a time is in memory. A file that was cut off
-    yields its complete lines. Raises JournalError for a file that is damaged otherwise."""
+    """Yield each recorded step with its calls, in their order. Only one step at a time is in memory.
+
+    A file that was cut off yields its complete lines. Raises JournalError for a file that is damaged otherwise.
+    """
     path = run.path / "journal" / CALLS
 
     def records() -> Iterator[CallRecord]:
@@ -20,7 +22,7 @@ def read_calls(run: RecordedRun) -> Iterator[tuple[int, list[CallRecord]]]:
             return
         with path.open(encoding="utf-8") as file:
             for line in file:
-                if line.endswith("\n"):  # else a kill has cut it off
+                if line.endswith("\n"):  # else a kill cut the line off
                     try:
                         yield CallRecord.from_line(line)
                     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A recorded run, and the search for runs: in a folder, in an investigation, among all of them."""
+"""A recorded run, and the search for runs: in a folder, in an investigation, among all investigations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIGEST_COLUMNS = ("min", "max", "mean", "l2", "nan", "inf", "numel", "hash")
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run on disk; its journal is read when it is used."""
+    """A run on disk. Its journal is read when it is used."""
 
     path: Path
     manifest: RunManifest
@@ -38,18 +38,20 @@ class RecordedRun:
         return series.rename_axis("step")
 
     def logged(self) -> pd.DataFrame:
-        """Return the values that the script logged with `numdrift.log`, but for the loss: a column a name, a row a
-        step; NaN where it logged none."""
+        """Return the values other than losses that the script logged with `numdrift.log`.
+
+        The table has a column for each name and a row for each step, with NaN where nothing was logged.
+        """
         rows = {record.step: dict(record.logged) for record in self.journal.steps}
         frame: pd.DataFrame = pandas().DataFrame.from_dict(rows, orient="index", dtype="float64")
         return frame.rename_axis("step")
 
     def digests(self) -> pd.DataFrame:
-        """min, max, mean, l2, nan, inf, numel and hash by (tensor, what, step); `what` is value or gradient.
+        """Return min, max, mean, l2, nan, inf, numel and hash by (tensor, what, step); `what` is value or gradient.
 
             run.digests().loc["fc.weight", "gradient"]["l2"].plot()
 
-        min, max and mean are of the finite elements. An absent gradient has no row.
+        min, max and mean are those of the finite elements. An absent gradient has no row.
         """
         keys: list[tuple[str, str, int]] = []
         rows: list[tuple[Any, ...]] = []
@@ -59,19 +61,18 @@ class RecordedRun:
                     if digest is not None:
                         keys.append((name, kind, step))
                         statistics = (digest.minimum, digest.maximum, digest.mean, digest.l2)
-                        # as text: a hash of 64 bits is no number to calculate with, and not all fit an int64
+                        # The hash is text: nobody calculates with it, and not every hash of 64 bits fits an int64.
                         rows.append((*statistics, digest.nan, digest.inf, digest.numel, f"{digest.hash:016x}"))
-        # without keys pandas cannot derive the number of the index's levels
+        # Without keys pandas cannot derive the number of levels of the index.
         by_level: list[Any] = list(zip(*keys, strict=True)) or [[], [], []]
         index = pandas().MultiIndex.from_arrays(by_level, names=["tensor", "what", "step"])
         frame: pd.DataFrame = pandas().DataFrame(rows, index=index, columns=pandas().Index(DIGEST_COLUMNS))
         return frame.sort_index()
 
     def parameters(self, step: int | None = None) -> dict[str, Array]:
-        """Return parameters and buffers after a step as read-only arrays; without a step, after the last that was
-        kept.
+        """Return parameters and buffers after a step as read-only arrays; without a step, after the last kept one.
 
-        Raises UsageError for a step of which they were not kept.
+        Raises UsageError for a step whose parameters were not kept.
         """
         steps = self.journal.value_steps
         if not steps or (step is not None and step not in steps):
@@ -82,12 +83,12 @@ class RecordedRun:
 
 
 def pandas() -> Any:
-    """Import the library when a table is needed: commands that only read a run start half a second sooner."""
+    """Import pandas when a table is needed: commands that only read a run start half a second sooner."""
     return importlib.import_module("pandas")
 
 
 def is_there(path: Path) -> bool:
-    """Check that a file or folder of that path exists. Return False for a path that the system refuses."""
+    """Check whether a file or folder of that path exists. Return False for a path that the system refuses."""
     try:
         return path.exists()
     except OSError:
@@ -103,8 +104,10 @@ def load_run(path: Path | str) -> RecordedRun:
 
 
 def told_apart(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun]:
-    """Return both runs. Where they have the same name, each gets its investigation's name before it, or the path of its
-    folder."""
+    """Return both runs with distinct names.
+
+    Where they have the same name, each gets its investigation's name before it, or the path of its folder.
+    """
     if a.manifest.label != b.manifest.label or a.path.resolve() == b.path.resolve():
         return a, b
     folders = [run.path.absolute().parent for run in (a, b)]
@@ -118,12 +121,13 @@ def told_apart(a: RecordedRun, b: RecordedRun) -> tuple[RecordedRun, RecordedRun
 
 
 def rank_of(run: RecordedRun, rank: int) -> RecordedRun:
-    """Return one rank of a run, by the run of rank 0. Raises RunNotFound or JournalError."""
+    """Return one rank of a run; `run` is the run of rank 0. Raises RunNotFound or JournalError."""
     return load_run(rank_folder(run.path, rank)) if rank else run
 
 
 def ranks_of(run: RecordedRun) -> list[RecordedRun]:
-    """Return the processes of a run in the order of their ranks, itself first. Raises RunNotFound or JournalError."""
+    """Return the processes of a run in the order of their ranks, `run` itself first. Raises RunNotFound or
+    JournalError."""
     return [rank_of(run, rank) for rank in range(run.manifest.world_size if not run.manifest.rank else 1)]
 
 
@@ -149,7 +153,7 @@ def investigations(out: Path) -> list[Path]:
     for manifest in out.glob(f"*/*/{MANIFEST}"):
         folder = manifest.parent.parent
         newest[folder] = max(newest.get(folder, 0.0), manifest.stat().st_mtime)
-    # by the clock of the files, and by name where a copied folder has one time for all
+    # Sort by the times of the files, and by name where a copied folder has one time for all.
     return sorted(newest, key=lambda folder: (newest[folder], folder.name), reverse=True)
 
 
@@ -179,12 +183,12 @@ def find_investigation(out: Path, named: str | None, *, suffixes: Sequence[str] 
 
 
 def _holds_runs(path: Path) -> bool:
-    """Check for an investigation's folder; the folder of a run, which holds its ranks' runs, is none."""
+    """Check whether a folder is an investigation's. The folder of a run, which contains its ranks' runs, is not."""
     return is_there(path) and not is_there(path / MANIFEST) and any(path.glob(f"*/{MANIFEST}"))
 
 
 def runs_with_suffixes(investigation: Path, suffixes: Sequence[str]) -> list[RecordedRun]:
-    """Return the runs of the batches with these suffixes, batch by batch; of all batches without suffixes.
+    """Return the runs of the batches with these suffixes, batch by batch; without suffixes, those of all batches.
 
     Raises RunNotFound for a suffix that no run has.
     """

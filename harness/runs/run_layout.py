@@ -14,14 +14,15 @@ MANIFEST = "run.json"
 JOURNAL = "journal"
 STATES = "states"
 WRITTEN, KEPT = "written", "files"
-"""The folders inside a run's folder: of the files that its script writes while it runs, and of those that are kept."""
+"""The folders inside a run's folder: for the files that its script writes while it runs, and for those that are
+kept."""
 
 EVIDENCE = "evidence"
-"""The folder beside an investigation's runs that holds those of its experiments."""
+"""The folder beside an investigation's runs that contains the folders of its experiments."""
 
 
 def check_name(option: str, text: str) -> str:
-    """Refuse a name that is no plain file name. Raises UsageError."""
+    """Return a name that is a plain file name. Raises UsageError for any other."""
     if not NAME.fullmatch(text):
         raise UsageError(
             f"{option} {text!r} cannot be part of a file name: "
@@ -70,8 +71,8 @@ class RunFolder:
         return RunFolder(path, path / self.pickle.name)
 
     def create(self, *, force: bool) -> None:
-        """Make the folder, empty. Raises CollisionError when it or the pickle exists and `force` is off."""
-        if force and self.manifest.exists():  # a folder without a manifest is no run: it is never removed
+        """Create the empty folder. Raises CollisionError when it or the pickle exists and `force` is off."""
+        if force and self.manifest.exists():  # a folder without a manifest is no run: never remove it
             shutil.rmtree(self.path)
         if force:
             self.pickle.unlink(missing_ok=True)
@@ -86,7 +87,7 @@ class RunFolder:
 
 @dataclass(frozen=True, slots=True)
 class InvestigationFolder:
-    """A folder of runs of one reproducer. Nothing in it is read or made by this class."""
+    """A folder of runs of one script. This class neither reads nor creates anything in it."""
 
     path: Path
 
@@ -103,11 +104,11 @@ class InvestigationFolder:
 def choose_investigation(out: Path, script: Path, name: str | None, suffix: str) -> InvestigationFolder:
     """Choose the folder of new runs: the named one, else one named after the script.
 
-    Without a name and a suffix a new folder is chosen every time: sam_tanh, sam_tanh-2, and so on.
+    Without a name and a suffix, a new folder is chosen every time: sam_tanh, sam_tanh-2, and so on.
     """
     if name is not None:
         return InvestigationFolder(out / check_name("--name", name))
-    # a suffix tags one of several batches that are to lie side by side: they share the script's folder
+    # A suffix marks one of several batches that are kept side by side in the script's folder.
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", script.stem).lstrip("._-") or "investigation"
     if suffix:
         return InvestigationFolder(out / stem)

@@ -1,4 +1,4 @@
-"""Reads the files that the experiments of an investigation keep of single steps, beside a run's journal.
+"""The readers of the files that an investigation's experiments keep about single steps, beside a run's journal.
 
 states/state-000012.safetensors      the state that step 12 begins with
 outcomes/outcome-000012.safetensors  the results of step 12: losses, gradients, the state after it
@@ -23,12 +23,12 @@ FOLDERS = {"state": "states", "outcome": "outcomes", "tape": "tapes", "noise": "
 
 
 def outcome_steps(run: Path) -> list[int]:
-    """Return the steps whose outcome the run in this folder has kept, in order."""
+    """Return the steps whose outcome the run in this folder kept, in order."""
     return _steps(run, "outcome")
 
 
 def state_steps(run: Path) -> list[int]:
-    """Return the steps whose state at the beginning the run in this folder has kept, in order."""
+    """Return the steps whose initial state the run in this folder kept, in order."""
     return _steps(run, "state")
 
 
@@ -38,17 +38,17 @@ def exact_steps(run: Path) -> list[int]:
 
 
 def read_outcome(run: Path, step: int) -> TensorFile:
-    """Read a step's outcome. Raises JournalError, with the steps that have an outcome."""
+    """Read a step's outcome. Raises JournalError, which names the steps that have an outcome."""
     return _read(run, "outcome", step)
 
 
 def read_state(run: Path, step: int) -> TensorFile:
-    """Read the state that a step began with. Raises JournalError, with the steps that have a state."""
+    """Read the state that a step began with. Raises JournalError, which names the steps that have a state."""
     return _read(run, "state", step)
 
 
 def read_exact(run: Path, step: int) -> TensorFile | None:
-    """Read a step's outcome in double precision, None without a referee of that step. Raises JournalError for
+    """Read a step's outcome in double precision; return None without a referee of that step. Raises JournalError for
     damage."""
     return _read(run, "exact", step) if _path(run, "exact", step).exists() else None
 
@@ -98,16 +98,16 @@ def _read(run: Path, kind: str, step: int) -> TensorFile:
     try:
         content = read_tensor_file(path)
     except JournalError as error:
-        # the user of a damaged step wants to know which other steps could replace it
+        # The user of a damaged step wants to know which other steps could replace it.
         why = str(error).removeprefix(f"{path}: ")
         raise JournalError(path, f"{why}{_others(run, kind, but=step)}") from error
-    # the file names its step: a file that was renamed or copied by hand must not pass for another step's
+    # The file names its step: a file that was renamed or copied by hand must not pass for another step's.
     if content.facts.get("step", step) != step:
         raise JournalError(path, f"is of step {content.facts['step']!r}, not of {step}")
     return content
 
 
 def _others(run: Path, kind: str, but: int | None = None) -> str:
-    """Say which other steps are there, as the end of an error message."""
+    """List the other steps that are there, as the end of an error message."""
     steps = [step for step in _steps(run, kind) if step != but]
     return f"; there is {kind} of step {', '.join(map(str, steps))}" if steps else f"; no other {kind} is there"

@@ -26,7 +26,7 @@ from .xla_stand_ins import XlaStandIns
 class ScriptAdoption:
     """Device redirection, placement, and the routing of torch.compile for one script in one mode.
 
-    Placement and routing are there from the beginning; `redirect` is for a process that belongs to the script.
+    Placement and routing are active from the beginning. `redirect` is for a process that belongs to the script.
     """
 
     def __init__(self, script: str, mode: Mode, facts: AdoptionFacts, *, draws_on_the_cpu: bool = False) -> None:
@@ -74,13 +74,13 @@ class ScriptAdoption:
         self._patches.undo()
 
     def first_step_ended(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Report what was compiled in the first step; doubt a run that is really another mode's."""
+        """Report what was compiled in the first step. Report a doubt if the run is really another mode's."""
         self.placement.check(tensors)
         if not self._compiles:
             return
         try:
             regions, breaks = compiled_regions(), graph_breaks()
-        except NotAvailable:  # numbers for the reader only
+        except NotAvailable:  # the numbers only inform the reader
             return
         if not regions:
             self._notes.doubt(

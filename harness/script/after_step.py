@@ -1,4 +1,4 @@
-"""Deferred reads of a script's tensors, done once the step has been executed: they end no graph."""
+"""Deferred reads of a script's tensors. They are executed after the step, so they end no graph."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from ..torch_private.untraced import unwrapped
 from .script_api import connection
 
 HOLE = "\0"
-"""The character that marks a tensor's value in a text."""
+"""The character that stands in a text for a tensor's value."""
 
 OWN_REFERENCES = 3
-"""The references to a tensor that nobody else has: the sequence's, the loop's, and that of the call that counts
-them."""
+"""Number of references to a tensor that nobody else holds.
+
+They are those of the sequence, of the loop, and of the call that counts them.
+"""
 
 KEPT = (
     "numdrift.print (or after_step) shows values that the script has dropped by the end of the step: "
@@ -38,7 +40,7 @@ class Waiting:
     does: Callable[[Sequence[torch.Tensor]], None]
 
     def keeps_alive(self) -> bool:
-        """Return whether one of the lazy tensors has no other reference any more."""
+        """Check whether one of the lazy tensors has no other reference any more."""
         for tensor in self.tensors:
             if tensor.device.type in DEFERRED_DEVICES and sys.getrefcount(tensor) <= OWN_REFERENCES:
                 return True
@@ -48,8 +50,8 @@ class Waiting:
 class AfterStep:
     """Keeps tensors of the current step, and reads them when the mode has executed it.
 
-    It keeps the tensors themselves: a copy would be one more op of a lazy graph. A tensor that is changed in place
-    until then has its later values.
+    It keeps the tensors themselves: a copy would be one more op of a lazy graph. If a tensor is changed in place before
+    it is read, the later values are read.
     """
 
     def __init__(self, mode: Mode, notice: Callable[[str], None]) -> None:
@@ -58,8 +60,11 @@ class AfterStep:
         self._waiting: list[Waiting] = []
 
     def add(self, waiting: Waiting, *, between: bool) -> None:
-        """Do something after the step, or now if no step is running (`between`) and the values are available."""
-        # Asking a lazy tensor for its value adds nothing to its graph; torch_xla cannot answer without executing.
+        """Handle a deferred read after the step.
+
+        It is handled at once if no step is running (`between`) and the values are available.
+        """
+        # Asking whether a lazy tensor has a value adds nothing to its graph; torch_xla cannot answer without executing.
         available = (
             tensor.device.type not in DEFERRED_DEVICES or self._mode.has_value(tensor) for tensor in waiting.tensors
         )
@@ -69,7 +74,7 @@ class AfterStep:
             self._waiting.append(waiting)
 
     def take(self) -> list[Waiting]:
-        """End a step: return what waits for it."""
+        """End a step. Return the reads that wait for its end."""
         waiting, self._waiting = self._waiting, []
         if self._notice is not None and any(entry.keeps_alive() for entry in waiting):
             self._notice(KEPT)
@@ -77,17 +82,20 @@ class AfterStep:
         return waiting
 
     def settle(self, waiting: Sequence[Waiting]) -> None:
-        """Read the tensors, in one piece, and run what waits for them. Raises any error of theirs."""
+        """Read the tensors in one piece and execute the reads that wait for them. Raises any error of theirs."""
         if not waiting:
             return
-        # One read for all: in lazy mode that is one sync, and at most one graph.
+        # One read for all: in lazy mode this is one sync, and at most one graph.
         values = iter(self._mode.read([tensor for entry in waiting for tensor in entry.tensors]))
         for entry in waiting:
             entry.does([next(values) for _ in entry.tensors])
 
 
 def text_of(values: Sequence[Any], tensors: list[torch.Tensor], sep: str, end: str) -> str:
-    """Return the output of `print`, with a hole for each tensor, which is appended to `tensors`. Compilers trace it."""
+    """Return the text that `print` would print, with a hole for each tensor, and append the tensors to `tensors`.
+
+    Compilers can trace it.
+    """
     return sep.join([_text(value, tensors, str) for value in values]) + end
 
 
@@ -118,7 +126,7 @@ def write_text(text: str, values: Sequence[torch.Tensor]) -> None:
 
 
 def plain_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the tensors without the wrappers of torch.func; one that represents a batch is shown as it is."""
+    """Return the tensors without the wrappers of torch.func. One that represents a batch is returned unchanged."""
     return [tensor if (plain := unwrapped(tensor)) is None else plain for tensor in tensors]
 
 
@@ -134,5 +142,5 @@ def heard_in_graph(values: Sequence[torch.Tensor], text: str) -> None:
 
 @functools.cache
 def showing_op() -> Any:
-    """The op that represents `numdrift.print` in a compiled graph."""
+    """Return the op that represents `numdrift.print` in a compiled graph."""
     return define_show_op(heard_in_graph)

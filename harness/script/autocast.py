@@ -1,6 +1,6 @@
 """autocast and GradScaler for an accelerator, with the same meaning on the mode's device.
 
-torch itself disables both, with a warning, where there is no such accelerator: a training in float16 would silently be
+If there is no such accelerator, torch itself disables both with a warning: a training in float16 would silently become
 one in float32.
 """
 
@@ -56,7 +56,7 @@ class AutocastRedirection:
                         f"{NO_AUTOCAST}{self._kind}, so this run computes in its parameters' dtype: compare it "
                         "with a mode that has no autocast either, or leave this mode out"
                     )
-                # torch raises for a device without autocast, and accepts one of the CPU that is switched off.
+                # torch raises for a device without autocast, and accepts a disabled autocast of the CPU.
                 device_type, enabled = "cpu", False
             begin(autocast, device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
@@ -79,11 +79,11 @@ class AutocastRedirection:
         self._patches.undo()
 
     def _decorating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Redirect `custom_fwd` and `custom_bwd`, the decorators of autograd functions that state a dtype."""
+        """Redirect `custom_fwd` or `custom_bwd`, the decorators of autograd functions that state a dtype."""
 
         @functools.wraps(original)
         def decorate(method: Any = None, *, device_type: str, **kwargs: Any) -> Any:
-            # These take any device: without autocast they never find it on, and do nothing.
+            # The decorators accept any device: on one without autocast it is never enabled, and they do nothing.
             is_redirected = self._has_autocast and device_type in self._kinds
             return original(method, device_type=self._kind if is_redirected else device_type, **kwargs)
 

@@ -1,6 +1,6 @@
-"""`torch.cuda` in a mode of another device: harmless answers to a script's questions about its device.
+"""`torch.cuda` in a mode with another device: harmless answers to a script's questions about its device.
 
-`torch.cuda.is_available()` and `torch.cuda.device_count()` still tell the truth.
+`torch.cuda.is_available()` and `torch.cuda.device_count()` still report the truth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..torch_private.patches import Patches
 from .understood import ScriptNotes
 
 CAPABILITY = (8, 0)
-"""The capability of the missing device: scripts choose bfloat16 by it, which the CPU has as well."""
+"""Compute capability of the missing device. Scripts choose bfloat16 by it, which the CPU supports as well."""
 
 NOTHING_TO_DO = (
     "caching_allocator_delete",
@@ -63,7 +63,8 @@ TENSOR_TYPES = (
 class CudaStandIns:
     """Replaces the functions that need a driver, from `install` to `close`. Does nothing in a mode that runs on CUDA.
 
-    In any other mode the machine may have a GPU, which must be left alone."""
+    In any other mode the machine may have a GPU, which must not be used.
+    """
 
     def __init__(self, device: str, notes: ScriptNotes) -> None:
         self._device = device
@@ -108,7 +109,7 @@ class CudaStandIns:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_dynamo_compiling():  # dynamo traces; a backend that compiles is torch itself
+            if torch.compiler.is_dynamo_compiling():  # dynamo traces this; a compiling backend is part of torch
                 return answer(*args, **kwargs)
             if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch":
                 return original(*args, **kwargs)  # its failure tells torch that there is no device
@@ -122,7 +123,7 @@ class CudaStandIns:
         if original is None:
             return
         defined_in = sys.modules.get(getattr(original, "__module__", ""), torch.cuda)
-        # `torch.cuda.memory_allocated` is that of `torch.cuda.memory`, from which a script may take it as well.
+        # `torch.cuda.memory_allocated` is defined in `torch.cuda.memory`, and a script may import it from there.
         for module in {torch.cuda, defined_in}:
             if vars(module).get(name) is original:
                 self._patches.replace(module, name, replacement)
@@ -159,7 +160,7 @@ class CudaStandIns:
 
 
 class Event:
-    """A moment: everything before it is done when it is recorded."""
+    """A moment in time: everything before it is done when it is recorded."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self._recorded: float | None = None
@@ -182,7 +183,7 @@ class Event:
 
 
 class Stream:
-    """A queue that is always empty: everything that is put into it is done already."""
+    """A queue that is always empty: everything that was put into it is done."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
@@ -209,7 +210,7 @@ class Stream:
 
 
 class CurrentDevice(AbstractContextManager[None]):
-    """`with torch.cuda.device(0)`: the current device does not change."""
+    """`with torch.cuda.device(0)`: a context that does not change the current device."""
 
     def __init__(self, device: Any) -> None: ...
 
@@ -217,7 +218,7 @@ class CurrentDevice(AbstractContextManager[None]):
 
 
 def _tensor_type(name: str, device: str) -> Any:
-    """A type that replaces `torch.cuda.FloatTensor` and its like: it makes tensors of its dtype on the device."""
+    """Return a type that replaces `torch.cuda.FloatTensor` or the like and creates tensors on the device."""
     on_cpu = getattr(torch, name)
     kind_of_device = device.partition(":")[0]
 
@@ -243,7 +244,7 @@ def _set_rng_states(states: Iterable[torch.Tensor]) -> None:
 
 
 def _host_memory() -> tuple[int, int]:
-    """Free and total bytes of the machine's memory, zeros if the system does not report them."""
+    """Return the free and total bytes of the machine's memory, or zeros if the system does not report them."""
     try:
         page = os.sysconf("SC_PAGE_SIZE")
         return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")

@@ -1,6 +1,6 @@
 """Redirection of everything that the script sends to an accelerator, which the machine may lack, to the mode's device.
 
-Ops cost nothing more: torch is changed only where it asks which device is meant.
+Ops have no additional cost: torch is changed only where it asks which device is meant.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from ..torch_private.patches import Patches
 from .understood import ScriptNotes
 
 ACCELERATORS = ("cuda", "xpu", "mps", "hpu")
-"""Accelerators that a script may name. An npu is not a device of torch's own: its plug-in comes with the script."""
+"""Accelerators that a script may name. An npu is not one of torch's own devices: its plug-in comes with the script."""
 
 FACTORIES = ("empty.memory_format", "empty_strided.default", "tril_indices.default", "triu_indices.default")
-"""The basic ops that make tensors on a device that is given by its name."""
+"""The basic ops that create tensors on a named device."""
 
 LOAD_FIRST = 1
-"""The priority among the functions that place a file's tensors; torch's own begin at 10."""
+"""Priority among the functions that place a file's tensors; torch's own begin at 10."""
 
 
 class DeviceRedirection:
-    """Redirects from `install` to `close`. `loaded` is called when a file's tensors stay on the CPU although the script
-    meant them to be on the mode's device."""
+    """Redirects devices from `install` to `close`.
+
+    `loaded` is called when a file's tensors stay on the CPU although the script meant them to be on the mode's device.
+    """
 
     def __init__(
         self,
@@ -72,15 +74,15 @@ class DeviceRedirection:
                 overload = find_overload(name)
                 for kind in self.kinds:
                     overrides.replace(overload, dispatch_key(kind), self._factory(overload, kind))
-            # A run with other seeds has wrapped the type as well.
+            # A run with shifted seeds has wrapped the type as well.
             patches.wrap(torch, "Generator", lambda before: _generator_type(before, self._generator_device))
             self._redirect_loading()
             numbers, without_storage = no_accelerator(), self._kind in DEVICES_WITHOUT_STORAGE
             if numbers:
-                # `.to(0)` names the only accelerator; without one torch has no answer.
+                # `.to(0)` names the only accelerator; without one torch does not accept it.
                 patches.replace(torch.Tensor, "to", _with_numbers(torch.Tensor.to))
                 patches.replace(torch.Tensor, "cuda", _with_numbers(torch.Tensor.cuda))
-                # Without an accelerator no memory has to be pinned; a copy is made all the same.
+                # Without an accelerator memory need not be pinned; a copy is made in any case.
                 patches.replace(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
             if without_storage:
                 reduce = _saved_from_cpu(torch.Tensor.__reduce_ex__)
@@ -93,14 +95,17 @@ class DeviceRedirection:
                 patches.replace(torch, "set_default_device", self._refusing(torch.set_default_device))
 
     def redirect_traced(self) -> None:
-        """Redirect devices in compiled code, too. Loads the compiler."""
+        """Redirect devices in compiled code too. Loads the compiler."""
         self._patches.also(redirect_traced_devices(self.meant))
 
     def close(self) -> None:
         self._patches.undo()
 
     def meant(self, value: Any) -> Any:
-        """Redirect a device, as torch takes it, if it names an accelerator; return anything else unchanged."""
+        """Redirect a device, in any form that torch accepts, if it names an accelerator.
+
+        Return anything else unchanged.
+        """
         if isinstance(value, torch.device):
             return torch.device(self.device) if self._is_redirected(value.type) else value
         if isinstance(value, str) and value.partition(":")[0] in self.kinds:
@@ -108,9 +113,9 @@ class DeviceRedirection:
         return value
 
     def _refusing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Refuse `lazy` as the default device, which ends the process inside torch's lazy core.
+        """Wrap `set_default_device` so that it rejects `lazy`, which would end the process inside torch's lazy core.
 
-        It is a segmentation fault (torch 2.13).
+        The end would be a segmentation fault (torch 2.13).
         """
 
         def set_default_device(device: Any) -> None:
@@ -126,7 +131,7 @@ class DeviceRedirection:
         return set_default_device
 
     def redirected(self, kind: str) -> None:
-        """Note that the script used `kind`."""
+        """Report that the script used `kind`."""
         self._notes.note("device", f"{kind} is {self._kind} in this mode")
 
     def _is_redirected(self, kind: str) -> bool:
@@ -145,7 +150,7 @@ class DeviceRedirection:
     def _generator_device(self, device: Any) -> Any:
         """Return the device of a generator.
 
-        The CPU's generators draw lazy and xla tensors, whose devices have none, and those of a mode with `draws=cpu`.
+        Lazy and xla devices have no generators: the CPU's draw for them, and for a mode with `draws=cpu`.
         """
         meant = self.meant(device)
         if meant is device and str(meant).partition(":")[0] != self._kind:
@@ -172,7 +177,7 @@ class DeviceRedirection:
 
 
 def _generator_type(original: Any, device_of: Callable[[Any], Any]) -> Any:
-    """A type that replaces torch.Generator, whose instances are torch's own."""
+    """Return a type that replaces torch.Generator; its instances are torch's own."""
 
     class GeneratorKind(type):
         def __instancecheck__(cls, value: object) -> bool:
@@ -188,7 +193,7 @@ def _generator_type(original: Any, device_of: Callable[[Any], Any]) -> Any:
 
 
 def _with_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method that takes a device first, so that a number is that of a CUDA device."""
+    """Wrap a method whose first argument is a device, so that a number means a CUDA device."""
 
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -206,8 +211,8 @@ def _with_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
 def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method that moves a module, so that its parameters stay the same objects, as on an accelerator.
 
-    torch would make new ones: an existing optimizer would continue with the old ones, and tied weights would come
-    apart.
+    torch would create new ones: an existing optimizer would continue with the old ones, and tied weights would be
+    separated.
     """
 
     @functools.wraps(original)
@@ -227,7 +232,7 @@ def _keeping_parameters(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _saved_from_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the reduction of a tensor without a storage: it is saved as its value on the CPU."""
+    """Wrap the reduction of a tensor without a storage, so that its value on the CPU is saved."""
 
     @functools.wraps(original)
     def reduce(tensor: torch.Tensor, protocol: Any) -> Any:

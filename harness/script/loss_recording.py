@@ -26,11 +26,13 @@ WHERE: Mapping[Found, str] = {
 
 
 class LossRecording:
-    """Receives reports of gradients that are taken.
+    """Receives reports of computed gradients.
 
-    `adopt` lets the mode replace a function of torch.func, `changed` is called when the training has other tensors.
-    `found` is true once there was a loss. If the script makes no optimizer, `end_step` is called as soon as a forward
-    begins after a backward. `seen` says whether anything of the current step has been seen.
+    adopt: lets the mode replace a function of torch.func
+    changed: called when the training has other tensors
+    end_step: called when a forward begins after a backward, if the script creates no optimizer
+    found: true once there was a loss
+    seen: true if anything of the current step has been seen
     """
 
     def __init__(
@@ -59,19 +61,19 @@ class LossRecording:
         self.found = self._stopped = False
 
     def stop(self) -> None:
-        """Record nothing any more."""
+        """Stop recording."""
         self._stopped = True
         self._losses.take()
 
     def forward_begins(self) -> None:
         """Prepare for the call of a root module, or of a function to be differentiated."""
-        # Without an optimizer only the beginning of the next step says that a step has ended.
+        # Without an optimizer only the beginning of the next step shows that a step has ended.
         if not self.optimized and self._losses.any and not transformation_level():
             self._end_step()
         self.seen = True
 
     def backward_started(self, losses: Sequence[torch.Tensor], origin: Found) -> list[torch.Tensor]:
-        """Record that a backward starts from these tensors; return the losses that they represent."""
+        """Record that a backward starts from these tensors. Return the losses that they represent."""
         self.forward_begins()
         started = list(losses)
         with self._guard("taking the loss"):
@@ -86,7 +88,7 @@ class LossRecording:
         return differentiates_parameters(outputs, inputs, arguments, plain=not self.optimized)
 
     def function_called(self, arguments: Sequence[Any]) -> None:
-        # The names first: the step that ends here is recorded with the parameters that it has produced.
+        # The names come first: the step that ends here is recorded with the parameters that it has produced.
         with self._guard("looking for the parameters"):
             if not self.optimized:
                 self._tell(self._by_hand.function_called(arguments))
@@ -121,18 +123,18 @@ class LossRecording:
             self._tell(bool(unnamed) and self._by_hand.find_parameters(unnamed))
 
     def script_ended(self) -> None:
-        """End the step whose end was not seen."""
+        """End the last step, whose end was not seen."""
         with self._guard("looking for the parameters"):
             self._tell(self._by_hand.script_ended())
         self.forward_begins()
 
     def take(self) -> tuple[torch.Tensor, ...]:
-        """End a step: return its losses and forget them."""
+        """End a step. Return its losses and forget them."""
         self.seen = False
         return self._losses.take()
 
     def take_gradients(self) -> dict[str, torch.Tensor]:
-        """End a step: return the gradients that are in no `.grad`, by the parameters' names."""
+        """End a step. Return the gradients that are in no `.grad`, by the parameters' names."""
         return self._by_hand.take_gradients()
 
     def _add(self, origin: Found, losses: Sequence[torch.Tensor]) -> None:

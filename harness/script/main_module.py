@@ -1,4 +1,4 @@
-"""Execution of a script as `__main__`, and the way in which a script or a recorded training ended."""
+"""Executes a script as `__main__`, and describes how a script or a recorded training ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..tape.origin import own_files
 def execute(config: RunConfig, code: types.CodeType) -> None:
     """Execute the script's code as `python SCRIPT` does or, if it was requested as a module, as `python -m` does."""
     if config.module:
-        # The packages around the module are imported by finding it, as `python -m` does.
+        # Finding the module imports the packages around it, as `python -m` does.
         sys.path.insert(0, str(Path.cwd()))
         spec = importlib.util.find_spec(config.module)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -47,24 +47,25 @@ def execute(config: RunConfig, code: types.CodeType) -> None:
     exec(code, main.__dict__)  # noqa: S102, the script that the user asked to run
 
 
-# The way in which a script, or a training that is recorded in its process, ended.
+# The ending of a script, or of a training that is recorded in its own process.
 
 _EXPLAINED = re.compile(r"^  Explanation: .*: got (.+)$", re.MULTILINE)
 """The line in which torch.compile quotes an op's error while tracing; the first line is a heading (torch 2.13)."""
 
 
 INTERPRETER = "operation failed in the TorchScript interpreter"
-"""The heading of an op's error in a graph of lazy tensors."""
+"""Heading of an op's error in a graph of lazy tensors."""
 
 WITHOUT_KERNEL = " This could be because the operator doesn't exist for this backend"
-"""The continuation, over many lines, of torch's error for an op without a kernel on a device."""
+"""Beginning of the long explanation in torch's error for an op without a kernel on a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptEnd:
-    """The content of a journal's last event; `message` is "" for a run that completed.
+    """The content of a journal's last event.
 
-    `told` is an error whose message says everything: nobody needs its traceback.
+    message: "" for a run that completed
+    told: true for an error whose message is enough without a traceback
     """
 
     status: str
@@ -77,11 +78,14 @@ class ScriptEnd:
 
 
 def end_of(error: BaseException | None, script: str) -> ScriptEnd:
-    """The end of a training that `error` ended, None if it ended by itself; `script` is the file of its code."""
+    """Return the end of a training.
+
+    `error` is the exception that ended it, None if it ended by itself. `script` is the file of its code.
+    """
     if error is None:
         return ScriptEnd("complete")
     if isinstance(error, SystemExit):
-        # The exit code in a shell: no code and multiples of 256 are success, a text is 1.
+        # The exit code in a shell: no code and multiples of 256 mean success; a string means 1.
         code = 0 if error.code is None or error.code == 0 else error.code
         exit_code = code & 0xFF if isinstance(code, int) else 1
         text = f"the script called sys.exit({code!r})"
@@ -92,7 +96,7 @@ def end_of(error: BaseException | None, script: str) -> ScriptEnd:
         return ScriptEnd(frames.REFUSED, error.exit_code, str(error), told=True)
     if isinstance(error, KernelError):
         return ScriptEnd("crashed", error.exit_code, str(error), told=True)
-    # Accelerators raise OutOfMemoryError, Python MemoryError, torch's CPU allocator a RuntimeError with these words.
+    # Accelerators raise OutOfMemoryError, Python a MemoryError, torch's CPU allocator a RuntimeError with these words.
     names = [kind.__name__ for kind in type(error).__mro__]
     allocator = "can't allocate memory" in str(error) or "not enough memory" in str(error)
     is_memory = "OutOfMemoryError" in names or isinstance(error, MemoryError) or allocator
@@ -112,19 +116,19 @@ DOUBLED = (
 
 
 def is_of_a_graph(error: BaseException) -> bool:
-    """Return whether an op of a graph of lazy tensors raised the error.
+    """Check whether an op of a graph of lazy tensors raised the error.
 
-    Code of the script's own that TorchScript runs is distinguished by its lines, which are below the heading; such a
-    graph has none (torch 2.13).
+    The error of a script's own TorchScript code lists lines of code below the heading; that of a lazy graph has none
+    (torch 2.13).
     """
     lines = [line for line in str(error).splitlines() if line.strip()]
     return INTERPRETER in "".join(lines[:1]) and not any(line.startswith("  File ") for line in lines)
 
 
 def place_of(error: BaseException, script: str) -> str:
-    """The place of an error, ` (file:line)`: the innermost of the user's own files.
+    """Return the location of an error, ` (file:line)`: the innermost one in the user's own files.
 
-    If that is not the script, the script's line that led there follows.
+    If that file is not the script, the script's line that led there follows.
     """
     own_frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own_files(script)]
     if not own_frames:
@@ -136,7 +140,7 @@ def place_of(error: BaseException, script: str) -> str:
 
 
 def own_trace(error: BaseException, script: str) -> TracebackType | None:
-    """The traceback from the script's first frame on; the whole one if it has no frame of the script."""
+    """Return the traceback from the script's first frame on, or the whole one if it has no such frame."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != script:
         trace = trace.tb_next
@@ -144,8 +148,11 @@ def own_trace(error: BaseException, script: str) -> TracebackType | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, after its type unless it is numdrift's, with an op's error under a
-    compiler."""
+    """Return the first line of an error's message.
+
+    The error's type precedes it, unless the error is numdrift's. If a compiler reports an op's error, that error
+    follows.
+    """
     if isinstance(error, NumdriftError):
         return (str(error).splitlines() or [""])[0]
     raised = _EXPLAINED.search(str(error))
@@ -153,7 +160,7 @@ def first_line(error: BaseException) -> str:
 
 
 def said_by(error: BaseException) -> str:
-    """An error's message in one line, as far as it is informative: its first line, for TorchScript the last."""
+    """Return the informative part of an error's message as one line: its first line, or for TorchScript the last."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [""]
     if INTERPRETER in lines[0]:
         return lines[-1].partition(": ")[2] or lines[-1]

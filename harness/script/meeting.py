@@ -1,6 +1,6 @@
-"""Tensors of the CPU that meet tensors of the mode's device, in a script that never mentions a device.
+"""CPU tensors that meet tensors of the mode's device, in a script that never mentions a device.
 
-This is a file of its own, since the counting of the script's operators passes over its frames: `ON_BEHALF` of
+This is a separate file because the count of the script's operators skips its frames: see `ON_BEHALF` in
 `backends/called_operators.py`.
 """
 
@@ -13,23 +13,23 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 READS = frozenset({"numpy", "__array__", "__dlpack__"})
-"""Functions that give the values away, which is possible on the CPU only."""
+"""Functions that hand the values out, which is possible only on the CPU."""
 
 ACROSS = frozenset({"to", "type_as", "_pack_padded_sequence", "tensor_split", "grad", "backward"})
-"""Functions that take tensors of both devices.
+"""Functions that accept tensors of both devices.
 
-They carry values from one to the other, want their counts on the CPU, or go through a graph that does, in which a
-moved tensor would be another.
+They copy values from one to the other, need some arguments (counts) on the CPU, or go through a graph that copies, in
+which a moved tensor would be a different tensor.
 """
 
 FOLLOWS_FIRST = frozenset({"__getitem__", "index_select", "__setitem__", "__set__"})
-"""Functions that run where their first argument is: a whole data set does not move because its index did."""
+"""Functions that run on the device of their first argument: a whole data set does not move because its index did."""
 
 
 class Meeting(TorchFunctionMode):
-    """Moves tensors of the CPU to `device` for the call in which they meet a tensor of that device.
+    """Moves CPU tensors to `device` for the call in which they meet a tensor of that device.
 
-    Writes into a tensor of the CPU are done on the CPU: the script may hold the memory by another name.
+    Writes into a CPU tensor are executed on the CPU: the script may hold the memory under another name.
     """
 
     def __init__(self, device: str) -> None:
@@ -55,7 +55,7 @@ class Meeting(TorchFunctionMode):
             return func(args[0].cpu(), *args[1:], **named)
         if len(on_device) == len(tensors) or name in ACROSS:
             return func(*args, **named)
-        # `add_` and `__iadd__` are in place, and neither `__init__` nor `__int__` is.
+        # `add_` and `__iadd__` work in place; `__init__` and `__int__` do not.
         in_place = name.endswith("_") and not name.endswith("__")
         if name.startswith("__i") and name.endswith("__"):
             in_place = name not in ("__index__", "__int__", "__invert__", "__iter__")
@@ -78,7 +78,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def moved(value: Any, target: str) -> Any:
-    """Return `value` with tensors of the other side moved; a value that is where it belongs is returned itself."""
+    """Return `value` with its tensors on the side of `target`. A tensor that is already there is returned itself."""
     if isinstance(value, torch.Tensor):
         return value if value.is_cpu == (target == "cpu") else value.to(target)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The tensors of a training under their names, wherever the script keeps them."""
+"""The tensors of a training with their names, wherever the script keeps them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .parallel import plain_name, wrapper_paths
 from .under_construction import under_construction
 
 OPTIMIZED = "optimized."
-"""The beginning of the name of a parameter that only an optimizer is known to hold; its index there follows."""
+"""Prefix of the name of a parameter that only an optimizer is known to hold; its index in the optimizer follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTensor:
-    """A parameter or buffer under its qualified name; `kind` is parameter or buffer.
+    """A parameter or buffer with its qualified name. `kind` is parameter or buffer.
 
     If it is sharded, it is described by this rank's part.
     """
@@ -46,11 +46,11 @@ class NamedTensor:
 
 
 class RootModule:
-    """A root module, not kept alive, and the names of its tensors, even after it has died.
+    """A root module, which is not kept alive, and the names of its tensors even after it has died.
 
-    A library may wrap the script's model anew for each call, in a module that is gone before the step ends (or later:
-    its compiler may keep it). The modules in it live on, and their tensors keep the names that they had in it. These
-    modules are held weakly, not the tensors: torch refuses to swap one that has weak references.
+    A library may wrap the script's model in a new module for each call, which is gone before the step ends (or later:
+    its compiler may keep it). The modules inside live on, and their tensors keep the names that they had in the
+    wrapper. These modules are held weakly, not the tensors: torch refuses to swap a tensor that has weak references.
     """
 
     def __init__(self, prefix: str, module: torch.nn.Module) -> None:
@@ -62,7 +62,7 @@ class RootModule:
         list(self.named())
 
     def named(self) -> Iterator[NamedTensor]:
-        """Return its parameters, then its buffers, each as often as it is held."""
+        """Yield the module's parameters, then its buffers, each as often as it is held."""
         module = self.reference()
         if module is not None:
             self._parts = [(f"{path}." if path else "", weakref.ref(part)) for path, part in module.named_modules()]
@@ -77,8 +77,8 @@ class RootModule:
 class RootModules:
     """The outermost modules that the script called, in the order of their first call.
 
-    The first one's tensors keep their plain names; those of a later one are prefixed by the name of the
-    script's variable that holds it, or by its class. Modules are not kept alive.
+    The tensors of the first one keep their plain names. Those of a later one are prefixed with the name of the script's
+    variable that holds it, or with its class. Modules are not kept alive.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class RootModules:
         self._prefixes: set[str] = set()
 
     def add(self, module: torch.nn.Module) -> bool:
-        """Record a called module; return whether it is a new root that holds parameters.
+        """Record a called module. Return whether it is a new root that holds parameters.
 
         A module that is called while another is built (to see the shape of its output) is only a part of that one.
         """
@@ -100,13 +100,14 @@ class RootModules:
         return True
 
     def made_anew(self, module: torch.nn.Module) -> bool:
-        """Record a called module that replaces a root; return whether it is one.
+        """Record a called module that replaces a root. Return whether it does.
 
-        It is another object of the root's class, first called now, that holds only tensors of the roots.
+        It replaces a root if it is another object of the root's class, is called for the first time, and holds only
+        tensors of the roots.
         """
         if module in self._seen or all(type(module) is not root.kind for root in self._roots):
             return False
-        if any(root.reference() is module for root in self._roots):  # one that was expected
+        if any(root.reference() is module for root in self._roots):  # a root that was expected
             return False
         known_ids = {id(entry.tensor) for root in self._roots for entry in root.named()}
         tensors = [*module.parameters(), *module.buffers()]
@@ -116,13 +117,13 @@ class RootModules:
         return True
 
     def expect(self, module: torch.nn.Module) -> bool:
-        """Take the names of a module that was not called yet (still new to `add`); return whether they are new."""
+        """Take the names of a module that was not called yet (still new to `add`). Return whether they are new."""
         return module not in self._seen and self._name(module)
 
     def _name(self, module: torch.nn.Module) -> bool:
         if any(root.reference() is module for root in self._roots):
             return False
-        # `net.0.weight` of the first root, `head.0.weight` of a second, `head2.0.weight` of another such.
+        # `net.0.weight` of the first root, `head.0.weight` of a second, `head2.0.weight` of another one called `head`.
         prefix = ""
         if self._prefixes:
             wanted = variable_name(module)
@@ -135,11 +136,11 @@ class RootModules:
         return True
 
     def classes(self) -> list[str]:
-        """The classes of the roots whose tensors still exist."""
+        """Return the classes of the roots whose tensors still exist."""
         return [root.kind.__name__ for root in self._roots if next(root.named(), None) is not None]
 
     def named_tensors(self, optimized: Iterable[torch.Tensor]) -> Iterator[NamedTensor]:
-        """Return the roots' parameters and buffers, each once, then the tensors that only the optimizers hold."""
+        """Yield the roots' parameters and buffers, each once, then the tensors that only the optimizers hold."""
         visited: set[int] = set()
         for root in self._roots:
             for entry in root.named():
@@ -153,9 +154,9 @@ class RootModules:
 
 
 def put(tensor: torch.Tensor, value: torch.Tensor) -> bool:
-    """Copy a value into a tensor of the script, whose views and aliases stay valid; return whether it fits.
+    """Copy a value into a tensor of the script, so that views and aliases stay valid. Return whether it fits.
 
-    The copy bypasses autograd: a value that the script computed from the tensor before can still be differentiated.
+    The copy bypasses autograd: values that the script computed from the tensor earlier can still be differentiated.
     """
     tensor, value = local_tensor(tensor), own_part(tensor, value)
     if is_lazy(tensor) or tensor.is_meta or tensor.layout != torch.strided or tensor.shape != value.shape:
@@ -168,22 +169,21 @@ def put(tensor: torch.Tensor, value: torch.Tensor) -> bool:
 
 
 def variable_name(module: torch.nn.Module) -> str:
-    """The name of the script's global variable that holds the module, or its class in lower case."""
+    """Return the name of the script's global variable that holds the module, or its class in lower case."""
     for name, value in vars(sys.modules["__main__"]).items():
         if value is module:
             return name
     return type(module).__name__.lower()
 
 
-# The tensors of a training under their names, wherever the script keeps them.
-
-
 @dataclass(frozen=True, slots=True)
 class StateSlot:
-    """An optimizer's state of a parameter: `state` is None before there is any.
+    """An optimizer's state of one parameter.
 
-    `optimizer` is its index in `TrainingTensors.optimizers`, `group` the parameter's and `holder` the optimizer's own
-    dictionary.
+    optimizer: index in `TrainingTensors.optimizers`
+    group: the parameter's group
+    holder: the optimizer's dictionary of states
+    state: None before the optimizer has created it
     """
 
     optimizer: int
@@ -198,7 +198,7 @@ class StateSlot:
 
 
 class TrainingTensors:
-    """The root modules that were called and the optimizers that were made, none of them kept alive."""
+    """The root modules that were called and the optimizers that were created, none of them kept alive."""
 
     def __init__(self) -> None:
         self._roots = RootModules()
@@ -206,23 +206,23 @@ class TrainingTensors:
         self._found: dict[str, torch.Tensor] = {}
 
     def add_root(self, module: torch.nn.Module) -> bool:
-        """Record a called module; return whether it is a new root that holds parameters."""
+        """Record a called module. Return whether it is a new root that holds parameters."""
         return self._roots.add(module)
 
     def root_made_anew(self, module: torch.nn.Module) -> bool:
-        """Record a called module that replaces a root; return whether it is one."""
+        """Record a called module that replaces a root. Return whether it does."""
         return self._roots.made_anew(module)
 
     def expect_root(self, module: torch.nn.Module) -> bool:
-        """Take the names of a module that was not called yet; return whether they are new."""
+        """Take the names of a module that was not called yet. Return whether they are new."""
         return self._roots.expect(module)
 
     def root_classes(self) -> list[str]:
-        """The classes of the root modules, in the order of their first call."""
+        """Return the classes of the root modules, in the order of their first call."""
         return self._roots.classes()
 
     def add_optimizer(self, optimizer: Optimizer) -> bool:
-        """Record an optimizer that was made or that steps; return whether it is new."""
+        """Record an optimizer that was created or that steps. Return whether it is new."""
         if any(reference() is optimizer for reference in self._optimizers):
             return False
         self._optimizers = [reference for reference in self._optimizers if reference() is not None]
@@ -230,20 +230,20 @@ class TrainingTensors:
         return True
 
     def add_found(self, named: Iterable[tuple[str, torch.Tensor]]) -> bool:
-        """Take parameters that no module and no optimizer shows, instead of those found under the same names.
+        """Record parameters that no module and no optimizer holds; they replace those recorded under the same names.
 
-        Returns whether these are other tensors. The arguments of a function, new tensors in every step, are kept alive
-        until the next ones come.
+        Return whether the tensors changed. The arguments of a function are new tensors in every step; they are kept
+        alive until the next ones come.
         """
         before = {name: id(tensor) for name, tensor in self._found.items()}
         self._found |= named
         return before != {name: id(tensor) for name, tensor in self._found.items()}
 
     def optimizers(self) -> list[Optimizer]:
-        """The optimizers in the order of their making.
+        """Return the optimizers in the order of their creation.
 
-        One that shares its groups and state with an earlier one is left out: SAM's wrapper and base optimizer hold the
-        same objects.
+        An optimizer that shares its groups and state with an earlier one is left out: SAM's wrapper and base optimizer
+        hold the same objects.
         """
         by_parts: dict[tuple[int, ...], Optimizer] = {}
         for optimizer in (alive for reference in self._optimizers if (alive := reference()) is not None):
@@ -252,7 +252,7 @@ class TrainingTensors:
         return list(by_parts.values())
 
     def named(self) -> list[NamedTensor]:
-        """Parameters and buffers, each once, then the tensors that only the optimizers hold."""
+        """Return parameters and buffers, each once, then the tensors that only the optimizers hold."""
         optimized = [
             parameter
             for optimizer in self.optimizers()
@@ -262,7 +262,7 @@ class TrainingTensors:
         named = list(self._roots.named_tensors(optimized))
         if not self._found:
             return named
-        # A found tensor goes by its own name: a function's argument replaces the module's parameter.
+        # A found tensor keeps its own name: a function's argument replaces the module's parameter.
         names = {id(tensor): name for name, tensor in self._found.items()}
         entries = [
             entry
@@ -274,11 +274,11 @@ class TrainingTensors:
         return [*entries, *(NamedTensor(name, "parameter", tensor) for name, tensor in added)]
 
     def named_of_roots(self) -> list[NamedTensor]:
-        """The parameters and buffers that the root modules hold."""
+        """Return the parameters and buffers that the root modules hold."""
         return list(self._roots.named_tensors([]))
 
     def slots(self) -> Iterator[StateSlot]:
-        """The places where the optimizers keep their state, by optimizer, in the order of their parameters."""
+        """Yield the places where the optimizers keep their state, by optimizer, in the order of their parameters."""
         names = {id(entry.tensor): entry.name for entry in self.named()}
         visited: set[tuple[int, int]] = set()
         for number, optimizer in enumerate(self.optimizers()):
@@ -291,7 +291,7 @@ class TrainingTensors:
 
 
 def gradients(named: list[NamedTensor]) -> dict[str, torch.Tensor]:
-    """The existing gradients, as `gradient net.0.weight`."""
+    """Return the existing gradients by name, such as `gradient net.0.weight`."""
     return {
         f"gradient {entry.name}": entry.tensor.grad
         for entry in named

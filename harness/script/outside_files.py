@@ -1,8 +1,8 @@
-"""The files outside of a script's own folders: those that it writes, and those of another run that it reads.
+"""Files outside a script's own folders: those that it writes, and those of another run that it reads.
 
-Two runs that share a file are not two runs of one script: the second may continue from the checkpoint of the first. The
-observer sees the files that Python itself opens, renames and removes, and those that `torch.save` writes. It does not
-see a library that opens files in native code, or a process that the script starts.
+If two runs share a file, they are no longer two runs of one script: the second may continue from the checkpoint of the
+first. The observer sees the files that Python itself opens, renames and removes, and those that `torch.save` writes. It
+does not see files that a library opens in native code, or that a process started by the script opens.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..torch_private.patches import Patches
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 NO_FILES = ("/dev/", "/proc/", "/sys/")
 MOST = 100
-"""The number of files of each kind that are recorded."""
+"""Maximum number of recorded files of each kind."""
 
 
 class OutsideFiles:
-    """Records each such file once, in a line of the journal, when it is opened: a run that is killed has it, too.
+    """Records each such file once, in a line of the journal, when it is opened, so that a killed run has it too.
 
-    `own` says whether the script's folders are the run's own: then only files elsewhere are recorded.
+    If `own` is true, the script's folders are private to the run, and only files elsewhere are recorded.
     """
 
     def __init__(self, files: OwnFolders, write: Callable[..., None], *, own: bool) -> None:
@@ -41,7 +41,7 @@ class OutsideFiles:
         self._process = os.getpid()
 
     def start(self, patches: Patches) -> None:
-        """Observe from now on. An audit hook stays as long as its process: after `end` it does nothing."""
+        """Observe from now on. An audit hook stays as long as its process; after `end` it does nothing."""
         patches.wrap(torch, "save", self._saving)
         sys.addaudithook(self._hook)
 
@@ -49,7 +49,7 @@ class OutsideFiles:
         self._ended = True
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        # Called for each import, `id` and requested frame, thousands of times a second: nothing comes before this.
+        # Called for each import, `id` and requested frame, thousands of times a second: this check must come first.
         if event not in ("open", "os.rename", "os.remove"):
             return
         if self._busy or self._ended or os.getpid() != self._process:
@@ -83,7 +83,7 @@ class OutsideFiles:
 
     def _seen(self, kind: str, path: Any) -> None:
         if not isinstance(path, (str, bytes, os.PathLike)):
-            return  # a descriptor that is open already
+            return  # a descriptor that is already open
         text = os.path.realpath(os.fsdecode(path))
         noted = self._noted[kind]
         if text in noted or len(noted) >= MOST or "/__pycache__/" in text:
@@ -96,7 +96,7 @@ class OutsideFiles:
         self._write(OUTSIDE, what=kind, path=text)
 
     def _is_another_runs(self, path: str) -> bool:
-        """Return whether a file is younger than the investigation's first run."""
+        """Check whether a file is younger than the start of the investigation's first run."""
         try:
             return Path(path).stat().st_mtime >= self._since
         except OSError:

@@ -1,6 +1,6 @@
-"""Scripts of several processes: the collectives of their mode, and the modules in their wrappers.
+"""Scripts of several processes: the collectives of their mode, and the modules inside their wrappers.
 
-Collectives written for any accelerator are those of the mode's device: gloo's on the CPU.
+Collectives written for any accelerator become those of the mode's device: gloo's on the CPU.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ ACCELERATORS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")
 """Backends whose collectives need tensors on an accelerator."""
 
 HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""Names under which torch's wrappers hold the wrapped module, which no script uses."""
+"""Names under which torch's wrappers hold the wrapped module; no script uses them."""
 
 SETTLED = 0.05
-"""The seconds in which threads that wait for the interpreter's lock get it."""
+"""Seconds within which threads that wait for the interpreter's lock get it."""
 
 _kept: list[Any] = []
-"""Process groups, until the script has ended.
+"""Process groups, kept until the script has ended.
 
-The last owner that releases gloo's group waits, with the interpreter's lock, for its thread. That thread needs the lock
-if it still holds the context in which a work began: that of `backward()`, which torch keeps with each (torch 2.13). A
-script that has destroyed its group then hangs when it returns from the function that holds its
-DistributedDataParallel.
+The last owner that releases gloo's group holds the interpreter's lock while it waits for the group's thread. That
+thread needs the lock if it still holds the context in which a work began: that of `backward()`, which torch keeps with
+each work (torch 2.13). A script that has destroyed its group would then hang on returning from the function that holds
+its DistributedDataParallel.
 """
 
 
 def install(device: str, facts: AdoptionFacts) -> Undo:
-    """Put collectives and meshes that the script wants on an accelerator on the mode's device; return the undo.
+    """Put collectives and meshes that the script wants on an accelerator on the mode's device. Return the undo.
 
-    A script that runs on CUDA is left unchanged.
+    In a mode that runs on CUDA, or whose tensors are lazy, nothing is changed.
     """
     kind = device.partition(":")[0]
     patches = Patches(f"collectives of {kind}")
@@ -80,7 +80,7 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
         "new_group": functools.partial(_with_backend, place=2, kind=kind, facts=facts),
         "init_device_mesh": on_the_device,
     }
-    # torch exports the same function from several modules, and a script may take it from any of them.
+    # torch exports the same function from several modules, and a script may import it from any of them.
     modules = [
         sys.modules.get(f"torch.distributed.{submodule}") for submodule in ("device_mesh", "tensor", "distributed_c10d")
     ]
@@ -95,10 +95,10 @@ def install(device: str, facts: AdoptionFacts) -> Undo:
 
 
 def backend_on(kind: str, requested: str) -> str:
-    """The backend that replaces `asked` in a mode of a kind of device. Raises NotAvailable if it has no collectives.
+    """Return the backend that replaces `requested` on a kind of device. Raises NotAvailable if it has no collectives.
 
-    On the CPU `nccl` and `cpu:gloo,cuda:nccl` are gloo; on another device they are its own for tensors there. `mpi`
-    stays.
+    On the CPU `nccl` and `cpu:gloo,cuda:nccl` become gloo. On another device they become that device's own backend for
+    tensors there. `mpi` is kept.
     """
     parts = [part.strip().rpartition(":")[::2] for part in requested.lower().split(",")]
     everywhere = next((name for device, name in parts if not device), None)
@@ -118,7 +118,7 @@ def backend_on(kind: str, requested: str) -> str:
 
 
 def _with_backend(original: Callable[..., Any], place: int, kind: str, facts: AdoptionFacts) -> Callable[..., Any]:
-    """Wrap a function that makes a process group; `place` is the index of its argument `backend`."""
+    """Wrap a function that creates a process group. `place` is the index of its argument `backend`."""
 
     @functools.wraps(original)
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -130,7 +130,7 @@ def _with_backend(original: Callable[..., Any], place: int, kind: str, facts: Ad
                 args = (*args[:place], chosen, *args[place + 1 :])
             else:
                 kwargs["backend"] = chosen
-            kwargs.pop("pg_options", None)  # options are a backend's own
+            kwargs.pop("pg_options", None)  # options belong to one backend
         group = original(*args, **kwargs)
         _kept.append(torch.distributed.group.WORLD if group is None else group)
         return group
@@ -139,25 +139,25 @@ def _with_backend(original: Callable[..., Any], place: int, kind: str, facts: Ad
 
 
 def is_replicated(module: torch.nn.Module) -> bool:
-    """Return whether a wrapper around the module keeps its parameters equal on all ranks; it may itself be compiled."""
+    """Check whether a wrapper around the module, which may itself be compiled, keeps parameters equal on all ranks."""
     return isinstance(getattr(module, "_orig_mod", module), DistributedDataParallel)
 
 
 def within_wrapper(module: torch.nn.Module) -> torch.nn.Module:
-    """The model in a DistributedDataParallel, which is what a compiler must receive; others are returned unchanged.
+    """Return the model in a DistributedDataParallel, which a compiler must receive. Return other modules unchanged.
 
-    Its hooks and its reducer stay outside of the graphs, as torch advises.
+    The wrapper's hooks and its reducer stay outside the graphs, as torch advises.
     """
     return module.module if isinstance(module, DistributedDataParallel) else module
 
 
 def wrapper_paths(module: torch.nn.Module) -> frozenset[str]:
-    """The paths of the wrappers in a root module that hold another module under the name `module`."""
+    """Return the paths of the wrappers in a root module that hold another module under the name `module`."""
     return frozenset(path for path, part in module.named_modules() if isinstance(part, DistributedDataParallel))
 
 
 def plain_name(name: str, wrappers: frozenset[str]) -> str:
-    """The name of a tensor or module without any wrapper: `fc.weight` of `module.fc.weight`."""
+    """Return the name of a tensor or module without any wrapper: `fc.weight` for `module.fc.weight`."""
     parts = name.split(".")
     return ".".join(
         part
@@ -169,8 +169,8 @@ def plain_name(name: str, wrappers: frozenset[str]) -> str:
 def leave() -> None:
     """Leave the process group if the script has ended well and has not left it itself.
 
-    This happens when it is ended after some steps. A group that remains at the end of the process sometimes aborts it:
-    its threads still run.
+    This happens when the script is ended after some steps. A group that remains at the end of the process sometimes
+    aborts it, because its threads still run.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         with suppress(Exception):
@@ -178,7 +178,7 @@ def leave() -> None:
 
 
 def let_go() -> None:
-    """Release the process groups of a script that has ended, once their threads have nothing left to do."""
+    """Release the process groups of an ended script, once their threads have nothing left to do."""
     if _kept:
         time.sleep(SETTLED)
         _kept.clear()

@@ -1,4 +1,4 @@
-"""Models and tensors that are not on the mode's device, because the script chose the CPU or nothing."""
+"""Models and tensors that are not on the mode's device, because the script chose the CPU or no device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .understood import ScriptNotes
 
 
 class Placement:
-    """Moves models to `device` in place and, from the first one on, the tensors that they meet."""
+    """Moves models to `device` in place and, from the first model on, the tensors that they meet."""
 
     def __init__(self, device: str, notes: ScriptNotes) -> None:
         self.device = device
@@ -46,7 +46,7 @@ class Placement:
         self._notes.note("placement", f"{name} was on cpu and has been moved to {self.kind}")
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
-        """Move the plain tensors of an optimizer, which belong to no module whose call could be awaited."""
+        """Move the plain tensors of an optimizer: they belong to no module whose first call would move them."""
         if self.kind == "cpu":
             return
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -61,13 +61,13 @@ class Placement:
             self._notes.note("placement", f"{count} of an optimizer were on cpu and have been moved to {self.kind}")
 
     def meet(self) -> None:
-        """Begin to move tensors of the CPU that meet one of the device, for the call."""
+        """Begin to move CPU tensors that meet a tensor of the device, for the duration of the call."""
         if self._meeting is None and self.kind != "cpu":
             self._meeting = Meeting(self.device)
             enter_below(self._meeting)
 
     def check(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Doubt, after the first step, that the mode was the one that ran, if nothing is on its device."""
+        """Report a doubt after the first step if none of the tensors is on the mode's device."""
         if tensors and all(tensor.device.type != self.kind for tensor in tensors):
             kinds = " and ".join(sorted({tensor.device.type for tensor in tensors}))
             self._notes.doubt(
@@ -90,7 +90,7 @@ class Placement:
                         f"{name} is on cpu and cannot be moved to {self.kind} ({str(error).splitlines()[0]}): take the "
                         'device in the script from os.environ["DEVICE"] and move the model and the data there'
                     ) from error
-            # Their state in optimizers moves as well, except single numbers: counts of steps stay on the CPU.
+            # The optimizers' state of these tensors moves as well, except single numbers: step counts stay on the CPU.
             moved_ids = {id(tensor) for tensor in tensors}
             for optimizer in optimizers:
                 for parameter, state in optimizer.state.items():
@@ -102,7 +102,7 @@ class Placement:
 
 
 class MovedArguments:
-    """A forward pre-hook: the module is called with its arguments on `device`."""
+    """A forward pre-hook that moves the module's arguments to `device`."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -111,5 +111,5 @@ class MovedArguments:
         return moved(args, self._device), moved(kwargs, self._device)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        # A saved model may be loaded without numdrift: its hook is then one that does nothing.
+        # A saved model may be loaded without numdrift: there its hook is one that does nothing.
         return getattr, (contextlib.nullcontext(), "__exit__")

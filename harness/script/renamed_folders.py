@@ -1,7 +1,7 @@
-"""Folders that a script renames in a working folder of its own.
+"""Folders that a script renames in its private working folder.
 
 An overlay cannot rename a folder that existed before it (EXDEV, as between two disks). When `os.rename` or `os.replace`
-meets this, the folder is copied and removed, as `shutil.move` would do.
+fails with this error, the folder is copied and removed, as by `shutil.move`.
 """
 
 from __future__ import annotations

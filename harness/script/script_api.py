@@ -1,8 +1,8 @@
-"""The functions by which a training script speaks of itself: `numdrift.log`, `step`, `steps`, `phase`, `mark_step` and
-`device`, and those that show its tensors: `print` and `after_step`.
+"""The functions that a training script calls to describe itself.
 
-Every function works in every mode. Without a recording (`python train.py`) they do nothing, or the same as Python, so
-they can stay in the script. Importing them loads no torch.
+These are `numdrift.log`, `step`, `steps`, `phase`, `mark_step` and `device`, and those that show its tensors: `print`
+and `after_step`. Every function works in every mode. Without a recording (`python train.py`) they do nothing, or the
+same as Python, so they can stay in the script. Importing them loads no torch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def log(**values: Any) -> None:
 
         numdrift.log(loss=loss, accuracy=correct / total)
 
-    `loss` takes the place of the loss that was found (the tensor whose `backward()` was called). A value belongs to the
-    current step; one that is given after `optimizer.step()` and before the next forward belongs to the step that has
-    just ended. Of two values of one name in a step the later counts; of two losses both are kept, and the first one is
+    `loss` replaces the loss that was found (the tensor whose `backward()` was called). A value belongs to the current
+    step. A value that is logged after `optimizer.step()` and before the next forward belongs to the step that has just
+    ended. If a name has two values in a step, the later one counts; of two losses both are kept, and the first one is
     the step's. Nothing is computed or awaited here: tensors are read when the step has ended.
     """
     listener = connection.listener
@@ -44,9 +44,9 @@ def step() -> None:
             weights = update(weights, batch)
             numdrift.step()
 
-    For a training without a torch optimizer, or one whose step is more than one `optimizer.step()`. From the first call
-    on the script itself says where its steps end; optimizers do not end them any more. A call before the training says
-    only that, and so does the first call right after an optimizer's step, which has ended the step already.
+    Use it in a training without a torch optimizer, or if a step is more than one `optimizer.step()`. From the first
+    call on the script itself marks the ends of its steps; optimizers no longer end them. A call before the training
+    only announces this. So does a first call right after an optimizer's step, which has already ended the step.
     """
     listener = connection.listener
     if listener is not None:
@@ -82,7 +82,7 @@ def steps(iterable: Iterable[Item]) -> Steps[Item]:
 
 
 def phase(name: str) -> AbstractContextManager[None]:
-    """Name the phase of the ops that are executed within: forward, backward, optimizer, data, or a name of yours.
+    """Name the phase of the ops that are executed in a context: forward, backward, optimizer, data, or your own name.
 
     with numdrift.phase("data"):
         batch = augment(batch)
@@ -92,7 +92,7 @@ def phase(name: str) -> AbstractContextManager[None]:
 
 
 def mark_step() -> None:
-    """Cut and execute the pending graph here in lazy and xla mode, as the mode's `mark_step` policy says.
+    """Cut and execute the pending graph here in lazy and xla mode, according to the mode's `mark_step` policy.
 
     On other devices it does nothing, so a script needs no special case for lazy tensors.
     """
@@ -106,9 +106,10 @@ def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
         numdrift.print("hidden", hidden)
 
-    Tensors are read when the step has ended, so nothing is computed or awaited here: in lazy mode no graph ends, within
-    a compiled function no graph breaks. The printed values are those that a tensor has then, after any change in place.
-    Pass the tensor itself, not a text with it. Between two steps, and outside of numdrift, it prints at once.
+    Tensors are read when the step has ended, so nothing is computed or awaited here: in lazy mode no graph ends, and
+    within a compiled function no graph breaks. The printed values are those that a tensor has at that time, after any
+    change in place. Pass the tensor itself, not a string that contains it. Between two steps, and outside numdrift, it
+    prints at once.
     """
     listener = connection.listener
     if listener is None:
@@ -118,12 +119,12 @@ def print(*values: Any, sep: str = " ", end: str = "\n") -> None:
 
 
 def after_step(closure: Callable[..., Any], *values: Any) -> None:
-    """Call `closure(*values)` once the step has been executed; tensors among the values become CPU tensors.
+    """Call `closure(*values)` once the step has been executed. Tensors among the values become CPU tensors.
 
         numdrift.after_step(lambda loss: writer.add_scalar("loss", loss, epoch), loss)
 
     As with `print`, no graph ends in lazy mode; within a compiled function the graph breaks here. An error of the
-    closure is raised where the step ends. Between two steps, and outside of numdrift, it is called at once.
+    closure is raised where the step ends. Between two steps, and outside numdrift, it is called at once.
     """
     listener = connection.listener
     if listener is None:
@@ -133,7 +134,7 @@ def after_step(closure: Callable[..., Any], *values: Any) -> None:
 
 
 def device() -> torch.device:
-    """The device to train on: the mode's, outside of numdrift the environment's `DEVICE`, or the CPU.
+    """Return the device to train on: the mode's, or outside numdrift the environment's `DEVICE`, or else the CPU.
 
     model = Net().to(numdrift.device())
     """
@@ -143,7 +144,7 @@ def device() -> torch.device:
     return chosen
 
 
-# The connection of these functions with the recording of the process.
+# The connection of these functions with the process's recording.
 
 
 class Listener(Protocol):
@@ -157,19 +158,19 @@ class Listener(Protocol):
         """Record values of the step, tensors or numbers, by name; `loss` is the step's loss."""
 
     def own_steps(self) -> None:
-        """Let the script say, from now on, where its steps end."""
+        """Note that from now on the script itself marks the ends of its steps."""
 
     def end_step(self) -> None:
-        """End a step of the script's own."""
+        """End a step where the script marks its end."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """Assign the ops within to this phase."""
+        """Return a context whose ops belong to this phase."""
 
     def mark_step(self) -> None:
         """Cut a lazy graph, if the mode does so here."""
 
     def show(self, values: Sequence[Any], sep: str, end: str) -> None:
-        """Print these values, tensors among them, once the step has been executed."""
+        """Print these values, which may include tensors, once the step has been executed."""
 
     def show_copies(self, values: Sequence[torch.Tensor], text: str) -> None:
         """Print a text with these values in its holes once the step has been executed."""
@@ -187,7 +188,7 @@ class Connection:
         self._follows_forks = False
 
     def open(self, listener: Listener, named: str) -> None:
-        """Connect a recording; `named` is its name in messages. Raises UsageError if there is one."""
+        """Connect a recording. `named` is its name in messages. Raises UsageError if one is already connected."""
         self.refuse_another()
         self.listener, self._named = listener, named
         if not self._follows_forks:
@@ -195,7 +196,7 @@ class Connection:
             os.register_at_fork(after_in_child=self.close)
 
     def refuse_another(self) -> None:
-        """Raise UsageError when a recording is connected."""
+        """Raise UsageError if a recording is connected."""
         if self.listener is not None:
             raise UsageError(f"{self._named} is being recorded in this process already: end that recording first")
 
@@ -207,7 +208,7 @@ class Connection:
 connection = Connection()
 
 
-# The script's own choice of the executions that a snapshot keeps.
+# The script's choice of the executions that a snapshot keeps.
 
 OnSnapshot = Callable[..., str]
 
@@ -222,17 +223,17 @@ registered = Registered()
 
 
 def on_snapshot(function: OnSnapshot | None) -> OnSnapshot | None:
-    """Let `function` choose what of each execution is kept; return the function registered before, None at first.
+    """Let `function` choose which parts of each execution are kept. Return the previously registered function or None.
 
         def choose(name, device_index, execution_count, step):
             return "inputs outputs" if step == 5 else ""
 
         numdrift.on_snapshot(choose)
 
-    It answers "inputs", "outputs", "inputs outputs" or "" (nothing); `None` instead of a function removes it. `name` is
-    the graph's, `device_index` the number of the device, `execution_count` how often the graph ran there before. A
-    function of three parameters does not receive the step. It is called under `numdrift snapshot take`; elsewhere this
-    does nothing, so it can stay in the script.
+    The function returns "inputs", "outputs", "inputs outputs" or "" (nothing). Pass `None` to remove it. `name` is the
+    graph's name, `device_index` the number of the device, and `execution_count` the number of earlier executions of the
+    graph there. A function of three parameters does not receive the step. It is called under `numdrift snapshot take`;
+    elsewhere this does nothing, so it can stay in the script.
     """
     former, registered.function = registered.function, function
     return former

@@ -1,4 +1,4 @@
-"""The script's own calls of torch.compile: left eager in eager modes, given the mode's backend in others."""
+"""The script's own calls of torch.compile: left eager in eager modes, and compiled by the mode's backend in others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Compiler(Protocol):
         """Return the parts of a call's `mode` and `options` that are kept, as arguments of torch.compile."""
 
     def leave_alone(self, module: torch.nn.Module) -> None:
-        """Do not compile this module: a compiled function of the script calls it."""
+        """Exclude a module from compilation, because a compiled function of the script calls it."""
 
 
 class Calls(Protocol):
@@ -35,14 +35,14 @@ class Calls(Protocol):
 
     @property
     def outside(self) -> bool:
-        """Return whether a module called now would be reported."""
+        """True if a module called now would be reported."""
 
     def closed(self) -> AbstractContextManager[None]:
         """Restore torch's own call within the context."""
 
 
 class ScriptCompiles:
-    """Replaces `torch.compile` and `Module.compile` from `install` to its undo.
+    """Replaces `torch.compile` and `Module.compile` from `install` until the undo that it returns.
 
     `compiler` is None if the mode compiles nothing.
     """
@@ -52,7 +52,10 @@ class ScriptCompiles:
         self._notes = notes
 
     def install(self, calls: Calls, called: Callable[[torch.nn.Module], None]) -> Undo:
-        """Replace both; `called` receives the modules that a compiled function is about to call. Returns the undo."""
+        """Replace both. Return the undo.
+
+        `called` receives the modules that a compiled function is about to call.
+        """
         compile_, method = torch.compile, torch.nn.Module.compile
         self._original, self._calls, self._called = compile_, calls, called
 
@@ -94,9 +97,9 @@ class ScriptCompiles:
         self._notes.note("compile", f"{call} compiles with {settings}")
 
     def _arguments(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments that torch.compile receives instead of the script's."""
+        """Return the arguments that torch.compile receives instead of the script's."""
         assert self._compiler is not None
-        # Another backend's `mode` and `options` mean nothing to Inductor: they are left out with the backend.
+        # Another backend's `mode` and `options` mean nothing to Inductor: they are dropped together with that backend.
         script_arguments = {name: value for name, value in kwargs.items() if name not in ("backend", "mode", "options")}
         for_inductor = kwargs.get("backend") in (None, "inductor")
         mode, options = (kwargs.get("mode"), kwargs.get("options")) if for_inductor else (None, None)
@@ -108,7 +111,7 @@ class ScriptCompiles:
             return self._original(model, **kwargs)
 
     def _reporting(self, function: Any, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the compiled function; the modules that it calls are reported before it first runs."""
+        """Wrap the compiled function, so that the modules that it calls are reported before it first runs."""
         reported = False
 
         @functools.wraps(compiled)
@@ -128,7 +131,7 @@ class ScriptCompiles:
 
 
 def modules_called_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.nn.Module]:
-    """The modules with parameters that a function can reach, none of them within another.
+    """Return the modules with parameters that a function can reach, none of them inside another.
 
     They are among its arguments, the object that it is bound to and its attributes, and the variables in its code.
     """
@@ -149,7 +152,7 @@ def _reachable(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         for cell in getattr(function, "__closure__", None) or ():
             try:
                 yield cell.cell_contents
-            except ValueError:  # a variable that has no value yet
+            except ValueError:  # a variable without a value yet
                 continue
     for value in [bound, *args, *kwargs.values()]:
         yield value
@@ -160,7 +163,7 @@ def _reachable(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The names in a function's code, in its order, including those of functions inside it."""
+    """Yield the names in a function's code, in order, including those of functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

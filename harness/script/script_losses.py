@@ -1,4 +1,4 @@
-"""The losses of a step: the tensors from which its backwards start, as the script meant them."""
+"""The losses of a step: the tensors from which its backwards start, without the scaling of a gradient scaler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Found = Literal["logged", "backward", "gradient", "function"]
 """The origin of a loss: logged by the script, `backward()`, `torch.autograd.grad`, a gradient of `torch.func`."""
 
 ORDER: Sequence[Found] = ("logged", "backward", "gradient", "function")
-"""The order of the origins; the first that a step has is its losses: a gradient taken beside a backward is no loss."""
+"""Priority of the origins.
+
+The first one that occurs in a step supplies its losses: a gradient beside a backward is not a loss.
+"""
 
 
 class StepLosses:
@@ -35,22 +38,22 @@ class StepLosses:
         return bool(self._found)
 
     def take(self) -> tuple[torch.Tensor, ...]:
-        """End a step: return its losses and forget them."""
+        """End a step. Return its losses and forget them."""
         by_origin, self._found = self._found, {}
         return tuple(next((by_origin[origin] for origin in ORDER if origin in by_origin), ()))
 
 
 class ScaledLosses:
-    """Finds the loss behind a gradient scaler's result: a backward starts from the scaled one."""
+    """Finds the unscaled loss behind a gradient scaler's result, from which a backward starts."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
 
     def scaled(self, losses: Any, results: Any) -> None:
-        """Record that a scaler has made `results` of `losses`: a tensor, or an iterable of them each."""
+        """Record that a scaler computed `results` from `losses`: each is a tensor or a list or tuple of them."""
         self._pairs = [pair for pair in self._pairs if pair[0]() is not None]
         if isinstance(losses, torch.Tensor) and isinstance(results, torch.Tensor):
-            if results is not losses:  # a scaler that is switched off returns its argument
+            if results is not losses:  # a disabled scaler returns its argument
                 with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                     self._pairs.append((weakref.ref(results), losses.detach()))
         elif isinstance(losses, (list, tuple)) and isinstance(results, (list, tuple)):
@@ -64,10 +67,10 @@ class ScaledLosses:
 
 
 def differentiates_parameters(outputs: Any, inputs: Any, arguments: Mapping[str, Any], *, plain: bool) -> bool:
-    """Return whether a call of `torch.autograd.grad` replaces a backward.
+    """Check whether a call of `torch.autograd.grad` replaces a backward.
 
-    It does if single numbers are differentiated once, by parameters; with `plain`, by any leaves. A gradient penalty
-    does not: it keeps its graph.
+    It does if single numbers are differentiated once with respect to parameters, or with `plain` to any leaves. A
+    gradient penalty does not: it keeps its graph.
     """
     if arguments.get("create_graph") or arguments.get("is_grads_batched"):
         return False
@@ -77,13 +80,13 @@ def differentiates_parameters(outputs: Any, inputs: Any, arguments: Mapping[str,
 
 
 def leaves_of(losses: Sequence[torch.Tensor], most: int = 100_000) -> list[torch.Tensor]:
-    """The leaves to which a backward from these tensors gives a gradient.
+    """Return the leaves that receive a gradient from a backward of these tensors.
 
     They are in the order of a breadth-first walk of the graph from the losses; `most` limits the number of nodes.
     """
     waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
     visited, leaves = set(waiting), dict[int, torch.Tensor]()
-    for node in waiting:  # grows while it is walked
+    for node in waiting:  # grows during the loop
         variable = getattr(node, "variable", None)
         if isinstance(variable, torch.Tensor):
             leaves.setdefault(id(variable), variable)
@@ -95,7 +98,7 @@ def leaves_of(losses: Sequence[torch.Tensor], most: int = 100_000) -> list[torch
 
 
 def tensors_in(tensors: Any) -> list[torch.Tensor]:
-    """The tensor itself, or the tensors of a list or tuple."""
+    """Return the tensors of a list or tuple, or a single tensor as a list."""
     listed = tensors if isinstance(tensors, (list, tuple)) else [tensors]
     return [tensor for tensor in listed if isinstance(tensor, torch.Tensor)]
 
@@ -104,22 +107,22 @@ Function = Callable[..., Any]
 
 
 class FunctionObserver(Protocol):
-    """An observer of functions that `torch.func.grad` and `grad_and_value` make."""
+    """An observer of functions that `torch.func.grad` and `grad_and_value` create."""
 
     def function_called(self, arguments: Sequence[Any]) -> None:
-        """Observe that a function is about to be called with these arguments to differentiate by."""
+        """Observe that a function is about to be called with these arguments, by which it is differentiated."""
 
     def adopted(self, function: Function) -> Function | None:
-        """Return the function that the mode executes instead of the script's, None if it leaves it unchanged."""
+        """Return the function that the mode executes instead of the script's, or None to leave it unchanged."""
 
     def function_returned(self, arguments: Sequence[Any], gradients: Any, loss: Any) -> None:
         """Observe the results of an adopted function."""
 
 
 def report_gradient_functions(observer: FunctionObserver) -> Undo:
-    """Report to `observer` the outermost calls of functions made by `torch.func.grad` and `grad_and_value`.
+    """Report to `observer` the outermost calls of functions created by `torch.func.grad` and `grad_and_value`.
 
-    Returns the undo.
+    Return the undo.
     """
     differentiate = torch.func.grad_and_value
 
@@ -138,13 +141,13 @@ def report_gradient_functions(observer: FunctionObserver) -> Undo:
                     return made(*args, **kwargs)
                 arguments = [args[number] for number in wanted if -len(args) <= number < len(args)]
                 observer.function_called(arguments)
-                # A mode that compiles takes the function with its gradient as one; it is asked once, at the first call.
+                # A mode that compiles takes the function and its gradient as one. It is asked once, at the first call.
                 if not whole:
                     whole.append(observer.adopted(differentiate(func, argnums, has_aux)))
                 if whole[0] is None:
                     return made(*args, **kwargs)
-                # `grad_and_value` returns (gradients, value), or (gradients, (value, aux)).
-                # `grad` returns gradients, or (gradients, aux).
+                # `grad_and_value` returns (gradients, value), or (gradients, (value, aux)). `grad` returns gradients,
+                # or (gradients, aux).
                 gradients, value = whole[0](*args, **kwargs)
                 observer.function_returned(arguments, gradients, value[0] if has_aux else value)
                 if name == "grad":

@@ -1,4 +1,4 @@
-"""The script's own settings of torch's kernels: noted with their lines, and overruled where the mode states them."""
+"""The script's own settings of torch's kernels: recorded with their lines, and overruled where the mode states them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FollowedSettings:
         self._acting = self._silent = False
 
     def install(self) -> None:
-        """Begin, after the mode has set torch as it states."""
+        """Begin to follow. Call this after the mode has made its settings."""
         self._first = read_settings()
         setting_lines.known.clear()
         with self._patches as patches:
@@ -41,11 +41,11 @@ class FollowedSettings:
                 patches.wrap(setter.holder, setter.name, functools.partial(self._following, setter.changes, keys))
 
     def forget(self) -> None:
-        """Observe nothing any more: this process is a fork of the recorded one, which may set what it likes."""
+        """Stop observing: this process is a fork of the recorded one and may change any setting."""
         self._silent = True
 
     def close(self) -> None:
-        """Stop overruling: code after the script may set what it likes."""
+        """Stop overruling: code after the script may change any setting."""
         self._patches.undo()
 
     def _following(self, names: Sequence[str], keys: Sequence[str], setter: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,8 +72,8 @@ class FollowedSettings:
         line = script_line(self._script) or ""
         look = (line, *changed.items())
         is_back = not overruled and all(same_value(self._first.get(name), value) for name, value in changed.items())
-        is_left = is_back and all(setting_lines.known.get(name) == line for name in changed)  # a context, by its line
-        if not is_left and look not in self._told:  # a context in a model's forward sets the same in every step
+        is_left = is_back and all(setting_lines.known.get(name) == line for name in changed)  # the end of a context
+        if not is_left and look not in self._told:  # a context in a model's forward changes the same in every step
             self._told.add(look)
             text = ", ".join(in_key_words(changed, read_settings(), keys))
             stated = [f"{key}={getattr(self._spec, key)}" for key in keys_of(overruled) if getattr(self._spec, key)]

@@ -1,8 +1,8 @@
-"""The recorder's hooks in a training process that knows nothing of them.
+"""The recorder's hooks in a training process, which need nothing from the script.
 
 The hooks are on the outermost module calls, on `backward` and its replacements (`torch.autograd.grad`,
-`torch.func.grad`), on the optimizers' steps, and on the gradient scaler, which is between a loss and its backward.
-Nothing is hooked inside a module's call, so compilers trace what they always trace.
+`torch.func.grad`), on the optimizers' steps, and on the gradient scaler, which acts between a loss and its backward.
+Nothing is hooked inside a module's call, so compilers trace the same code as always.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TrainingListener(Protocol):
         """Observe that an outermost module is about to be called with these arguments."""
 
     def module_reached(self, module: torch.nn.Module) -> None:
-        """Observe that a compiled function is about to call the module, whose calls and arguments are not seen."""
+        """Observe that a compiled function is about to call the module. Its calls and arguments are not seen."""
 
     def backward_started(self, losses: list[torch.Tensor], found: Found) -> None:
         """Observe that a backward from these tensors is about to run, or a `torch.autograd.grad` that replaces one."""
@@ -41,7 +41,7 @@ class TrainingListener(Protocol):
         """Observe that the backward has run."""
 
     def step_skipped(self, optimizer: Optimizer) -> None:
-        """Observe that a gradient scaler has left an optimizer's step out."""
+        """Observe that a gradient scaler skipped an optimizer's step."""
 
     def step_started(self, optimizer: Optimizer) -> None:
         """Observe that the outermost `step()` of an optimizer is about to run."""
@@ -50,35 +50,35 @@ class TrainingListener(Protocol):
         """Observe that the outermost `step()` of an optimizer has returned."""
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
-        """Observe that an optimizer has its groups; a wrapper around it may not have them."""
+        """Observe that an optimizer has its groups. A wrapper around it may not have them yet."""
 
 
 class GradientObserver(FunctionObserver, Protocol):
     """An observer of gradients that no `backward()` computes, and of scaled losses."""
 
     def replaces_backward(self, outputs: Any, inputs: Any, arguments: Mapping[str, Any]) -> bool:
-        """Return whether a `torch.autograd.grad` outside of torch.func computes the training's gradients."""
+        """Check whether a `torch.autograd.grad` outside torch.func computes the training's gradients."""
 
     def gradients_taken(self, outputs: Any, inputs: Any, results: Sequence[Any]) -> None:
         """Observe the results of `torch.autograd.grad`."""
 
     def loss_scaled(self, losses: Any, results: Any) -> None:
-        """Observe that a gradient scaler has made `results` of `losses`."""
+        """Observe that a gradient scaler computed `results` from `losses`."""
 
 
 FURTHER_ARGUMENTS = ("grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused")
 """The positional parameters of `torch.autograd.grad` after outputs and inputs."""
 
 Called = Callable[[torch.nn.Module, Sequence[Any], Mapping[str, Any]], None]
-"""Receives a module that is about to be called, and the call's arguments."""
+"""A function that receives a module that is about to be called, and the call's arguments."""
 
 
 class ModuleCalls:
     """Reports outermost module calls while it is open.
 
-    `torch.nn.Module.__call__` is replaced between outermost calls only and restored during each, so inner modules never
-    see the replacement. If a compiler does meet it, in a function that the script compiles and that calls a module, it
-    traces torch's own instead.
+    `torch.nn.Module.__call__` is replaced only between outermost calls and restored during each, so inner modules never
+    see the replacement. A compiler may still meet the replacement, in a compiled function of the script that calls a
+    module; it then traces torch's own.
     """
 
     def __init__(self, called: Called) -> None:
@@ -123,7 +123,7 @@ class ModuleCalls:
 
     @property
     def outside(self) -> bool:
-        """Return whether a module called now would be an outermost one, and reported."""
+        """True if a module called now would be an outermost one, and reported."""
         return torch.nn.Module.__call__ is self._replacement
 
     def _put(self, function: Callable[..., Any]) -> None:
@@ -138,7 +138,7 @@ class StepNesting:
 
     def enter(self, optimizer: Optimizer) -> bool:
         """Return whether the step that begins is an outermost one."""
-        # An optimizer never runs within itself: one that is on the stack already was left by an exception.
+        # An optimizer never runs within itself: if it is already on the stack, an exception ended its step.
         if id(optimizer) in self._running:
             del self._running[self._running.index(id(optimizer)) :]
         self._running.append(id(optimizer))
@@ -152,12 +152,12 @@ class StepNesting:
         return not self._running
 
     def forget(self) -> None:
-        """Clear the stack because an optimizer is made: whatever is still running was left by an exception."""
+        """Clear the stack when an optimizer is created: whatever is still on it was left by an exception."""
         self._running.clear()
 
 
 class Hooks:
-    """Installs every hook; `remove` takes them out again."""
+    """Installs every hook; `remove` uninstalls them."""
 
     def __init__(self, observer: TrainingListener, gradients: GradientObserver, compiles: ScriptCompiles) -> None:
         self._observer = observer
@@ -172,7 +172,7 @@ class Hooks:
 
     def install(self) -> None:
         with self._patches as patches:
-            # The calls replace and restore it around every outermost call, so they only claim it.
+            # ModuleCalls replaces and restores it around every outermost call, so here it is only claimed.
             patches.claim(torch.nn.Module, "__call__")
             self.calls.open()
             patches.also(self.calls.close)
@@ -194,7 +194,7 @@ class Hooks:
     def _step_ended(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._nesting.leave(optimizer):
             return
-        if self._in_backward:  # an optimizer for each parameter, called by its gradient's hook
+        if self._in_backward:  # one optimizer per parameter, called by its gradient's hook
             self._stepped_in_backward = optimizer
         else:
             self._ended_steps += 1
@@ -205,7 +205,7 @@ class Hooks:
 
         def end() -> None:
             self._observer.backward_ended()
-            # Optimizers that stepped within the backward end one step together, with it.
+            # Optimizers that stepped within the backward end one step together, with the backward.
             optimizer, self._stepped_in_backward = self._stepped_in_backward, None
             if optimizer is not None:
                 self._ended_steps += 1
@@ -215,7 +215,7 @@ class Hooks:
 
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            # A backward inside a backward (activation checkpointing) starts from no loss of the script's.
+            # A backward inside a backward (activation checkpointing) does not start from a loss of the script.
             outermost, self._in_backward = not self._in_backward, True
             if outermost:
                 started(tensors_in(tensors), "backward")
@@ -247,12 +247,12 @@ class Hooks:
                 finally:
                     self._in_backward = False
                 self._observer.backward_ended()
-            else:  # a gradient penalty and the like: an ordinary op of the training's
+            else:  # such as a gradient penalty: an ordinary op of the training
                 return original(outputs, inputs, *args, **kwargs)
             self._gradients.gradients_taken(outputs, inputs, results)
             return results
 
-        self._patches.also(forget_known_functions)  # once the following is undone
+        self._patches.also(forget_known_functions)  # once the patch below is undone
         self._patches.replace(torch.autograd, "grad", grad)
         self._patches.also(report_gradient_functions(self._gradients))
 
@@ -268,7 +268,7 @@ class Hooks:
 
         @functools.wraps(step)
         def step_(self_: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            # A scaler leaves the step out if a gradient overflowed, without saying so.
+            # If a gradient overflowed, a scaler skips the step without reporting it.
             before = self._ended_steps
             result = step(self_, optimizer, *args, **kwargs)
             if self._ended_steps == before:

@@ -1,4 +1,4 @@
-"""Modules that are called while the model that they are parts of is still being built."""
+"""Modules that are called while the model that contains them is still being built."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PARAMETRIZING = "torch.nn.utils.parametrize"
 
 
 def under_construction() -> bool:
-    """Return whether a module is being built on the current stack, or one of its parametrizations is computed."""
+    """Check whether a module is being built on the current stack, or one of its parametrizations is being computed."""
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code

@@ -1,4 +1,4 @@
-"""The understanding of a script and the changes made for it, as they are reported to the reader."""
+"""Facts found in a script and changes made for it, as they are reported to the reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ HOW_TO_SAY_THE_LOSS = "call numdrift.log(loss=...) in each step"
 
 
 def say_parameters(facts: AdoptionFacts, named: Sequence[NamedTensor], modules: Sequence[str]) -> None:
-    """Report the modules whose parameters are recorded, and their number; no parameters are a doubt."""
+    """Report the modules whose parameters are recorded, and their number.
+
+    If there are no parameters, report a doubt.
+    """
     parameters = [entry for entry in named if entry.kind == "parameter"]
     if not parameters:
         facts.doubt("no parameters were found: losses are recorded, and nothing of what they train")
@@ -33,7 +36,7 @@ def say_step(facts: AdoptionFacts, ended_by: str, source: str) -> None:
 
 
 def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
-    """Report what was never found, when the script has ended by itself."""
+    """Report what was never found, after the script has ended by itself."""
     if not steps and loss_found:
         facts.doubt(f"no step was seen to end: no optimizer's step() was called; {HOW_TO_SAY_THE_STEP}")
     elif not steps:
@@ -49,13 +52,13 @@ def say_ending(facts: AdoptionFacts, steps: int, loss_found: bool) -> None:
         )
 
 
-# The changes made for a script, reported with the line of the script that they were made for.
+# The changes made for a script, reported with the script's line that required them.
 
 
 class ScriptNotes:
     """Reports each text once, with the first line of `script` that caused it.
 
-    A script that repeats the same a thousand times pays for it once: only the first time inspects the stack.
+    Only the first report of a text inspects the stack, so a script that causes it a thousand times pays for it once.
     """
 
     def __init__(self, facts: AdoptionFacts, script: str) -> None:

@@ -1,7 +1,6 @@
-"""Trainings that no module or optimizer shows completely: updates by hand, and functions of torch.func.
+"""Trainings whose parameters are not all held by modules or optimizers: updates by hand, and functions of torch.func.
 
-Their parameters are the tensors by which the gradients are taken. A step of theirs ends where the next one is seen to
-begin.
+Their parameters are the tensors by which the gradients are computed. A step ends where the next one is seen to begin.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .script_losses import leaves_of
 
 
 class TrainingByHand:
-    """Finds the parameters of a training that shows them in its gradients only, and these gradients."""
+    """Finds the parameters, and their gradients, of a training that shows them only when it computes gradients."""
 
     def __init__(self, training: TrainingTensors) -> None:
         self._training = training
@@ -28,8 +27,11 @@ class TrainingByHand:
         self._of_function: frozenset[str] = frozenset()
 
     def find_parameters(self, tensors: Iterable[torch.Tensor]) -> bool:
-        """Name the parameters among `tensors` that have no root module and no name yet; say whether there were any."""
-        # An index in the optimizer is no name yet.
+        """Name the parameters among `tensors` that have no root module and no name yet.
+
+        Return whether there were any.
+        """
+        # An index in the optimizer does not count as a name.
         named_ids = {id(entry.tensor) for entry in self._training.named() if not entry.name.startswith(OPTIMIZED)}
         unknown = [tensor for tensor in tensors if id(tensor) not in named_ids]
         if not unknown:
@@ -40,13 +42,13 @@ class TrainingByHand:
         return self._training.add_found(zip(find_names(unnamed), unnamed, strict=True)) or bool(roots)
 
     def backward_started(self, losses: Sequence[torch.Tensor]) -> bool:
-        """Record a backward from these tensors; return whether it made parameters known."""
+        """Record a backward from these tensors. Return whether it revealed parameters."""
         return self.find_parameters(leaves_of(losses))
 
     def function_called(self, arguments: Sequence[Any]) -> bool:
-        """Record that a function is about to be differentiated by these arguments; return whether their names are new.
+        """Record that a function is about to be differentiated by these arguments. Return whether the tensors are new.
 
-        The arguments are trees of tensors, the parameters as the step before has left them.
+        The arguments are trees of tensors: the parameters as the previous step left them.
         """
         trees = arguments[0] if len(arguments) == 1 else list(arguments)
         named = [(name, tensor) for name, tensor in tree_names(trees) if tensor.is_floating_point()]
@@ -54,7 +56,7 @@ class TrainingByHand:
         return self._training.add_found(named)
 
     def gradients_taken(self, inputs: Sequence[torch.Tensor], results: Sequence[Any]) -> None:
-        """Record that `torch.autograd.grad` returned `results` for `inputs`, inside or outside of torch.func."""
+        """Record that `torch.autograd.grad` returned `results` for `inputs`, inside or outside torch.func."""
         names = {id(entry.tensor): entry.name for entry in self._training.named()}
         for tensor, result in zip(inputs, results, strict=False):
             inner = unwrapped(tensor)
@@ -63,15 +65,15 @@ class TrainingByHand:
                 self._gradients[names[id(inner)]] = gradient.detach()
 
     def take_gradients(self) -> dict[str, torch.Tensor]:
-        """End a step: return the gradients that are in no `.grad`, and forget them."""
+        """End a step. Return the gradients that are in no `.grad`, and forget them."""
         gradients, self._gradients = self._gradients, {}
         return gradients
 
     def script_ended(self) -> bool:
-        """Look once more for the new values of a function's parameters; return whether they are new.
+        """Look once more for the new values of a function's parameters. Return whether they are new.
 
-        They are the first of the script's own variables that has their names, since a script has its parameters before
-        their gradients.
+        The first of the script's own variables with their names is used: a script defines its parameters before their
+        gradients.
         """
         for value in list(vars(sys.modules["__main__"]).values()) if self._of_function else ():
             named = dict(tree_names(value))
@@ -81,25 +83,27 @@ class TrainingByHand:
 
 
 def plain_losses(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The single numbers among the outputs differentiated inside torch.func, as the script's own tensors."""
+    """Return the single numbers among the outputs differentiated inside torch.func, as the script's own tensors."""
     if transformation_level() == 0:
         return []
     inner = [unwrapped(output) for output in outputs]
     return [loss for loss in inner if loss is not None and loss.numel() == 1]
 
 
-# The script's names for tensors of no known module: looked for in its variables.
+# The script's names for tensors of no known module, found in its variables.
 
 MOST = 10_000
-"""The largest number of values that are inspected before a tensor goes without a name."""
+"""Maximum number of values that are inspected before a tensor stays without a name."""
 
 _TORCH = str(Path(torch.__file__).parent)
 _OWN = str(Path(__file__).absolute().parents[2])
 
 
 def script_scopes() -> Iterator[Mapping[str, Any]]:
-    """The variables of the running functions that are neither torch's nor numdrift's, innermost first, then the
-    script's own."""
+    """Yield the variables of the running functions, innermost first, then the script's globals.
+
+    Functions of torch and of numdrift are skipped.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith((_TORCH, _OWN)):
@@ -109,7 +113,7 @@ def script_scopes() -> Iterator[Mapping[str, Any]]:
 
 
 def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
-    """The modules in the script's variables that hold most of these parameters, each of which holds another part."""
+    """Return the modules in the script's variables that hold most of these parameters, each holding another part."""
     wanted = {id(tensor) for tensor in tensors}
     holders: list[tuple[int, torch.nn.Module]] = []
     for _, value in _values():
@@ -127,14 +131,14 @@ def find_modules(tensors: Sequence[torch.Tensor]) -> list[torch.nn.Module]:
 
 
 def find_names(tensors: Sequence[torch.Tensor]) -> list[str]:
-    """A name for each tensor: that of the variable, `weights.0` in a list; in a dictionary its key alone.
+    """Return a name for each tensor: its variable, `weights.0` in a list, or only the key in a dictionary.
 
-    A tensor that is in no variable is `parameter.N`, with its index N.
+    A tensor that is in no variable is named `parameter.N`, with its index N.
     """
     wanted = {id(tensor): number for number, tensor in enumerate(tensors)}
     names: dict[int, str] = {}
     for name, value in _values():
-        # The keys of a dictionary name its tensors alone: `params["fc.weight"]` is the module's `fc.weight`.
+        # In a dictionary the key alone is the name: `params["fc.weight"]` is the module's `fc.weight`.
         for path, tensor in tree_names(value, "" if isinstance(value, Mapping) else name):
             if id(tensor) in wanted:
                 names.setdefault(wanted[id(tensor)], path)
@@ -144,7 +148,7 @@ def find_names(tensors: Sequence[torch.Tensor]) -> list[str]:
 
 
 def tree_names(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of nested dictionaries, lists and tuples, named by their path: `fc.weight`, `0.1`."""
+    """Yield the tensors of nested dictionaries, lists and tuples, named by their path: `fc.weight`, `0.1`."""
     if isinstance(value, torch.Tensor):
         yield name or "parameter", value
     elif isinstance(value, Mapping):
@@ -156,7 +160,7 @@ def tree_names(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]
 
 
 def _values() -> Iterator[tuple[str, Any]]:
-    """The variables of the script's scopes, and the attributes of its objects, each object once."""
+    """Yield the variables of the script's scopes, and the attributes of their objects, each object once."""
     visited: set[int] = set()
     for scope in script_scopes():
         for name, value in list(scope.items()):

@@ -1,7 +1,7 @@
-"""`torch_xla` for a script that imports it, in a mode whose device is another: one process, one device.
+"""`torch_xla` for a script that imports it, in a mode with another device: one process, one device.
 
-It implements the part of torch_xla's API that trainings use. Functions that move a tensor move it to the mode's device,
-functions that cut or wait run the closures that the script has put off until then, and functions that ask for other
+It implements the part of torch_xla's API that trainings use. Functions that move a tensor move it to the mode's device.
+Functions that cut or wait run the closures that the script has deferred until then. Functions that ask for other
 processes find none.
 """
 
@@ -24,7 +24,7 @@ from .understood import ScriptNotes
 PACKAGE = "torch_xla"
 
 NEWEST_KNOWN = "2.9.0"
-"""The version that the stand-in reports; scripts choose between older and newer names by it."""
+"""Version that the stand-in reports; scripts choose between older and newer names by it."""
 
 NOTE = "torch_xla represents the device {device}: xla_device() returns it, mark_step and sync run the script's closures"
 
@@ -40,7 +40,7 @@ class XlaStandIns:
 
     def install(self) -> None:
         words = Words(self._device, self._cut)
-        # The package is replaced as a whole: a part of the real one would register its device, and take torch's names.
+        # The whole package is replaced: a part of the real one would register its device and claim torch's names.
         before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == PACKAGE}
         modules = modules_of(words, self._device)
         for name in before:
@@ -67,7 +67,7 @@ class Words:
         self._device = device
         self._cut = cut
         self._closures: list[Callable[[], Any]] = []
-        self._seed = 101  # as torch_xla begins
+        self._seed = 101  # torch_xla's initial seed
 
     def device(self, *_: Any, **__: Any) -> torch.device:
         return torch.device(self._device)
@@ -100,7 +100,7 @@ class Words:
 
     @contextmanager
     def step_trace(self, name: str, **_: Any) -> Iterator[None]:
-        """`xp.StepTrace`: a named block, at whose end a graph is cut."""
+        """Implement `xp.StepTrace`: a named block, at whose end a graph is cut."""
         with Span(name):
             try:
                 yield
@@ -108,7 +108,7 @@ class Words:
                 self.sync()
 
     def compile(self, f: Callable[..., Any] | None = None, *_: Any, **__: Any) -> Any:
-        """Return a context if there is no function; torch_xla calls the function that it receives within one."""
+        """Wrap a function so that it runs within a step. Without a function, return the step's context."""
         if f is None:
             return self.step()
         function = f
@@ -144,7 +144,7 @@ class Words:
         return _moved(data, self._device)
 
     def set_rng_state(self, seed: int, device: Any = None) -> None:
-        """Set the seed of the xla device's own generator; it changes no generator of the CPU."""
+        """Set the seed of the xla device's own generator, without changing any CPU generator."""
         self._seed = seed
 
     def get_rng_state(self, device: Any = None) -> int:
@@ -169,7 +169,10 @@ class Words:
 
 
 class Loader:
-    """`MpDeviceLoader`: a loader whose batches are on the device. Asked for a next one, it cuts the last graph."""
+    """`MpDeviceLoader`: a loader whose batches are on the device.
+
+    It cuts the last graph when the next batch is requested.
+    """
 
     def __init__(self, words: Words, loader: Any, *_: Any, **__: Any) -> None:
         self._words = words
@@ -191,7 +194,7 @@ class Loader:
 
 
 class Rate:
-    """`RateTracker`: counts in a second."""
+    """`RateTracker`: counts per second."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self._began = time.time()
@@ -207,14 +210,14 @@ class Rate:
 
 
 class Span(torch.autograd.profiler.record_function):
-    """`xp.Trace`: a named block, which torch's own profiler sees."""
+    """`xp.Trace`: a named block that torch's own profiler sees."""
 
     def __init__(self, name: str, **_: Any) -> None:
         super().__init__(name)
 
 
 def _span_of(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`xp.trace_me`, a decorator."""
+    """Return a decorator like `xp.trace_me`."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -228,7 +231,7 @@ def _span_of(scope: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 class StandIn(types.ModuleType):
-    """A module of the stand-in. The error for a missing name says what it is a stand-in for."""
+    """A module of the stand-in. Its error for a missing name states the mode's device."""
 
     def __init__(self, name: str, device: str, names: Mapping[str, Any]) -> None:
         super().__init__(name, "The replacement of torch_xla in a mode that has another device.")
@@ -247,7 +250,7 @@ class StandIn(types.ModuleType):
 
 
 def modules_of(words: Words, device: str) -> dict[str, types.ModuleType]:
-    """The modules by their full names, each an attribute of the one above it."""
+    """Return the modules by their full names; each is an attribute of its parent module."""
     nothing = lambda *_, **__: None
     always_0, always_1 = (lambda *_, **__: 0), (lambda *_, **__: 1)
     no, yes = (lambda *_, **__: False), (lambda *_, **__: True)
@@ -353,14 +356,14 @@ class _Wrapped:
 
 
 class _Serial:
-    """`MpSerialExecutor`: one process after the other."""
+    """`MpSerialExecutor`: runs one process after another."""
 
     def run(self, fn: Callable[[], Any]) -> Any:
         return fn()
 
 
 def _moved(data: Any, device: str) -> Any:
-    """Nested lists, tuples and dictionaries with their tensors on a device."""
+    """Return nested lists, tuples and dictionaries with their tensors on a device."""
     if isinstance(data, torch.Tensor):
         return data.to(device)
     if isinstance(data, Mapping):

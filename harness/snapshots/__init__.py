@@ -1,1 +1,1 @@
-"""Executions as files: what a snapshot holds, how it is written, and the snapshots of eager execution."""
+"""Snapshots of executions: their contents, their files, and those of eager mode."""

@@ -1,4 +1,4 @@
-"""Decides of each execution whether a snapshot is taken of it, and writes those that are: a file each, and their
+"""The camera of a process: it decides which executions get a snapshot, and writes each one to a file and to the
 index."""
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from .snapshot_file import write_snapshot
 from .snapshot_record import Snapshot
 
 PER_CALL, BESIDES = 600, 4096
-"""Bytes that one call takes in a file, and all that is in it besides calls and values; measured were 260 to
-550 a call."""
+"""Estimates in bytes: the size of one call in a file (260 to 550 were measured), and the size of everything besides
+calls and values."""
 
 RESERVE = 16 * MIB
-"""Bytes of a disk that are left to the training and its recording."""
+"""Bytes of free disk space that stay reserved for the training and its recording."""
 
 STRICT = ("parameter", "buffer", "gradient", "state", "loss")
-"""The beginnings of the names of values in which minus infinity is no mask of an attention."""
+"""The first words of the names of values in which minus infinity cannot be the mask of an attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The parts of an execution that is about to begin that are to be kept; not `certain` where an event must happen
-    first."""
+    """The parts (`held`) to keep of an execution that is about to begin.
+
+    It is not `certain` where the snapshot is taken only if an event happens.
+    """
 
     execution: Execution
     held: tuple[str, ...]
@@ -47,7 +49,7 @@ class Wish:
 
 
 class SnapshotFolder:
-    """The snapshots of a run as they are written. Limits are bytes and files, None for none."""
+    """The folder that a run's snapshots are written to. The limits are in bytes and in files; None is no limit."""
 
     def __init__(self, run: Path, limit_size: int | None, limit_count: int | None) -> None:
         self.path = run / FOLDER
@@ -57,7 +59,7 @@ class SnapshotFolder:
         self._limit_count = limit_count
 
     def refusal(self, size: int) -> str:
-        """Say why there is no room for a snapshot of so many bytes, "" where there is."""
+        """Return the reason why a snapshot of `size` bytes has no room, "" if it has."""
         if self._limit_count is not None and self.count >= self._limit_count:
             return f"{self._limit_count} are taken, which is the limit (--limit-count)"
         if self._limit_size is not None and self.written + size > self._limit_size:
@@ -73,11 +75,11 @@ class SnapshotFolder:
         return ""
 
     def write(self, snapshot: Snapshot) -> Path:
-        """Write a snapshot. Raises OSError; it is marked incomplete then."""
+        """Write a snapshot. Raises OSError, and then marks the snapshot as incomplete."""
         execution = snapshot.execution
         path, index = self.path / execution.file, self.path / INDEX
         self.path.mkdir(parents=True, exist_ok=True)
-        # Announced before it is written: one that a kill cut off is known to be missing.
+        # The index lists a snapshot before it is written, so that one cut off by a kill is known to be missing.
         append_event(
             index,
             "begin",
@@ -113,7 +115,7 @@ def size_of(snapshot: Snapshot) -> int:
 class Camera:
     """Takes the snapshots of one process. `step` is set by the follower of the training.
 
-    `stopping` says why the training is to end here, "" where it is not. Each kind of failure is reported to `notice`
+    `stopping` is the reason to end the training here, "" to continue. Each kind of failure is reported to `notice`
     once.
     """
 
@@ -140,20 +142,22 @@ class Camera:
                 self.failed(f"loading the callback {choice.callback}", error)
 
     def name(self, phase: str) -> str:
-        """A new graph's name, as `numdrift graph` would call it: `0-backward`, then `0-backward-2` and so on."""
+        """Return a new graph's name, the same as in `numdrift graph`: `0-backward`, then `0-backward-2` and so on."""
         base = f"{self.step}-{phase or 'other'}"
         self._reserved[base] += 1
         return base if self._reserved[base] == 1 else f"{base}-{self._reserved[base]}"
 
     def name_of(self, key: object, phase: str) -> str:
-        """Return the name of the graph with this key, a new one at first."""
+        """Return the name of the graph with this key; the first call creates it."""
         if (key, phase) not in self._named:
             self._named[key, phase] = self.name(phase)
         return self._named[key, phase]
 
     def begins(self, name: str, phase: str, device_index: int = 0) -> Wish | None:
-        """Count the execution of a graph that is about to begin; return the wish for a snapshot of it, None where none
-        is wanted."""
+        """Count the execution of a graph that is about to begin.
+
+        Return the wish for its snapshot, None if no snapshot is wanted.
+        """
         count = self._counts[name, device_index]
         self._counts[name, device_index] += 1
         self.ran[name] += 1
@@ -163,7 +167,7 @@ class Camera:
             return None
         function = registered.function or self._loaded
         if function is None:
-            # A choice that selects nothing gets each graph of the first step.
+            # By default each graph of the first step is wanted.
             wanted = self.choice.on or self.choice.selects or execution.step == 0
             kinds = self.choice.what if wanted else ()
         else:
@@ -180,17 +184,17 @@ class Camera:
         return Wish(execution, kinds, certain=not self.choice.on) if kinds else None
 
     def has_room(self, wish: Wish, size: int) -> bool:
-        """Check that so many bytes have room; report why not, where the snapshot is certain."""
+        """Check that `size` bytes have room; if they do not and the snapshot is certain, report the reason."""
         refusal = self._folder.refusal(size)
         if refusal and wish.certain:
             self._refuse(wish, refusal)
         return not refusal
 
     def take(self, wish: Wish, snapshot: Snapshot) -> None:
-        """Write a snapshot, if it has room; a full disk ends the taking, and not the training."""
+        """Write a snapshot if it has room. A full disk ends all snapshots; the training continues."""
         if self._done:
             return
-        # Checked again: the size of the outputs is known only when the execution has ended.
+        # Checked again, because the size of the outputs is known only after the execution.
         refusal = self._folder.refusal(size_of(snapshot))
         if refusal:
             self._refuse(wish, refusal)
@@ -218,7 +222,7 @@ class Camera:
                 self.stopping = f"the first execution that {words[snapshot.reason]} is kept"
 
     def failed(self, doing: str, error: Exception) -> None:
-        """Report a failure of numdrift's own; the execution goes on without a snapshot."""
+        """Report a failure of numdrift itself; the execution continues without a snapshot."""
         first_line = (str(error).splitlines() or [""])[0]
         self.tell(f"{doing} failed: {type(error).__name__}: {first_line}")
 
@@ -239,11 +243,11 @@ class Camera:
 
 
 def is_finite(name: str, value: torch.Tensor) -> bool:
-    """Check that a value is finite. Minus infinity is accepted where it may mask something: in activations."""
+    """Check that a value is finite. In activations minus infinity is accepted, since it may be a mask."""
     if not (value.is_floating_point() or value.is_complex()):
         return True
     with bare_execution(), torch.no_grad():
-        numbers = value.float() if value.dtype.itemsize == 1 else value  # float8 has hardly any operation
+        numbers = value.float() if value.dtype.itemsize == 1 else value  # float8 supports hardly any op
         if bool(torch.isfinite(numbers).all()):
             return True
         masks = name.partition(" ")[0] not in STRICT and not numbers.is_complex()

@@ -1,4 +1,4 @@
-"""Names the graph that a cut executes, by the phases of the step that came before it."""
+"""The names of the graphs that cuts execute, made of the phases of the step since the last cut."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .segments import BEGINS
 
 
 class CutPhases:
-    """Follows the training; `latest` is the phase that is under way."""
+    """The phases since the last cut; `latest` is the current phase of the training."""
 
     def __init__(self) -> None:
         self.latest = "setup"
@@ -18,21 +18,21 @@ class CutPhases:
         self._in_step: Counter[str] = Counter()
 
     def closing(self) -> None:
-        """A piece of work is about to be closed, which may cut."""
+        """Note that a piece of work is about to be closed, which may cut the graph."""
         if self.latest == "optimizer":
             self._phases.setdefault(self.latest)
 
     def reached(self, progress: Progress) -> None:
         if progress in BEGINS:
             self.latest = progress
-        # after a backward nothing of an optimizer may come before the cut
+        # Not for the optimizer: a cut right after a backward may come before any of the optimizer's ops.
         if progress in ("forward", "backward"):
             self._phases.setdefault(self.latest)
         if progress == "step":
             self._in_step.clear()
 
     def named(self, camera: Camera) -> tuple[str, str]:
-        """Return name and phase of the graph that is about to be executed; the next phases belong to the next graph."""
+        """Return the name and the phases of the graph that is about to be executed, and begin the next graph's."""
         phase = "+".join(self._phases) or self.latest
         self._phases.clear()
         self._in_step[phase] += 1

@@ -1,7 +1,7 @@
-"""Eager executions: the forward, the backward and the optimizer of a step, each recorded as it is executed.
+"""Eager executions: the forward, the backward and the optimizer of a step, each recorded as a segment.
 
-The outputs of such a stretch of ops are the tensors that it made and that are still alive when it ends, and the inputs
-that it wrote.
+The outputs of a segment are the tensors that it created and that are still alive when it ends, and the inputs that it
+wrote.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .snapshot_observer import SnapshotObserver
 from .snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, watched_output
 
 Bound = Callable[[], Mapping[str, torch.Tensor]]
-"""The script's tensors by the names of their roles, as `parameter net.0.weight`."""
+"""Returns the script's tensors by their role and name, such as `parameter net.0.weight`."""
 
 BEGINS = ("forward", "backward", "optimizer")
 
 
 @dataclass(slots=True)
 class Segment:
-    """A stretch of ops that is being recorded. `names` are the known names of the tensors that it begins with."""
+    """A sequence of ops that is being recorded. `names` are the tensors whose names are known when it begins."""
 
     wish: Wish
     recorder: TapeRecorder
@@ -47,7 +47,7 @@ class Segment:
 
 
 class EagerSegments(SnapshotObserver):
-    """Follows the training by its progress; between two points of it there is at most one recording."""
+    """The recordings of eager executions, at most one at a time, which end at each point of the training's progress."""
 
     def __init__(self, camera: Camera, around: Circumstances, bound: Bound) -> None:
         self._camera = camera
@@ -68,7 +68,7 @@ class EagerSegments(SnapshotObserver):
             self._begin(progress)
 
     def script_ended(self, failure: str) -> None:
-        """End the recording, if there is one, with the error that ended the script."""
+        """Keep the error that ended the script, for the recording that is under way."""
         self._error = failure
 
     def close(self) -> None:
@@ -108,14 +108,14 @@ class EagerSegments(SnapshotObserver):
                 f"{wish.execution.name} cannot be recorded, and no snapshot of it is taken: {in_words(error)}"
             )
             return
-        # A recording of the ops, which may be on as well, must not note what is done here.
+        # The recorder of ops, which may be active as well, must not record the ops executed here.
         with torch.no_grad(), without_dispatch_modes(), without_function_modes():
             self._take(segment, tape)
 
     def _take(self, segment: Segment, tape: Tape) -> None:
         wish, on, recorder = segment.wish, self._camera.choice.on, segment.recorder
-        # The names of the storages that the segment met, with the view that has the name. A name from its beginning
-        # goes before one from its end: a gradient may have been replaced.
+        # The names of the segment's storages, each with the view that has the name. A name from the segment's beginning
+        # takes precedence over one from its end, because a gradient may have been replaced.
         now = {key: tensor for key, tensor in self._bound().items() if not dispatches_itself(tensor)}
         names: dict[int, tuple[str, View]] = {}
         for key, tensor in [*segment.names.items(), *now.items()]:
@@ -128,7 +128,7 @@ class EagerSegments(SnapshotObserver):
             reason = "error"
             tape = tape if recorder.raised is None else replace(tape, calls=(*tape.calls, recorder.raised))
         else:
-            # The outputs that are still alive, and the inputs that were written, by their latest values.
+            # The outputs that are still alive and the inputs that were written, with their latest values
             for slot, (made_by, view) in made_or_written(tape).items():
                 name, seen_as = names.get(slot, (made_by, view))
                 value = recorder.alive(seen_as)
@@ -158,8 +158,10 @@ class EagerSegments(SnapshotObserver):
 
 
 def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
-    """Return the slots that the calls of a tape made or wrote, with the op that did it first, numbered among its like,
-    and its view."""
+    """Return the slots that the calls of a tape created or wrote, each with the first op that did so and its view.
+
+    Repeated ops are numbered: `add`, `add_1`.
+    """
     views_by_slot: dict[int, tuple[str, View]] = {}
     numbers: Counter[str] = Counter()
     for call in tape.calls:
@@ -175,8 +177,10 @@ def made_or_written(tape: Tape) -> dict[int, tuple[str, View]]:
 
 
 def _inputs(tape: Tape, names: Mapping[int, tuple[str, View]], unknown: str) -> list[Port]:
-    """Return the storages from before, by the names that the script has for them, else numbered as `unknown` and in the
-    view of the first call that takes them."""
+    """Return the storages from before the tape as inputs, by the script's names for them.
+
+    A storage without a name is numbered as `unknown`, and has the view of the first call that takes it.
+    """
     first_views: dict[int, View] = {}
     for call in tape.calls:
         for value in leaves([*call.arguments, *call.keywords.values()]):

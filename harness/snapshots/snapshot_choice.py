@@ -1,5 +1,5 @@
-"""Chooses the executions that a snapshot is taken of: by step, by count, by name, by rank, by a function, or when an
-event happens."""
+"""The choice of the executions that get a snapshot: by step, count, name, rank or function, or when an event
+happens."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from ..records.execution_facts import KEYWORDS, Execution
 from ..records.step_selection import StepSelection
 
 Callback = Callable[..., str]
-"""`on_snapshot(name, device_index, execution_count, step)`; with three parameters without the step."""
+"""`on_snapshot(name, device_index, execution_count, step)`; a function of three parameters is called without `step`."""
 
 EVENTS = ("nonfinite", "error", "drift")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The choice of executions. `names` are patterns as a shell has them; `what` is inputs, outputs or both; `on` is
-    one of EVENTS or "". `callback` is `FILE.py:FUNCTION`. Limits are bytes and files of one run, None for none.
+    """A choice of executions.
 
-    `stops` ends the training once all of them are taken.
+    steps, executions: the chosen steps and counts, None for all.
+    names: shell patterns for the names of graphs.
+    what: inputs, outputs or both.
+    on: one of EVENTS, or "".
+    callback: `FILE.py:FUNCTION`.
+    stops: ends the training once all chosen snapshots are taken.
+    limit_size, limit_count: the most bytes and files of one run, None for no limit.
     """
 
     steps: StepSelection | None = None
@@ -41,7 +46,7 @@ class Choice:
     limit_count: int | None = None
 
     def matches(self, execution: Execution) -> bool:
-        """Check that step, count and name are among the chosen ones."""
+        """Check that the execution's step, count and name are chosen."""
         if self.steps is not None and execution.step not in self.steps:
             return False
         if self.executions is not None and execution.count not in self.executions:
@@ -51,12 +56,12 @@ class Choice:
 
     @property
     def selects(self) -> bool:
-        """True when executions are selected by step, count or name."""
+        """True if executions are selected by step, count or name."""
         return self.steps is not None or self.executions is not None or bool(self.names)
 
     @property
     def last_step(self) -> int | None:
-        """The last step that is chosen, None where that is open."""
+        """The last chosen step, None if the selection has no end."""
         if self.steps is None or not self.steps.ranges:
             return None
         ends = [last for _, last in self.steps.ranges]
@@ -72,8 +77,10 @@ class Choice:
 
 
 def asked(callback: Callback, execution: Execution) -> tuple[str, ...]:
-    """Return the answer of a callback about an execution. Raises what the callback raises, and ValueError for an
-    unknown word."""
+    """Call a callback with an execution and return its answer.
+
+    Raises whatever the callback raises, and ValueError for an unknown word.
+    """
     count = 4
     try:
         parameters = inspect.signature(callback).parameters.values()
@@ -82,7 +89,7 @@ def asked(callback: Callback, execution: Execution) -> tuple[str, ...]:
         )
         if by_place == 3 and not any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
             count = 3
-    except (TypeError, ValueError):  # a function of C that says nothing of its parameters
+    except (TypeError, ValueError):  # a C function without a signature
         pass
     answer = callback(*(execution.name, execution.device_index, execution.count, execution.step)[:count])
     if not isinstance(answer, str) or any(word not in KEYWORDS for word in answer.split()):
@@ -91,7 +98,7 @@ def asked(callback: Callback, execution: Execution) -> tuple[str, ...]:
 
 
 def load_callback(text: str) -> Callback:
-    """Load the function of `FILE.py:FUNCTION`. Raises ValueError or TypeError, and whatever the file raises."""
+    """Load the function named by `FILE.py:FUNCTION`. Raises ValueError, TypeError, and whatever the file raises."""
     path, _, name = text.rpartition(":")
     spec = importlib.util.spec_from_file_location("numdrift_snapshot_callback", Path(path))
     if spec is None or spec.loader is None:

@@ -1,13 +1,14 @@
-"""A snapshot in one file, which any safetensors reader opens.
+"""A snapshot in one file, which any safetensors reader opens. Its tensors:
 
-    input 3           the storage in slot 3 as it was before the execution, in the shape of the input that it is
-    output 0          what the execution gave
-    drawn 7 1         the second tensor that the call number 7 drew
-    generator 2       the state of a generator, number 2
-    hlo               of mode xla: the bytes of the HloModuleProto that XLA was handed
+    input 3           the storage in slot 3 as it was before the execution, in the shape of its input
+    output 0          a result of the execution
+    drawn 7 1         the second tensor that call number 7 drew
+    generator 2       the state of generator number 2
+    hlo               in mode xla: the bytes of the HloModuleProto that XLA received
 
-The fact `snapshot` has everything else as JSON, the calls as those of a tape, and the SHA-256 of each tensor; the fact
-`sha256` is that of `snapshot`. Nothing in the file is ever evaluated, and of ops only those of `OPS` are executed.
+The metadata `snapshot` holds everything else as JSON: the calls in the format of a tape, and the SHA-256 of each
+tensor. The metadata `sha256` is the digest of `snapshot`. Nothing in the file is evaluated as code, and only ops of
+`OPS` are executed.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ from .snapshot_record import Circumstances, Hlo, Port, Reason, Snapshot
 SCHEMA = 1
 
 OPS = ("aten", "prims")
-"""The namespaces whose ops a snapshot may hold: other ops belong to a library that this machine need not have."""
+"""The namespaces whose ops a snapshot may hold. Other ops belong to libraries that another machine may lack."""
 
 OUTSIDE = ("from_file",)
-"""Ops of these namespaces that reach beyond the process's memory."""
+"""Ops of these namespaces that access more than the process's memory, and are refused."""
 
 
 HLO = "hlo"
 
 
 def write_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """Write a snapshot, all of it or nothing. Raises OSError (disk full)."""
+    """Write a snapshot completely or not at all. Raises OSError, such as for a full disk."""
     described, tape = described_tape(snapshot.tape)
     tensors: dict[str, torch.Tensor] = {}
     for name, tensor in described.items():
@@ -82,9 +83,9 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Read a snapshot; its tensors are on the CPU, whatever device they come from.
+    """Read a snapshot onto the CPU, whatever device its tensors come from.
 
-    Raises SnapshotError for a file that is none, is damaged, or holds an op that this torch does not have.
+    Raises SnapshotError for a file that is not a snapshot, is damaged, or holds an op that this torch does not have.
     """
     try:
         tensors, outer = read_tensors(path)
@@ -93,7 +94,7 @@ def read_snapshot(path: Path) -> Snapshot:
     facts = outer.get("snapshot")
     if not isinstance(facts, dict):
         raise SnapshotError(path, "is no snapshot; `numdrift snapshot list` shows those of a run")
-    # The description is checked before anything in it is used, and the tensors are checked against it.
+    # Check the description before using anything in it, and then the tensors against it.
     if _digest_of_text(facts) != outer.get("sha256"):
         raise SnapshotError(path, "is damaged: its description is not the one that was written")
     if facts.get("schema") != SCHEMA:
@@ -112,7 +113,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def digest_of(tensor: torch.Tensor) -> str:
-    """SHA-256 of a tensor's dtype, shape and elements in row-major order."""
+    """Return the SHA-256 of a tensor's dtype, shape and elements in row-major order."""
     with bare_execution(), torch.no_grad():
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         data = flat.view(torch.uint8) if flat.numel() else flat
@@ -127,7 +128,7 @@ def _digest_of_text(facts: Any) -> str:
 
 
 def _shaped(slot: int, data: torch.Tensor, ports: Sequence[Port]) -> torch.Tensor:
-    """Return the bytes of a storage as the input that fills it, as bytes where none does."""
+    """Return a storage in the shape and dtype of the input that fills it, or as bytes if no input does."""
     view = next((port.view for port in ports if port.view.slot == slot), None)
     if view is None or view.dtype not in CODES:
         return data
@@ -144,7 +145,10 @@ def _shaped(slot: int, data: torch.Tensor, ports: Sequence[Port]) -> torch.Tenso
 
 
 def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Snapshot:
-    """Raises ValueError, TypeError, KeyError and AttributeError: nothing in the file is taken on trust."""
+    """Build the snapshot from a file's contents, which may be anything.
+
+    Raises ValueError, TypeError, KeyError and AttributeError.
+    """
     kinds = tuple(keyword for keyword in KEYWORDS if keyword in facts["held"])
     described, tensors = dict(facts["tape"]), dict(stored)
     proto = tensors.pop(HLO, None)
@@ -154,7 +158,7 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
         namespace, _, op_name = op.partition(".")
         if namespace not in OPS or op_name.partition(".")[0] in OUTSIDE:
             raise ValueError(f"it holds the op {op}, which is none that a snapshot executes (of {' and '.join(OPS)})")
-    # A tape has inputs as bytes, and a value for each watched place.
+    # A tape holds inputs as bytes, and a value for each watched output.
     for name in stored:
         if name.startswith("input "):
             with bare_execution(), torch.no_grad():
@@ -165,7 +169,7 @@ def _understood(stored: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) ->
         if output is None and OUTPUTS in kinds:
             raise ValueError(f"output {number} is missing")
         tensors[f"watched {number}"] = torch.empty(0) if output is None else output
-    # torch does not know the name of a device whose package is not loaded here: the replay names the device.
+    # A device whose package is not loaded has a name that torch does not know; the replay reports the device.
     device_known = is_known({str(device) for _, device, _ in facts["tape"]["slots"]})
     tape = understood_tape(tensors, described, on_the_cpu=not device_known)
     tape = tape if device_known else placed(tape, "cpu")
@@ -217,7 +221,7 @@ def _views(described: Any, tape: Tape) -> tuple[View, ...]:
     decoder = Decoder(lambda number: torch.empty(0))
     views = tuple(decoder.view(view) for view in described)
     for view in views:
-        # Read without this, a view could show memory that is not the storage's.
+        # Otherwise a view could read memory outside of its storage.
         if view.slot >= len(tape.slots) or view.extent * view.dtype.itemsize > tape.slots[view.slot].size:
             raise ValueError("an input or output lies outside of its storage")
     return views

@@ -6,9 +6,9 @@ from ..hooks.observer import Observer
 
 
 class SnapshotObserver(Observer):
-    """Hands each execution of the mode to a camera."""
+    """An observer that passes each execution of the mode to a camera."""
 
     @property
     def is_behind(self) -> bool:
-        """Check whether ops of a step that has ended are still to be executed."""
+        """Check whether ops of a finished step are still waiting for their execution."""
         return False

@@ -1,4 +1,4 @@
-"""One execution as a snapshot holds it: a tape of its calls, and what its inputs and outputs are to the script."""
+"""The contents of a snapshot: a tape of an execution's calls, and the roles of its inputs and outputs in the script."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Reason = Literal["chosen", "nonfinite", "error", "drift"]
 """The reason for a snapshot: a user chose it, or an event happened."""
 
 INDUCTOR_RANDOM = "inductor_rand"
-"""In the names of the ops that draw by Inductor's own generator, which only Inductor has: `prims.inductor_random`,
+"""The part of an op's name that marks a draw from Inductor's own generator: `prims.inductor_random`,
 `prims.inductor_randint`."""
 
 AFTERWARDS = " afterwards"
-"""The suffix of the names of inputs that the execution has written, as outputs."""
+"""The suffix of an output's name where the output is an input that the execution has written."""
 
 CHANGING = ("parameter", "buffer", "state")
-"""The kinds of tensors that a training changes: where such a tensor is pending, its name also means a value from
-before."""
+"""The kinds of tensors that a training updates. While such an update is pending, the tensor's name also denotes the
+previous value."""
 
 SENSITIVE = {
     "parameter": "parameters",
@@ -33,13 +33,17 @@ SENSITIVE = {
     "input": "inputs of the script, its batch",
     "saved": "what the forward kept, activations or parts of the batch",
 }
-"""The meaning of the first word of a port's name, for values that may be confidential."""
+"""The values that may be confidential, in words, by the first word of a port's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or an output. `name` is its role in the script, as `parameter net.0.weight`, `gradient net.0.weight`,
-    `input 0`, `loss`, or else the op that made it; `view` is its place on the tape."""
+    """An input or an output.
+
+    name: its role in the script, such as `parameter net.0.weight`, `gradient net.0.weight`, `input 0` or `loss`; or the
+        op that created it.
+    view: its view on the tape.
+    """
 
     name: str
     view: View
@@ -51,8 +55,10 @@ class Port:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hlo:
-    """The module that XLA received, as `text` and, serialized, as an HloModuleProto. Its `parameters` are inputs of the
-    snapshot, its results the outputs, in their order."""
+    """The module that XLA received, as `text` and as `proto`, a serialized HloModuleProto.
+
+    Its `parameters` are inputs of the snapshot; its results are the snapshot's outputs, in their order.
+    """
 
     text: str
     proto: bytes
@@ -61,10 +67,12 @@ class Hlo:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """The circumstances of an execution: the mode's name and specification, the process, and the facts that decide its
-    bits.
+    """The circumstances of an execution: its mode, its process, and the facts that determine its bits.
 
-    `script` is the training script, `devices` are those of the execution's storages.
+    mode, spec: the mode's name and its specification.
+    torch: torch's version.
+    script: the training script.
+    devices: the devices of the execution's storages.
     """
 
     mode: str
@@ -79,11 +87,15 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """One execution. `tape` has its calls; `held` says whether inputs, outputs or both have values.
+    """One execution.
 
-    `outputs` belong to the tape's watched values, in their order. `unplayable` says why the calls are not the whole
-    execution, "" where they are; `hlo`, where there is one, is the whole execution. `error` is the error that the
-    execution raised. `dynamic` marks a graph that was compiled for any size.
+    held: the ports that have values: inputs, outputs or both.
+    outputs: the ports of the tape's watched values, in their order.
+    tape: the execution's calls.
+    unplayable: the reason why the calls are not the whole execution, "" if they are.
+    error: the error that the execution raised, "" for none.
+    dynamic: True for a graph that was compiled for any size.
+    hlo: the whole execution as a module of XLA, in mode xla.
     """
 
     execution: Execution
@@ -101,8 +113,8 @@ class Snapshot:
 
     @property
     def bytes(self) -> int:
-        """The size of its values on disk."""
-        # Inputs are storages, kept as bytes.
+        """The size of its values on disk, in bytes."""
+        # Inputs are stored as bytes, so `numel` is their size.
         input_bytes = sum(storage.numel() for storage in self.tape.inputs.values()) if INPUTS in self.held else 0
         output_bytes = bytes_of_tensors([watched.value for watched in self.tape.watched]) if OUTPUTS in self.held else 0
         drawn = [tensor for call in self.tape.calls if call.draw is not None for tensor in call.draw.drawn]
@@ -110,7 +122,7 @@ class Snapshot:
         return input_bytes + output_bytes + bytes_of_tensors(drawn) + hlo
 
     def value_of(self, port: Port) -> torch.Tensor | None:
-        """The value of an input, None where it is not held."""
+        """Return the value of an input, None if it is not held."""
         data = self.tape.inputs.get(port.view.slot)
         if data is None:
             return None
@@ -118,11 +130,11 @@ class Snapshot:
         return empty.set_(data.untyped_storage(), port.view.offset, port.view.size, port.view.stride)
 
     def given(self) -> list[torch.Tensor | None]:
-        """The values of the outputs, None where they are not held."""
+        """Return the values of the outputs, None for those that are not held."""
         return [watched.value if OUTPUTS in self.held else None for watched in self.tape.watched]
 
     def sensitive(self) -> dict[str, int]:
-        """Count what may be confidential in it, by kind."""
+        """Count the values that may be confidential, by kind."""
         ports = [
             *(self.inputs if INPUTS in self.held else ()),
             *(self.outputs if OUTPUTS in self.held else ()),
@@ -137,7 +149,7 @@ def bytes_of_tensors(values: Sequence[object]) -> int:
 
 
 def watched_output(number: int, position: int, view: View, value: torch.Tensor) -> Watched:
-    """An output as the tape compares it."""
+    """Return an output as a watched value of the tape."""
     return Watched(position, f"output {number}", view, value)
 
 
@@ -146,7 +158,8 @@ def draws_own(call: Call) -> bool:
 
 
 def outputs_of_own_draws(tape: Tape) -> frozenset[str]:
-    """Return the names of the watched values that a draw of Inductor's own reaches, through whatever storage."""
+    """Return the names of the watched values that depend on a draw from Inductor's own generator, through whatever
+    storage."""
 
     def slots(values: Iterable[object]) -> Iterator[int]:
         return (leaf.slot for value in values for leaf in leaves(value) if isinstance(leaf, View))
@@ -155,6 +168,6 @@ def outputs_of_own_draws(tape: Tape) -> frozenset[str]:
     for call in tape.calls:
         if draws_own(call) or any(view.slot in reached for view in views_in(call)):
             reached.update(slots(call.outputs))
-            if call.name.endswith("_"):  # what an in-place op writes, without giving it
+            if call.name.endswith("_"):  # an in-place op writes its first argument
                 reached.update(slots(call.arguments[:1]))
     return frozenset(watched.name for watched in tape.watched if watched.view.slot in reached)

@@ -1,1 +1,1 @@
-"""One training step as a tape: the calls of its ops, executed again exactly, with random rounding, or in double."""
+"""One training step as a tape: the calls of its ops, replayed unchanged, with random rounding or in double."""

@@ -1,15 +1,15 @@
-"""Measure the steps of a run while the run goes on training: their noise and their fp64 values, from their tapes.
+"""Measure the noise and the fp64 values of a run's steps, from their tapes, while the training continues.
 
-The program runs in a clean process beside the training, in one thread if `threads` says so: replays in as many threads
-as the training has would take processors away from it, and small ops gain little from more threads. It is started as
-`python bootstrap.py PACKAGE CONFIG numdrift.harness.tape.beside_training`; CONFIG is JSON:
+The program runs in a clean process beside the training, with the number of threads in `threads`. Replays with as many
+threads as the training has would take processors away from it, and small ops gain little from more threads. It is
+started as `python bootstrap.py PACKAGE CONFIG numdrift.harness.tape.beside_training`; CONFIG is JSON:
 
     {"tapes": folder, "steps": [numbers], "replays": 8, "threads": 1, "ended": file}
 
 A step is measured once the training has written its tape, and a noise file which says that the unchanged replay
-reproduces the step bit for bit. If the replay in this process does not, because the training has kernels of its own,
-the noise is left to the process that has these kernels. The program ends after the last step, or with the process that
-started it, or once the file `ended` says that no further tape comes and every tape so far is measured.
+reproduces the step bit for bit. If the replay in this process does not reproduce it, because the training has other
+kernels, the process with these kernels measures the noise. The program ends after the last step, or with the process
+that started it, or once the file `ended` exists, after which no further tape comes, and every tape so far is measured.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .tape_file import exact_file, noise_file, read_tape, tape_file
 LOOK_SECONDS = 0.05
 
 YIELDING = 10
-"""The niceness of the process: trainings get the processors first, since everything waits for the longest training."""
+"""The niceness of the process. Trainings get the processors first, since everything waits for the longest training."""
 
 
 def main(config: Path) -> int:
-    """Measure the steps that a file names, print what failed, and return the exit code of the process."""
+    """Measure the steps that a file names, print the failures, and return the exit code of the process."""
     try:
         request = json.loads(config.read_text(encoding="utf-8"))
         folder, remaining = Path(request["tapes"]), [int(step) for step in request["steps"]]
@@ -82,7 +82,7 @@ def measure(folder: Path, step: int, replays: int, threads: int) -> None:
     tape = read_tape(path)
     with settings_of_step(tape.settings):
         noise = measure_noise(tape, replays, threads=threads)
-    # A training that is started again removes its folder, and with it the tape that was measured.
+    # A training that starts again removes its folder, including the tape that was measured.
     stat_after = path.stat()
     if (stat_after.st_ino, stat_after.st_mtime_ns) != (stat_before.st_ino, stat_before.st_mtime_ns):
         return

@@ -19,7 +19,7 @@ from .replay import bits_of, generator_state
 from .storages import SlotTable
 from .tape import Call, CompiledNode, Draw, GeneratorState, NotReplayable, View, leaves, mapped
 
-# Values are compared by a digest of their bytes.
+# Digests, by which values are compared.
 
 SIZE = 16
 """Bytes of a digest."""
@@ -35,7 +35,7 @@ def digest_of(tensor: torch.Tensor) -> str:
     return hashlib.sha256(bytes_of(data)).hexdigest()[: 2 * SIZE]
 
 
-# The results of a step's calls: digests of all of them, and the values themselves as far as the budget allows.
+# The results of a step's calls: all digests, and the values that the budget allows.
 
 VALUE_BUDGET = 2**30
 """Bytes of values that one step keeps; the oldest values are dropped first."""
@@ -44,9 +44,9 @@ VALUE_BUDGET = 2**30
 class CallValues:
     """The results of each call, in order: its fresh outputs, then the arguments that it has written.
 
-    `swapped` and `layouts` concern calls of compiled graphs, by their position. `swapped` has the function that
-    executes a call instead of the compiled kernel. `layouts` has the layouts of the tensors that a call took, where the
-    generated code called the op itself.
+    Two mappings concern calls of compiled graphs, by their position:
+    swapped: the function that executes a call instead of the compiled kernel
+    layouts: the layouts of the tensors that a call took, if the generated code called the op itself
     """
 
     def __init__(self, budget: int = VALUE_BUDGET) -> None:
@@ -62,7 +62,7 @@ class CallValues:
         self.digests.append([digest_of(tensor) for tensor in tensors])
 
     def set(self, position: int, tensors: Sequence[torch.Tensor | None], *, keep: bool) -> None:
-        """Set the results of a call, None for each that is unknown. With `keep` nobody may change the tensors later."""
+        """Set the results of a call, None for each unknown one. With `keep` the tensors must not change later."""
         self.digests[position] = [None if tensor is None else digest_of(tensor) for tensor in tensors]
         detached = [tensor.detach() for tensor in tensors if tensor is not None]
         if keep and detached and len(detached) == len(tensors):
@@ -85,7 +85,7 @@ def _size(values: Sequence[torch.Tensor]) -> int:
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 
 PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-"""Types of arguments that a tape holds as they are."""
+"""The types of arguments that a tape holds unchanged."""
 
 COMPILED = "CompiledFunction"
 """The prefix of the names of compiled regions' autograd nodes."""
@@ -94,16 +94,18 @@ OPAQUE = "a part of the step is compiled by torch.compile, and a tape cannot loo
 
 
 def devices_in(values: Iterable[Any]) -> set[torch.device]:
-    """Return the devices of the tensors among the values, and the devices on which the torch.devices create tensors."""
+    """Return the devices of the tensors among the values, and those of tensors created on the `torch.device`s."""
     placed = [value for value in values if isinstance(value, (torch.Tensor, torch.device))]
     return {device_meant(value) if isinstance(value, torch.device) else value.device for value in placed}
 
 
 @dataclass(frozen=True, slots=True)
 class NotedCall:
-    """The note of a call before it runs; `known` is the number of slots without those of its outputs.
+    """The note of a call before it runs.
 
-    `generators` are the states of default generators, `given` the generators among the arguments with their states.
+    known: the number of slots, not counting those of its outputs
+    generators: the states of default generators
+    given: the generators among the arguments, with their states
     """
 
     arguments: tuple[Any, ...]
@@ -118,8 +120,8 @@ class NotedCall:
 class CallLog:
     """The calls so far, and the slots that they use.
 
-    With `values` compiled regions are taken apart: the results of each call are noted there, and a tensor that comes
-    out of a region is refused only if it has no slot.
+    With `values` compiled regions are taken apart: the results of each call are recorded there, and a tensor that a
+    region returns is refused only if it has no slot.
     """
 
     def __init__(self, values: CallValues | None = None) -> None:
@@ -139,8 +141,8 @@ class CallLog:
         if self.values is None and node is not None and node.name().startswith(COMPILED):
             raise NotReplayable(OPAQUE)
         inputs = list(leaves([*args, *kwargs.values()]))
-        # The op may draw from the default generator of any device that it runs on, or from one among its arguments.
-        # The states before the op are noted here, and `complete` finds out which of them have moved.
+        # The op may draw from the default generator of any device that it runs on, or from a generator among its
+        # arguments. Note the states before the op; `complete` finds out which of them have moved.
         accelerators = sorted({str(device) for device in devices_in(inputs) if device.type not in ("cpu", "meta")})
         generators = [leaf for leaf in inputs if isinstance(leaf, torch.Generator)]
 
@@ -184,7 +186,7 @@ class CallLog:
             if not isinstance(result, (torch.Tensor, *PLAIN)):
                 raise NotReplayable(f"{operation} gives a {type(result).__name__}, which a tape cannot hold")
             recorded.append(self.table.view(result, is_input=False) if isinstance(result, torch.Tensor) else result)
-        # The generators show whether the op drew, not its tags: an attention without dropout is tagged as random, too.
+        # The generators show whether the op drew. Its tags do not: attention without dropout is tagged as random, too.
         draw: Draw | None = None
         argument_moved = any(not torch.equal(state, generator.get_state()) for generator, state in noted.given)
         moved = tuple(

@@ -1,4 +1,4 @@
-"""Remember the graphs that compilers are given during a run, and pass each execution to an executor."""
+"""Record the graphs that compilers receive during a run, and pass each execution to an executor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .random_calls import RandomCalls
 from .tape import Phase
 
 ToldAgain = Callable[[int, bool], AbstractContextManager[None]]
-"""A context around the compilation of a graph with probes, made from its number and whether it is a backward."""
+"""Returns a context for compiling a graph with probes; called with the graph's number and whether it is a backward."""
 
 
 def told_to_nobody(number: int, backward: bool) -> AbstractContextManager[None]:
@@ -30,8 +30,8 @@ def told_to_nobody(number: int, backward: bool) -> AbstractContextManager[None]:
 class CompiledGraph:
     """A graph of aten ops as its compiler received it.
 
-    `region` is the number of the graph that dynamo captured: its forward and its backward share this number. `probed`
-    is the same graph with probes, None when the backend executes the graph op by op.
+    region: the number of the graph that dynamo captured, which its forward and its backward share
+    probed: the same graph with probes, None when the backend executes the graph op by op
     """
 
     region: int
@@ -46,7 +46,7 @@ class CompiledGraph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedGraph:
-    """A graph as dynamo captured it, before any compiler changes it: it calls torch's functions, no aten ops yet."""
+    """A graph as dynamo captured it, before any compiler changes it: it calls torch's functions, not aten ops."""
 
     module: torch.fx.GraphModule
 
@@ -65,17 +65,17 @@ class Unrolled(Protocol):
     """One execution of a compiled graph that is being taken apart."""
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which returned `outputs`, by repeating it. Never let a failure out."""
+        """Read the values of the execution, which returned `outputs`, by repeating it. Never raises."""
 
     def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
         """Record the calls of the execution on the tape; `random` are its random calls. Raises NotReplayable."""
 
 
 class Unroller(Protocol):
-    """A recorder that takes the executions of compiled graphs within one step apart, onto the tape of that step."""
+    """A recorder that takes apart the executions of compiled graphs in one step, onto the step's tape."""
 
     def called(self, graph: CapturedGraph, inputs: Sequence[Any], *, grad: bool) -> None:
-        """Note that a captured graph is about to be called: everything executed until it returns belongs to it."""
+        """Note that a captured graph is about to be called; all executions until it returns belong to it."""
 
     def returned(self, outputs: Any) -> None:
         """Note the outputs of the captured graph that was called last."""
@@ -85,10 +85,10 @@ class Unroller(Protocol):
 
 
 class CompiledGraphs:
-    """The graphs that are compiled from `install` to `remove`; an `executor`, while there is one, executes them.
+    """The graphs that are compiled from `install` to `remove`; if an `executor` is set it executes them.
 
-    `op_by_op` says that the backend executes its graphs by eager ops, one by one. Any other backend also compiles each
-    graph with probes, within `told_again(number, is_backward)`; graphs are numbered in the order of their compilation.
+    With `op_by_op` the backend executes its graphs by eager ops, one by one. Any other backend also compiles each graph
+    with probes, within `told_again(number, is_backward)`. Graphs are numbered in the order of their compilation.
     """
 
     def __init__(self, *, op_by_op: bool, told_again: ToldAgain = told_to_nobody) -> None:
@@ -105,7 +105,7 @@ class CompiledGraphs:
         self._reading = ReadingTime()
 
     def install(self) -> None:
-        """Install the hooks. Raises NotAvailable, and leaves no hook installed then."""
+        """Install the hooks. Raises NotAvailable, and then leaves no hook installed."""
         probes = Probes()
         try:
             self._patches.also(watch_compiled_graphs(self))
@@ -124,7 +124,7 @@ class CompiledGraphs:
 
     def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
         graph: CapturedGraph | None = None
-        with suppress(Exception):  # the compilation goes on; its executions belong to no captured graph then
+        with suppress(Exception):  # the compilation continues, but its executions belong to no captured graph
             graph = CapturedGraph(undescribed_graph(seen.graph))  # copied now: compilers change the graph
         self._captured.append(None)
         try:
@@ -143,7 +143,7 @@ class CompiledGraphs:
         return called_like(compiled, call)
 
     def _region(self) -> int:
-        """Return the number of the region that dynamo is compiling, a new number outside of dynamo."""
+        """Return the number of the region that dynamo is compiling, or a new number outside of dynamo."""
         current = self._captured[-1] if self._captured else None
         number = next(self._numbers) if current is None else current
         if self._captured:
@@ -162,8 +162,8 @@ class CompiledGraphs:
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         if seen.key is None or self._probes is None:
             return compile_()
-        # A backward is compiled later, at its first execution, when dynamo no longer captures the region. The key
-        # connects it with its forward.
+        # A backward is compiled at its first execution, when dynamo no longer captures the region. The key connects it
+        # with its forward.
         forward_region = self._regions.get(seen.key) if seen.phase == "backward" else None
         region = self._regions[seen.key] = self._region() if forward_region is None else forward_region
         copied = copied_graph(seen.module)
@@ -172,7 +172,7 @@ class CompiledGraphs:
             compiled = compile_()
         if is_compiled_by_inductor(compiled):
             self._graphs[id(compiled)] = graph
-            # Another object may get the same id once this one is gone, so its entry is removed with it.
+            # The entry is removed together with the object, since another object may then get the same id.
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
         return compiled
 
@@ -192,7 +192,7 @@ class CompiledGraphs:
                     made: Boxed = compiler(copy, example_inputs)
                 return made if getattr(made, "_boxed_call", False) else lambda inputs: made(*inputs)
 
-            # The compiler may edit the graph.
+            # Compile a copy, since the compiler may edit the graph.
             copied = copied_graph(module)
             probed = None
             if not self._op_by_op and self._probes is not None:
@@ -205,8 +205,8 @@ class CompiledGraphs:
                 executor = self.executor
                 if executor is None:
                     return compiled(*args)
-                # AOT autograd calls a boxed function with one list, so that the function can free its inputs, and
-                # any other function with the inputs.
+                # AOT autograd calls a boxed function with one list, so that it can free its inputs, and any other
+                # function with the inputs.
                 boxed = len(args) == 1 and isinstance(args[0], list)
                 return executor.executed(graph, args[0] if boxed else args, lambda: compiled(*args))
 

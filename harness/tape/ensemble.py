@@ -21,24 +21,25 @@ from .tape_file import noise_file
 SCHEMA = 1
 
 SEEDS_OF_A_STEP = 1000
-"""Steps this far apart in seeds have no member of their ensembles in common."""
+"""The difference between the seeds of consecutive steps, so that their ensembles have no member in common."""
 
 
 EDGE_STRENGTH = 16.0
 """The strength of the perturbation that looks for discrete choices, in multiples of rounding.
 
-Another kernel's rounding error may be several times that of random rounding (16 times would be a fault). It turns a
-ReLU or a maximum that random rounding would turn once in a hundred replays. A perturbation 4 times as strong as
-rounding did not find a maximum that oneDNN's convolution had turned."""
+Another kernel's rounding error may be several times that of random rounding (16 times would be a fault). It may change
+the outcome of a ReLU or a maximum that random rounding changes once in a hundred replays. A perturbation 4 times as
+strong as rounding did not find a maximum that oneDNN's convolution had changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayNoise:
     """The noise of one value x over its replays x_i.
 
-    `rms` is sqrt(mean ||x_i - x||^2), over the elements that are finite in both. `flips` counts the replays in which an
-    integer or boolean tensor differed. `norm` is ||x||. `reach` is the largest ||x_i - x|| of the replays with stronger
-    rounding, 0 without such replays.
+    rms: sqrt(mean ||x_i - x||^2), over the elements that are finite in both
+    flips: the number of replays in which an integer or boolean tensor differed
+    norm: ||x||
+    reach: the largest ||x_i - x|| of the replays with stronger rounding, 0 without such replays
     """
 
     rms: float
@@ -51,12 +52,13 @@ class ReplayNoise:
 class StepNoise:
     """The noise of one step, measured by replays of its tape.
 
-    `equal` says that the unchanged replay reproduced every bit (or that it executes a compiled step op by op). `reason`
-    says why the step does not replay. `differs` names the values that the unchanged replay did not reproduce. `seconds`
-    are those of one replay.
-
-    `dropped` counts the replays that raised an error, for instance because rounding changed the size of a selection;
-    `failure` is the first of these errors. `unmoved` names the parameters with a gradient that no rounding moved.
+    equal: whether the unchanged replay reproduced every bit (or executes a compiled step op by op)
+    reason: the reason why the step does not replay
+    differs: the names of the values that the unchanged replay did not reproduce
+    seconds: the duration of one replay
+    dropped: the number of replays that raised an error, for instance because rounding changed the size of a selection
+    failure: the first of these errors
+    unmoved: the names of the parameters with a gradient that no rounding moved
     """
 
     step: int
@@ -97,11 +99,11 @@ class StepNoise:
 def measure_noise(
     tape: Tape, replays: int, edge_replays: int = 0, *, compiled: bool = False, threads: int | None = None
 ) -> StepNoise:
-    """Replay a tape unchanged, then `replays` times with random rounding and `edge_replays` times with a stronger one.
+    """Replay a tape unchanged, `replays` times with random rounding, and `edge_replays` times with stronger rounding.
 
-    The replays with rounding run in `threads` threads if that is a number: their bits are random anyway.
+    If `threads` is a number, the replays with rounding run in that many threads: their bits are random anyway.
 
-    When the step's graphs were `compiled` the replay executes their ops one by one, which has other bits by design. The
+    If the step's graphs were `compiled`, the replay executes their ops one by one, and has other bits by design. The
     noise is then how far random rounding moves that replay. A failure becomes the `reason` of the result.
     """
     calls = len(tape.calls)
@@ -152,7 +154,7 @@ def _spread(replay: Replay, expected: Mapping[str, torch.Tensor], step: int, rep
 
 
 class Spread:
-    """A sum of the distances of the ensemble's members from the recorded values."""
+    """The sums of the distances between the ensemble's members and the recorded values."""
 
     def __init__(self, expected: Mapping[str, torch.Tensor]) -> None:
         self.dropped = 0
@@ -164,14 +166,14 @@ class Spread:
         self._flips = dict.fromkeys(expected, 0)
 
     def add(self, replay: Replay, member: RandomRounding) -> None:
-        """Execute one member and count it. Raises whatever its ops raise, and does not count the member then."""
+        """Execute one member and count it. Raises the errors of its ops, and then does not count the member."""
         squares: dict[str, float] = {}
         flips: list[str] = []
 
         def compare(name: str, value: torch.Tensor) -> None:
             recorded = self._expected[name].to(
                 value.device
-            )  # freed after the comparison: an accelerator has little memory
+            )  # freed right after the comparison: an accelerator has little memory
             with bare_execution(), torch.no_grad():
                 if has_digits(recorded):
                     squares[name] = _finite_square(_wide(value) - _wide(recorded))
@@ -202,8 +204,8 @@ class Spread:
                 norm = math.sqrt(_finite_square(_wide(value)))
             rms = math.sqrt(self._squares[name] / max(1, self._members))
             tensors[name] = ReplayNoise(rms, self._flips[name], norm)
-        # Any rounding moves a parameter that has a gradient, else the tape lacks the calls that connect the two. Their
-        # names are `gradient 0 net.weight` and `parameter net.weight`.
+        # Rounding moves every parameter that has a gradient, unless the tape lacks the calls that connect the two.
+        # Their names are `gradient 0 net.weight` and `parameter net.weight`.
         learning = {name.split(" ", 2)[2] for name in tensors if name.startswith("gradient ")}
         parameters = [name for name in tensors if name.startswith("parameter ") and name.partition(" ")[2] in learning]
         unmoved = [name for name in parameters if has_digits(self._expected[name]) and not tensors[name].rms]
@@ -230,7 +232,7 @@ def in_words(error: Exception) -> str:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    # A complex number becomes its two parts: its squared distance is the sum of theirs.
+    # A complex number becomes its two parts, since its squared distance is the sum of theirs.
     return torch.view_as_real(tensor).double() if tensor.is_complex() else tensor.double()
 
 

@@ -1,8 +1,8 @@
 """The fp64 referee: tapes executed in double, with the recorded random numbers.
 
-Every floating-point tensor is a double, and so is every floating-point dtype among the arguments. Casts to lower
-precision therefore do nothing, and the values are those that autocast would have without rounding. An op that has no
-double kernel is executed in the recorded precision and listed.
+Every floating-point tensor becomes a double, and so does every floating-point dtype among the arguments. Casts to lower
+precision therefore do nothing, and the values are those of autocast without rounding. An op without a kernel for double
+is executed in the recorded precision, and listed.
 
 The referee runs in a clean process in which no kernel is replaced (`recorder/referee_process.py`).
 """
@@ -31,7 +31,7 @@ EXACT_DTYPES = {
 }
 
 DRAWN_ONLY = ("bernoulli", "multinomial")
-"""Random ops that read numbers and draw discrete values: their recorded draws are used, nothing is drawn again."""
+"""Random ops that read numbers and draw discrete values. Their recorded draws are used, not drawn again."""
 
 
 class Exact:
@@ -53,7 +53,7 @@ class Exact:
                 mask = call.draw.drawn[1].to(value.device)
                 kept = 1.0 - share if training is not False else 1.0
                 return [value * mask / kept if kept else torch.zeros_like(value), mask]
-            # A draw is as inexact as the numbers that the op read, unless they only decided a discrete choice.
+            # A draw is as inexact as the numbers that the op read, unless these only decided a discrete choice.
             chooses = call.name.strip("_") in DRAWN_ONLY or call.name.endswith("_like")
             targets = {id(view) for view in computation.written_views()}
             read = (view for view in views_in(call) if id(view) not in targets)
@@ -66,7 +66,7 @@ class Exact:
                 tensor.copy_(value)
             return results
         if call.name == "_amp_foreach_non_finite_check_and_unscale_":
-            # The op of a gradient scaler before the optimizer's step has no double kernel. It is short enough to be
+            # The op by which a gradient scaler unscales gradients has no kernel for double, but is short enough to be
             # computed here: g * inverse, and whether any g is not finite.
             gradients, found_inf, inverse = arguments
             for gradient in gradients:
@@ -88,7 +88,7 @@ class Exact:
     def _otherwise(
         self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> list[Any]:
-        """Execute a failed op again with contiguous inputs, since the strides may be the reason.
+        """Execute a failed op again with contiguous inputs, since its strides may be the reason of the failure.
 
         If it fails again, execute it in the recorded precision.
         """
@@ -131,7 +131,7 @@ class Exact:
 def exact_values(tape: Tape, device: str | None = None) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
     """Return the watched values in double arithmetic, and the ops that were not executed in double.
 
-    The values are on their own devices, or on `device`. Raises NotReplayable, and whatever an op raises on values that
+    The values are on their recorded devices, or on `device`. Raises NotReplayable, and the errors of ops on values that
     are not the recorded ones.
     """
     arithmetic, values = Exact(), dict[str, torch.Tensor]()
@@ -140,7 +140,7 @@ def exact_values(tape: Tape, device: str | None = None) -> tuple[dict[str, torch
         values[name] = value.to(value.device if device is None else device, copy=True)
 
     before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)  # the dtype that ops make of integers and Python numbers
+    torch.set_default_dtype(torch.float64)  # the dtype to which ops convert integers and Python numbers
     try:
         Replay(tape).show(arithmetic, keep)
     finally:
@@ -159,9 +159,9 @@ OUT_OF_MEMORY = "the device has no memory for it"
 
 
 def write_exact(tape: Tape, path: Path) -> str | None:
-    """Replay a tape in double and write its values, or the reason why there are none.
+    """Replay a tape in double and write its values, or the reason why the replay failed.
 
-    Returns this reason, None when the replay succeeded.
+    Returns this reason, None if the replay succeeded.
     """
     facts: dict[str, Any] = {"schema": SCHEMA, "step": tape.step, "calls": len(tape.calls), "reason": None}
     values: dict[str, torch.Tensor] = {}
@@ -169,7 +169,7 @@ def write_exact(tape: Tape, path: Path) -> str | None:
     try:
         values, not_exact = exact_values(
             tape, "cpu"
-        )  # they are written from there, and a device may lack memory for all
+        )  # they are written from the CPU, and a device may lack memory for all
     except torch.OutOfMemoryError:
         facts["reason"] = OUT_OF_MEMORY
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not the recorded ones

@@ -1,6 +1,6 @@
-"""The writing side of a journal: append-only files without buffers, one system call per record where possible.
+"""The writing side of a journal: append-only files without buffers, with one system call per record where possible.
 
-The operating system has all that was written, so a kill at any moment loses at most the record being written.
+The operating system holds everything that was written, so a kill loses at most the record that is being written.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..records import frames
 RELEASE_AFTER = 1 << 20
 """The number of bytes appended to a file before its pages are released.
 
-A recording must not push the training's own data out of the page cache. Where fresh pages are slow (on a virtual
-machine), the release also saves time: 3.2 MB appended every 50 ms take 1.4 ms instead of 3.4 to 4.3 ms."""
+A recording must not push the training's data out of the page cache. Where fresh pages are slow, as on a virtual
+machine, the release also saves time: 3.2 MB appended every 50 ms take 1.4 ms instead of 3.4 to 4.3 ms."""
 
 MOST_PARTS = 512
 """The largest number of buffers in one writev; Linux allows 1024 (IOV_MAX)."""
 
 
 class AppendFile:
-    """An append-only file, opened at its first record."""
+    """An append-only file, which is opened at its first record."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,15 +39,15 @@ class AppendFile:
     def append(self, parts: Sequence[Any]) -> int:
         """Write the buffers one after the other and return the number of bytes. Raises OSError (disk full)."""
         if self._descriptor is None:
-            # Without a buffer, what was written stays when the process is killed. Programs that the script starts
-            # do not inherit the file.
+            # Without a buffer, written records survive a kill of the process. Programs that the script starts do not
+            # inherit the file.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self.path, flags, 0o644)
         total = 0
         for start in range(0, len(parts), MOST_PARTS):
             pending = [memoryview(part) for part in parts[start : start + MOST_PARTS]]
             while pending:
-                # writev may write only a part, and end within a buffer: the rest is written in the next turn.
+                # writev may write only a part and end within a buffer; the next turn writes the rest.
                 written = os.writev(self._descriptor, pending)
                 total += written
                 while pending and written >= len(pending[0]):
@@ -56,9 +56,9 @@ class AppendFile:
                     pending[0] = pending[0][written:]
         self._cached += total
         if self._cached >= RELEASE_AFTER:
-            # Have the operating system write its pages of this file, so that the training has the memory back.
+            # Make the operating system write its pages of this file, to give the memory back to the training.
             self._cached = 0
-            # This is only advice: a file system that ignores it does no harm.
+            # This is only advice, which a file system may ignore.
             with suppress(OSError, AttributeError):
                 os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         return total
@@ -77,7 +77,7 @@ class EventLog(AppendFile):
         self.append([line.encode() + b"\n"])
 
     def failed(self, step: int, text: str) -> None:
-        """Write a notice that recording failed, or print it if it cannot be written."""
+        """Write a notice that recording failed; print the notice if it cannot be written."""
         try:
             self.write("notice", step=step, text=text, broken=True)
         except OSError:
@@ -85,7 +85,7 @@ class EventLog(AppendFile):
 
 
 def loss_to_json(value: float) -> float | str:
-    """Return a loss as JSON: the number itself (17 digits, exact), or nan, inf, -inf as text."""
+    """Return a loss as a JSON value: the number itself (17 digits, exact), or the text nan, inf or -inf."""
     return value if value - value == 0.0 else str(value)
 
 

@@ -1,4 +1,4 @@
-"""The layout of a tensor in memory, and its values in another layout, where a kernel may sum in another order."""
+"""The layout of a tensor in memory, and copies in another layout, in which a kernel may sum in another order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tape import View
 from .tape_arguments import whole
 
 ALIGNMENT = 64
-"""Torch aligns the memory that it allocates to multiples of this number of bytes."""
+"""The number of bytes to a multiple of which torch aligns the memory that it allocates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LaidOut:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Return the layout that `to_json` has described. Raises ValueError and TypeError."""
+        """Read the layout from the result of `to_json`. Raises ValueError and TypeError."""
         size, stride, start = data
         return cls(tuple(map(whole, size)), tuple(map(whole, stride)), whole(start))
 
@@ -57,7 +57,7 @@ def relaid(tensor: torch.Tensor, wanted: LaidOut) -> torch.Tensor:
     memory = torch.zeros(wanted.start + extent * item, dtype=torch.uint8, device=tensor.device)
     result = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     result.set_(memory.untyped_storage(), wanted.start // item, wanted.size, wanted.stride)
-    # The elements along an expanded dimension share one place in memory: it is written once.
+    # The elements along an expanded dimension share their memory, which is written once.
     once = tuple(
         slice(0, 1) if not step and n > 1 else slice(None) for n, step in zip(wanted.size, wanted.stride, strict=True)
     )

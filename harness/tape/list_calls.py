@@ -27,8 +27,8 @@ PREFIX = "_foreach_"
 class CallOrigin:
     """The origin of a call of a tape that was taken apart.
 
-    `position` is that of the original call in the whole tape. `place` is the index of the call's tensors in the lists
-    of the original call, None for a call that was left whole.
+    position: the position of the original call in the whole tape
+    place: the index of the call's tensors in the lists of the original call, None for a call that was left whole
     """
 
     position: int
@@ -54,7 +54,7 @@ def taken_apart(tape: Tape) -> tuple[Tape, tuple[CallOrigin, ...]]:
     starts.append(len(calls))
     watched = tuple(replace(value, position=starts[value.position]) for value in tape.watched)
     batch = tuple(replace(value, position=starts[value.position]) for value in tape.given)
-    # A call on a list concerns all of its parameters, a part of it only one.
+    # A call on a list concerns all of its parameters, each part only one.
     owners = owners_of(calls, watched)
     calls = [
         call if origin.place is None else replace(call, owners=parameters or call.owners)
@@ -89,7 +89,7 @@ def _part(call: Call, place: int, count: int) -> Call:
 
 
 class TakenApartKernels:
-    """The kernels of a step whose calls on lists were taken apart; they use those of the whole step."""
+    """The kernels of a step whose calls on lists were taken apart, based on the kernels of the whole step."""
 
     def __init__(self, kernels: StepKernels, origins: Sequence[CallOrigin]) -> None:
         self._kernels = kernels

@@ -1,4 +1,4 @@
-"""The properties of an op that its name shows: it sums elements, draws random numbers, or communicates between ranks.
+"""The properties of an op that follow from its name: it sums elements, draws random numbers, or communicates.
 
 This module needs no torch.
 """
@@ -11,7 +11,7 @@ cumsum dot einsum fft gru linalg linear logcumsumexp logsumexp loss lstm matmul 
 pdist prod rnn segment softmax std sum trace trilinear upsample var vdot
 """
 REDUCE = frozenset(REDUCE_PARTS.split())
-"""Parts of the names of ops that sum over elements: their inputs are perturbed too."""
+"""Parts of the names of ops that sum over elements. Their inputs are perturbed too."""
 
 REDUCE_WHOLE = frozenset(
     (
@@ -58,5 +58,5 @@ SHARDED = f"the step computes with sharded tensors: {UNREPLAYED}"
 
 
 def unreplayed(op: str) -> str:
-    """Return the reason why a step has no tape, from the name of its first collective, as `c10d::allreduce_`."""
+    """Return why a step has no tape, from the name of its first collective, such as `c10d::allreduce_`."""
     return f"the step calls {op.partition('::')[2].rstrip('_') or op}: {UNREPLAYED}"

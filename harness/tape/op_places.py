@@ -1,4 +1,4 @@
-"""The place of an op in its step: its phase, its module, its forward op, and outside of modules its parameters."""
+"""The place of an op in its step: its phase, its module and its forward op; outside of modules its parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tape import Call, Phase, View, Watched, views_in
 
 @dataclass(frozen=True, slots=True)
 class OpPlace:
-    """The place of one op; the fields mean the same as those of a call."""
+    """The place of one op; the fields have the meaning of those of a `Call`."""
 
     phase: Phase
     module: str | None
@@ -29,8 +29,8 @@ class OpPlace:
 class StepPlaces:
     """A follower of one step, which knows the place of each op.
 
-    With `modules` every module's call has hooks until `close`. A compiler would trace these hooks; without them the
-    paths of modules are unknown.
+    With `modules` it hooks the calls of all modules until `close`. Without these hooks, which a compiler would trace,
+    the paths of modules are unknown.
     """
 
     def __init__(self, *, modules: bool) -> None:
@@ -40,9 +40,9 @@ class StepPlaces:
         self._next = next_sequence_number()
 
     def here(self, *, grad: bool, differentiable: bool) -> OpPlace:
-        """Return the place of the op that is called now, in the grad mode `grad`.
+        """Return the place of the op that is being called in the grad mode `grad`.
 
-        `differentiable` says that one of its arguments requires a gradient.
+        `differentiable` says whether one of its arguments requires a gradient.
         """
         node = current_autograd_node()
         before, self._next = self._next, next_sequence_number()
@@ -54,7 +54,7 @@ class StepPlaces:
             if path is None and number is not None:
                 path = self._of_sequence.get(number)
             return OpPlace("backward", path, number)
-        # A loss that is only read, detached or printed after the backward makes no node.
+        # A loss that is only read, detached or printed after the backward creates no node.
         if current is not None or (differentiable and grad and self._next > before):
             self._phase = "forward"
         if self._phase != "forward" or not grad:
@@ -82,7 +82,7 @@ KINDS = ("parameter", "gradient", "state")
 
 
 def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[str, ...]]:
-    """Return the parameters that each call concerns, none for a call within a module or without parameters.
+    """Return the parameters that each call concerns, none for a call within a module or a call without parameters.
 
     A call concerns the parameters that it writes (their values, gradients or optimizer state). If it writes none, it
     concerns those that it reads, directly or through the results of earlier calls.
@@ -110,7 +110,7 @@ def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[s
             slots = [value.slot for value in values if isinstance(value, View)]
             call_owners = call_owners or tuple(dict.fromkeys(name for slot in slots for name in owner.get(slot, ())))
         owners_by_call.append(call_owners)
-        if call_owners:  # results computed from theirs concern them, too, as `gradient / norm` does
+        if call_owners:  # a result computed from an owned value has the same owners, as `gradient / norm`
             for output, fresh in zip(call.outputs, call.fresh, strict=True):
                 if fresh:
                     owner.setdefault(output.slot, call_owners)
@@ -120,8 +120,8 @@ def owners_of(calls: Sequence[Call], watched: Sequence[Watched]) -> list[tuple[s
 def owned_by_one(calls: Sequence[Call], owners: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Return the owners of calls; an optimizer's call without owners gets those of the calls that read its outputs.
 
-    It gets them only if all of these calls have the same. A functional update writes nothing in place, so nothing else
-    shows which parameter its state belongs to.
+    It gets them only if all of these calls have the same owners. A functional update writes nothing in place, so
+    nothing else shows which parameter its state belongs to.
     """
     owned = list(owners)
     readers: dict[int, set[tuple[str, ...]]] = {}

@@ -1,4 +1,4 @@
-"""Find the place in the script that caused an event."""
+"""The place in the script that caused an event."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 INSTALLED = ("/site-packages/", "/dist-packages/", "/torchinductor_")
-"""Parts of the paths of installed files, and of code that Inductor generates into its default folder."""
+"""Parts of the paths of installed files, and of the code that Inductor generates into its default folder."""
 
 CALLED_FROM = "numdrift"
-"""The file name of the frames that call kernels of the lazy core; they belong to no file."""
+"""The file name of the frames that call kernels of the lazy core, which belong to no file."""
 
 MOST_FRAMES = 32
-"""The largest number of the user's frames that a place keeps: a recursive function has any number of them."""
+"""The largest number of the user's frames that a place keeps, since a recursive function has any number of frames."""
 
 FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?', re.MULTILINE)
 """The pattern of a frame in the text of a stack."""
 
 
 class OwnFiles:
-    """The user's own files: the script and those beside it that it imports, none that are installed or numdrift's."""
+    """The user's own files: the script and the files that it imports, without installed files and those of numdrift."""
 
     def __init__(self, script: str) -> None:
         repository = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ class OwnFiles:
         if torch is not None and torch.__file__ is not None:
             installed.append(str(Path(torch.__file__).parent))
         installed += [str(Path(__file__).absolute().parents[1])]  # numdrift as it was imported, perhaps through a link
-        if cache := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):  # where Inductor writes the code that it generates
+        if cache := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):  # the folder for the code that Inductor generates
             installed.append(cache)
         installed += [str(Path(path).resolve()) for path in installed]  # an environment may be a link to another
         self._installed = tuple(f"{path}/" for path in dict.fromkeys(installed))
@@ -79,10 +79,10 @@ class OwnFiles:
             if len(entries) == MOST_FRAMES:
                 break
         chain = tuple(entries)
-        return self._chains.setdefault(chain, chain)  # thousands of calls have few places
+        return self._chains.setdefault(chain, chain)  # thousands of calls share few chains
 
     def chain_in(self, stack: str) -> tuple[str, ...]:
-        """Return the frames of these files in the text of a stack, the innermost first; the text has it last."""
+        """Return the frames of these files in the text of a stack, innermost first; the text has it last."""
         entries = [
             f"{name}:{line} {function}".rstrip() for name, line, function in FRAME.findall(stack) if name in self
         ]
@@ -91,14 +91,14 @@ class OwnFiles:
 
 @functools.cache
 def own_files(script: str) -> OwnFiles:
-    """Return the own files of a script; the same object each time, as installed files do not change while it runs."""
+    """Return the own files of a script, the same object each time: they do not change while the script runs."""
     return OwnFiles(script)
 
 
 def script_line(script: str) -> str | None:
     """Return the innermost frame of the user's own files on the current stack, as `file:line`.
 
-    It is a frame of the model if a trainer of the user's calls the model.
+    If the user's trainer calls the model, it is a frame of the model.
     """
     return own_files(script).line(sys._getframe(1)) or None
 
@@ -117,8 +117,8 @@ def frames_in(stack: str, script: str) -> tuple[str, ...]:
 class StepFrames:
     """The user's frames of the calls of one step.
 
-    An op of the backward has the frames of the forward op whose derivative it is; autograd's number of the node
-    connects the two.
+    An op of the backward has the frames of the forward op whose derivative it is. Autograd's sequence number connects
+    the two.
     """
 
     def __init__(self, script: str) -> None:
@@ -136,13 +136,13 @@ class StepFrames:
 
 
 def line_of(frame: str) -> str:
-    """Return the `file:line` of a frame that is `file:line function`."""
+    """Return the `file:line` of a frame of the form `file:line function`."""
     line, _, function = frame.rpartition(" ")
     return line if function and line.rpartition(":")[2].isdecimal() else frame
 
 
 def names_in(code: CodeType) -> frozenset[str]:
-    """Return every global and attribute name in a code object, with those of its functions and classes."""
+    """Return every global and attribute name in a code object, including those in its functions and classes."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,4 +1,4 @@
-"""Tapes moved to another device than the one that they were recorded on."""
+"""Tapes moved to a device other than the one that they were recorded on."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ META = "meta"
 def placed(tape: Tape, device: str) -> Tape:
     """Return the tape with every storage on one device, which also replaces the devices that its calls name.
 
-    The calls have other bits there than on the recorded device. Random calls lose the states of generators of other
-    devices, but their recorded draws stay on the tape.
+    The calls have other bits there than on the recorded device. Random calls lose the states of other devices'
+    generators, but their recorded draws stay on the tape.
     """
 
     def argument(value: Any) -> Any:

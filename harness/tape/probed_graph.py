@@ -1,4 +1,4 @@
-"""The values of a compiled graph, read by compiling it once more with probes that show the results of its nodes."""
+"""The values in a compiled graph, read by compiling it again with probes that show the results of its nodes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from ..torch_private.probing import Boxed, ProbeOp, copied_graph
 from ..torch_private.shown_buffers import showing_buffers
 
 ValueKey = tuple[str, int]
-"""A value of a graph: the name of the node that computes it, and its index among the results of this node."""
+"""A value in a graph: the name of the node that computes it, and its index among the node's results."""
 
 FUSED = "it is fused into the kernels of others, and written nowhere"
 
 MOST_COMPILATIONS = 16
-"""The most compilations of one graph to find the values that can be read; to find one that cannot takes about seven."""
+"""The most compilations of one graph to find the values that can be read. Finding one that cannot be read takes about
+seven."""
 
 Recompile = Callable[[torch.fx.GraphModule], Boxed]
 
@@ -36,7 +37,7 @@ class Probes:
         self._seen: dict[int, torch.Tensor] = {}
 
     def insert(self, module: torch.fx.GraphModule, wanted: Collection[ValueKey]) -> list[ValueKey]:
-        """Insert probes for the wanted values into a graph, and return the key of each probe's value, by its number."""
+        """Insert probes for the wanted values into a graph; return the keys of the values by the probes' numbers."""
         keys: list[ValueKey] = []
         for node, key in computed_values(module.graph):
             if key in wanted:
@@ -46,11 +47,11 @@ class Probes:
         return keys
 
     def of_buffers(self, number_of: Callable[[str], int | None]) -> AbstractContextManager[None]:
-        """Return a context: code compiled within it shows the buffers that it writes, by the numbers of the nodes."""
+        """Return a context in which compiled code shows the buffers that it writes, by the nodes' numbers."""
         return showing_buffers(self._op, number_of)
 
     def seen(self, run: Callable[[], Any]) -> tuple[Any, dict[int, torch.Tensor]]:
-        """Return the result of `run`, and the values that its probes show, by their numbers."""
+        """Return the result of `run`, and the values that its probes show by the probes' numbers."""
         self._seen = {}
         try:
             return run(), self._seen
@@ -61,13 +62,13 @@ class Probes:
         self._op.close()
 
     def _saw(self, index: int, value: torch.Tensor) -> None:
-        # All values of a graph may need several times the memory of the training: too much for an accelerator.
+        # The values of a graph together may need several times the training's memory, too much for an accelerator.
         self._seen[index] = value.detach().clone() if value.device.type == "cpu" else value.detach().cpu()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probed:
-    """A compilation that shows the values `keys`, by their indices."""
+    """A compilation that shows the values `keys` by their indices."""
 
     keys: Sequence[ValueKey]
     compiled: Boxed
@@ -81,18 +82,19 @@ class RepeatableExecution(Protocol):
 
 
 MOST_PROBED = 64
-"""The most values of an accelerator's graph that probes read when its own code already shows its buffers.
+"""The most values of an accelerator's graph that are read by probes if its code already shows its buffers.
 
-On an H200, none of ten graphs of 70 to 533 nodes had the same results with a probe at every other node within ten
-seconds; two smaller graphs had."""
+On an H200, within ten seconds none of ten graphs of 70 to 533 nodes had the same results with a probe at every other
+node; two smaller graphs had.
+"""
 
 READING_FACTOR, READING_LEAST = 2.0, 10.0
-"""The limit of the time in which the values of an accelerator's graphs are read: a multiple of the time that their
-compilation took, and at least a number of seconds. A graph with a probe at every node has many more kernels."""
+"""The limit of the time for reading the values of an accelerator's graphs: a multiple of the time of their compilation,
+and a least number of seconds. A graph with a probe at every node has many more kernels."""
 
 
 class ReadingTime:
-    """The time in which the values of compiled graphs may be read. On the CPU the limit does not apply."""
+    """The time spent on reading the values of compiled graphs, and its limit, which does not apply on the CPU."""
 
     def __init__(self) -> None:
         self.compiled = 0.0
@@ -100,7 +102,7 @@ class ReadingTime:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Count the time of the context as compilation of a graph itself."""
+        """Count the time in the context as compilation of a graph itself."""
         began = time.perf_counter()
         try:
             yield
@@ -109,7 +111,7 @@ class ReadingTime:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Count the time of the context as reading of values."""
+        """Count the time in the context as reading of values."""
         began = time.perf_counter()
         try:
             yield
@@ -127,13 +129,14 @@ class ReadingTime:
 
 
 class ProbedGraph:
-    """A reader of the values of one graph. A value whose reading changes the results is found by halving and left out.
+    """A reader of the values of one graph.
 
-    The compilations are kept for the next execution.
+    A value whose probe changes the results is found by halving, and left out. The compilations are kept for the next
+    execution.
     """
 
     unread = ""
-    """The reason why it did not try to read some values, empty if it tried all."""
+    """The reason why it did not try to read some values, "" if it tried all."""
 
     def __init__(self, module: torch.fx.GraphModule, again: Recompile, probes: Probes, reading: ReadingTime) -> None:
         self.reading = reading
@@ -154,7 +157,7 @@ class ProbedGraph:
         self._buffered: Probed | None = None
 
     def values(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
-        """Return the values that can be read without changing the results. Raises whatever a compiler raises."""
+        """Return the values that can be read without changing the results. Raises the compiler's errors."""
         with self.reading.reading():
             read_values = self._buffers(repetition) if self._limited else {}
             for probed in self._plan:
@@ -162,14 +165,14 @@ class ProbedGraph:
         if read_values and len(self._keys) > MOST_PROBED:
             self.unread = FUSED if read_values.keys() < set(self._keys) else ""
             return read_values
-        # Compile with ever fewer probes until the results are the same again. If c of [a b c d] changes the results,
-        # [a b] is read, then [c] fails and is left out, then [a b d] is read.
+        # Compile with fewer and fewer probes until the results are the same. If c of [a b c d] changes them, [a b] is
+        # read, then [c] fails and is left out, then [a b d] is read.
         while len(read_values.keys() | self._left_out) < len(self._keys) and self._may_go_on():
             suspects = [key for key in self._keys if key not in self._left_out]
             values = self._tried(suspects, repetition)
             if values is not None:
                 return read_values | values
-            # If a compilation without any probe has other bits too, the probes are not the reason: stop looking.
+            # If a compilation without probes has other bits too, the probes are not the reason: stop looking.
             if not self._left_out and self._may_go_on() and self._tried([], repetition) is None:
                 self._compilations = 0
             while len(suspects) > 1 and self._may_go_on():
@@ -187,7 +190,7 @@ class ProbedGraph:
         return self._compilations > 0 and not (self._limited and self.reading.is_over)
 
     def _buffers(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
-        """Return the values that the graph's own code writes into memory, none if they are not available.
+        """Return the values that the graph's own code writes to memory, none if they are not available.
 
         Reading them does not change the fusion. It costs one compilation, which has the same kernels as the original.
         """
@@ -228,7 +231,7 @@ def computed_values(graph: torch.fx.Graph) -> list[tuple[torch.fx.Node, ValueKey
 
 
 def value_key(node: torch.fx.Node) -> ValueKey | None:
-    """Return the value that a node computes, None if it computes none: an input, a view, a copy into an input."""
+    """Return the value that a node computes; None for an input, a view, or a copy into an input."""
     if node.op != "call_function":
         return None
     if node.target is operator.getitem:

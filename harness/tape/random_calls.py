@@ -1,7 +1,7 @@
 """The ops that a compiled graph executes by torch's own kernels, and the layouts of the tensors that they take.
 
-Most random kernels draw in the order of the memory: in a tensor of another layout the same numbers go to other
-elements. Other kernels sum in another order there.
+Most random kernels draw in the order of the memory, so in a tensor of another layout the same numbers go to other
+elements. Other kernels may sum in another order there.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from .tape import Call, View, leaves
 
 @dataclass(frozen=True, slots=True)
 class RandomCall:
-    """A call of `op`, of any overload, in place or not.
+    """A call of any overload of `op`, in place or not.
 
-    `draws` says whether it moved a default generator. `layouts` are the sizes and strides of the tensors that it took.
+    draws: whether it moved a default generator
+    layouts: the sizes and strides of the tensors that it took
     """
 
     op: str
@@ -35,14 +36,14 @@ class RandomCall:
 
 @dataclass(frozen=True, slots=True)
 class LaidCall:
-    """A call of `op`, of any overload. `lies` has the layouts of the tensors in each of its arguments, by name."""
+    """A call of any overload of `op`. `lies` maps each argument's name to the layouts of the tensors in it."""
 
     op: str
     lies: Mapping[str, tuple[LaidOut, ...]]
 
 
 class RandomCalls:
-    """The random calls of one execution, in its order, and the layouts of the tensors that the other calls took."""
+    """The random calls of one execution in order, and the layouts of the tensors that its other calls took."""
 
     def __init__(self) -> None:
         self._calls: list[RandomCall] = []
@@ -70,7 +71,7 @@ class RandomCalls:
         return outputs
 
     def next(self, operation: Any) -> RandomCall | None:
-        """Return an op's first call that was not returned yet, None if the op is not random or has no further call."""
+        """Return an op's first call that was not returned yet, None if the op is not random or has no more calls."""
         call = next((candidate for candidate in self._calls if candidate.op == _op(operation)), None)
         if call is not None:
             self._calls.remove(call)
@@ -79,7 +80,7 @@ class RandomCalls:
     def layouts_of(self, call: Call, operation: Any) -> list[LaidOut] | None:
         """Return the layouts of the tensors that a call of the graph took, None if the generated code has no such call.
 
-        They are those of the first executed call that fits the graph's call and was not returned yet.
+        They are the layouts of the first executed call that fits the graph's call and was not returned yet.
         """
         recorded = {name: lies for name, lies in _lies(operation, call.arguments, call.keywords).items() if lies}
         for laid in self._laid:
@@ -87,7 +88,7 @@ class RandomCalls:
             if laid.op != _op(operation) or any(len(expected) != len(actual) for expected, actual in pairs):
                 continue
             flat = [pair for expected, actual in pairs for pair in zip(expected, actual, strict=True)]
-            # The executed call may take a bias expanded to all rows: each row is then the bias of the graph.
+            # The executed call may take a bias that is expanded to all rows; each row is then the graph's bias.
             if all(expected.size == actual.size or len(expected.size) < len(actual.size) for expected, actual in flat):
                 self._laid.remove(laid)
                 return [actual if expected.size == actual.size else expected for expected, actual in flat]

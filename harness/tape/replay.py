@@ -1,4 +1,4 @@
-"""The execution of a tape: its calls in their order, on fresh copies of the inputs, below autograd."""
+"""The execution of a tape: its calls in order, on fresh copies of the inputs, below autograd."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Arithmetic(Protocol):
     """The arithmetic in which a tape is executed: its dtypes, and its way to execute a call."""
 
     def held(self, recorded: torch.dtype) -> torch.dtype:
-        """Return the dtype that replaces a recorded one."""
+        """Return the dtype in which values of a recorded dtype are held."""
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Execute a call on these arguments, including those that it writes, and return its flat outputs."""
@@ -78,7 +78,7 @@ class Replay:
     """A tape that is ready to be executed any number of times."""
 
     def __init__(self, tape: Tape) -> None:
-        """Prepare a tape. Raises NotReplayable when this torch lacks one of the tape's ops, or a kernel for it."""
+        """Prepare a tape. Raises NotReplayable if this torch lacks one of the tape's ops, or a kernel for it."""
         self._tape = tape
         self._executions = executions(tape)
         own = next(
@@ -100,7 +100,7 @@ class Replay:
     def show(self, arithmetic: Arithmetic, seen: Callable[[str, torch.Tensor], None]) -> None:
         """Execute the tape and pass each watched value to `seen`, on its device and in memory that later calls write.
 
-        Random generators and the grad mode are restored afterwards. Raises NotReplayable, and whatever an op raises on
+        Random generators and the grad mode are restored afterwards. Raises NotReplayable, and the errors of ops on
         values that are not the recorded ones.
         """
         storages = Storages(self._tape, arithmetic.held)
@@ -109,7 +109,7 @@ class Replay:
         devices = sorted({state.device for draw in draws if draw is not None for state in draw.states})
         with set_apart(devices):
             for computation in self._executions:
-                # A value was watched before the call at its position, which may write into it.
+                # Show a watched value before executing the call at its position, which may write to it.
                 while pending and pending[0].position <= computation.position:
                     watched = pending.pop(0)
                     seen(watched.name, storages.tensor(watched.view))
@@ -118,7 +118,7 @@ class Replay:
                 seen(watched.name, storages.tensor(watched.view))
 
     def _execute(self, computation: Computation, arithmetic: Arithmetic, storages: Storages) -> None:
-        # This is a function of its own so that the call's arguments are freed here, before the next call is executed.
+        # This is a separate function so that the call's arguments are freed here, before the next call is executed.
         call = computation.call
         arguments, keywords = given(call, storages.tensor)
         with torch.set_grad_enabled(call.grad):
@@ -128,7 +128,7 @@ class Replay:
 
 
 def given(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call, with the tensors that `tensor` returns for its views.
+    """Return the arguments of a call, with `tensor` applied to its views.
 
     Generators are new ones in their recorded states.
     """
@@ -156,7 +156,7 @@ def executed(computation: Computation, arguments: Iterable[Any], keywords: Mappi
 
 
 def is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Return whether two tensors are equal bit for bit, on any devices; NaNs of the same bits are equal."""
+    """Return whether two tensors, on any devices, are equal bit for bit; NaNs with the same bits are equal."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     with bare_execution():
@@ -166,19 +166,19 @@ def is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
 def bits_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bytes of a tensor's values, in the order of its dimensions."""
     flat = tensor.detach().contiguous().reshape(-1)
-    # A tensor of one element counts as contiguous with any strides, and keeps them, but bytes need a stride of 1.
+    # A tensor of one element counts as contiguous with any stride, and keeps it, but bytes need a stride of 1.
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
 def executions(tape: Tape) -> list[Computation]:
-    """Return the calls of a tape that compute something. Raises NotReplayable when this torch lacks one of its ops."""
+    """Return the calls of a tape that compute something. Raises NotReplayable if this torch lacks one of its ops."""
     last_use: dict[int, int] = {}
     chosen: list[tuple[int, Call, Any]] = []
     for position, call in enumerate(tape.calls):
         operation = registered_operation(call.op)
         if operation is None:
             raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
-        # A call that only makes views is left out: the calls that take the views have slot and layout themselves.
+        # A call that only creates views is left out: the calls that take the views know their slots and layouts.
         computes = any(call.fresh) or call.draw is not None
         computes = computes or any(not isinstance(output, View) for output in call.outputs)
         if not computes and not list(written_values(operation, call.arguments, call.keywords)):
@@ -186,7 +186,7 @@ def executions(tape: Tape) -> list[Computation]:
         chosen.append((position, call, operation))
         for view in (*views_in(call), *(output for output in call.outputs if isinstance(output, View))):
             last_use[view.slot] = position
-    # A slot that is watched after the last call that reads it is never freed.
+    # A slot that is watched after the last call that reads it is not freed.
     last_watched: dict[int, int] = {}
     for watched in tape.watched:
         last_watched[watched.view.slot] = max(watched.position, last_watched.get(watched.view.slot, 0))
@@ -204,7 +204,7 @@ def set_apart(devices: Iterable[str]) -> Iterator[None]:
     """Execute the context below autograd and without autocast, and restore the generators afterwards."""
     before = [GeneratorState(device, generator_state(device)) for device in {"cpu", *devices}]
     kinds = {"cpu", *(device.partition(":")[0] for device in devices)}
-    # The calls were recorded below autocast, with its casts: autocast would cast their arguments once more.
+    # The calls were recorded below autocast, together with its casts: autocast would cast their arguments again.
     cast = [kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind)]
     for kind in cast:
         torch.set_autocast_enabled(kind, False)

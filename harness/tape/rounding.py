@@ -4,11 +4,11 @@ After each op that rounds, every floating-point result x becomes
 
     x * (1 + 1.5 * eps * (U - 1/2)),   eps = finfo(dtype).eps,  U uniform in [0, 1)
 
-rounded to its dtype. The same happens to the inputs of ops that reduce, on copies: their order of summation is as
-arbitrary as the last bit of their result. Random ops draw their recorded numbers. Exact results are not rounded and
-stay: constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of
-such ops stay in their range. Arguments that an op refuses outside of a range stay in it, too. No sign changes: a
-positive number stays positive.
+rounded to its dtype. The inputs of ops that reduce are treated in the same way, on copies: the order of summation is as
+arbitrary as the last bit of the result. Random ops draw their recorded numbers. Exact results stay unchanged:
+constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of such
+ops stay in their range. Arguments that an op refuses outside of a range stay in it, too. No sign changes: a positive
+number stays positive.
 
 D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002,
 1997; C. Denis, P. de Oliveira Castro, E. Petit, "Verificarlo", arXiv 1509.01347.
@@ -29,7 +29,7 @@ from .replay import Computation, executed
 from .tape import leaves, mapped
 
 AMPLITUDE = 1.5
-"""Width of the uniform perturbation, in multiples of eps."""
+"""The width of the uniform perturbation, in multiples of eps."""
 
 EXACT_OPS = """
 abs adaptive_max_pool2d adaptive_max_pool3d alias alias_copy amax amin aminmax arange argmax argmin as_strided
@@ -64,10 +64,11 @@ _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
 EXACT = frozenset(EXACT_OPS.split())
 """Ops whose results are copies, choices or signs of their inputs, or whole numbers.
 
-Those that assign to places may add there instead, and are not exact then: see `is_exact`."""
+Ops that assign to places may also add there, and are then not exact: see `is_exact`.
+"""
 
 CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data", "convert_element_type"))
-"""Copies, which round when their result has fewer digits than their source and loses some of these."""
+"""Ops that copy. They round if their result has fewer digits than their source and loses some of these."""
 
 SHARES = "hardsigmoid igamma igammac sigmoid softmax safe_softmax masked_softmax special_i0e special_ndtr"
 RANGES = {
@@ -81,18 +82,18 @@ RANGES = {
 PROBABILITIES = {"bernoulli": (0,), "bernoulli_": (1,), "binary_cross_entropy": (0, 1)}
 """The indices of arguments that an op refuses unless they lie between 0 and 1.
 
-Ops of any range may compute these arguments, as in `0.9 * labels + 0.1`."""
+The ops that compute these arguments may have any range, as in `0.9 * labels + 0.1`."""
 
 ASSIGNING = frozenset(("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_", "put", "put_"))
 ACCUMULATE = 3
-"""Ops that assign to places, and the index of the argument that says whether they add there."""
+"""Ops that assign to places, and the index of their argument `accumulate`, with which they add there."""
 
 POOL = 1 << 21
 """The number of random numbers from which perturbations are taken."""
 
 
 def is_exact(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
-    """Return whether an op with these arguments has exact results in every kernel."""
+    """Return whether an op has exact results for these arguments in every kernel."""
     if name in ("div", "div_", "divide", "divide_"):
         return keywords.get("rounding_mode") is not None
     adds = keywords.get("accumulate", name in ASSIGNING and len(arguments) > ACCUMULATE and arguments[ACCUMULATE])
@@ -113,7 +114,7 @@ class RandomRounding:
         call = computation.call
         written = computation.written(arguments, keywords)
         untouched = {id(tensor) for tensor in written}
-        # The digits of a copy's source are read before the copy runs: it may overwrite its own source.
+        # Read the digits of a copy's source before the copy runs, since it may overwrite its source.
         copies = call.name in CASTS
         tensors = [value for value in leaves([*arguments, *keywords.values()]) if isinstance(value, torch.Tensor)]
         read = max((_eps(value) for value in tensors if copies and id(value) not in untouched), default=0.0)
@@ -140,7 +141,8 @@ class RandomRounding:
         fresh = [output for output, is_fresh in zip(outputs, call.fresh, strict=False) if is_fresh]
         results = [*written, *(output for output in fresh if isinstance(output, torch.Tensor))]
         if copies:
-            # 1.5 is the same number in float32 and bfloat16, 1.001 is not. The sources are the last arguments.
+            # Keep the results that have lost digits: bfloat16 holds 1.5 exactly, but not 1.001. The sources are the
+            # last arguments.
             sources = tensors[-len(results) :] if results else []
             results = [
                 result
@@ -160,7 +162,7 @@ class RandomRounding:
             return
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
-        # Numbers from -1/2 to 1/2 in the tensor's shape, and in its layout unless that has gaps.
+        # Take numbers from -1/2 to 1/2 in the tensor's shape, and in its layout unless the layout has gaps.
         numbers = self._numbers(tensor.numel(), tensor.device)
         last = sum((n - 1) * step for n, step in zip(tensor.size(), tensor.stride(), strict=True))
         if last + 1 == tensor.numel():
@@ -168,9 +170,9 @@ class RandomRounding:
         else:
             numbers = numbers.view(tensor.size())
         scale = self._amplitude * torch.finfo(tensor.dtype).eps
-        # The change is added: a factor next to 1 would itself be rounded, and differently above and below 1.
+        # Add the change instead of multiplying: a factor near 1 would itself be rounded, differently above and below 1.
         if tensor.dtype == numbers.dtype and tensor.device.type == "cpu" and math.isfinite(tensor.sum().item()):
-            tensor.addcmul_(tensor, numbers, value=scale)  # in one pass, as no infinity can become a NaN
+            tensor.addcmul_(tensor, numbers, value=scale)  # in one pass, since no infinity can become a NaN
         else:
             change = numbers * tensor
             change.nan_to_num_(0.0, 0.0, 0.0)
@@ -187,9 +189,9 @@ class RandomRounding:
 
 @functools.cache
 def _pool(device: torch.device) -> torch.Tensor:
-    """Return uniform numbers from -1/2 to 1/2; each perturbation takes a stretch of them that begins at a random place.
+    """Return uniform numbers from -1/2 to 1/2; each perturbation takes a stretch of them from a random place.
 
-    To draw each number anew would take longer than the step (4 ns a number, seven times the replay of a transformer).
+    Drawing each number anew would take longer than the step (4 ns per number, seven times the replay of a transformer).
     """
     generator = torch.Generator(device).manual_seed(POOL)
     return torch.rand(POOL, generator=generator, device=device).sub_(0.5)
@@ -203,7 +205,7 @@ def _eps(value: Any) -> float:
 
 
 def _has_lost(result: torch.Tensor, source: torch.Tensor) -> bool:
-    """Return whether a copy holds other numbers than its source."""
+    """Return whether a copy holds different numbers from its source."""
     wide = torch.complex128 if result.is_complex() or source.is_complex() else torch.float64
     return not bool((result.to(wide) == source.to(wide)).all())
 

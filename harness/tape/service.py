@@ -1,7 +1,7 @@
-"""The worker of a run: after its script has ended, its process answers requests over a unix socket, then exits.
+"""The worker of a run: after its script has ended, its process answers requests over a unix socket, and then exits.
 
-So the patches of the script stay in place, and so do the mode's swaps, environment, threads and compiled code. There
-may be several clients, and one request is answered at a time. A client that has disconnected may connect again.
+So the script's patches stay in place, as well as the mode's swaps, environment, threads and compiled code. There may be
+several clients, but one request is answered at a time. A client that has disconnected may connect again.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send,
 #     noise     step replays edge      the noise of the step from replays with random rounding, as in its noise file
 #     digests   step                   the digests of each call's results in the recorded step
 #     notes     step                   the results that could not be observed, and why
-#     prepare   step positions         nothing: the request announces the calls that will be executed
-#     execute   step position memory   the results of the mode's kernel for other inputs: `memory` lists the slots with
-#                                      the starts of their spans, the segments are the spans
-#     relaid    step position tensors  the same for arguments in another layout than the recorded one: `tensors` are
-#                                      those that the call takes, in their order; the segments are their memory
-#     called    step position          the layouts of a call's tensors when the mode's code called the op itself, null
+#     prepare   step positions         nothing; the request announces the calls that will be executed
+#     execute   step position memory   the results of the mode's kernel for other inputs; `memory` lists the slots with
+#                                      the starts of their spans, and the segments are the spans
+#     relaid    step position tensors  the same for arguments in a layout other than the recorded one; `tensors` are
+#                                      the call's tensors in their order, and the segments are their memory
+#     called    step position          the layouts of a call's tensors if the mode's code called the op itself, null
 #                                      if they are unknown
 #     value     step position          the results of a call in the recorded step, if they were kept
 #     recompile step mode name         nothing, or a `reason`: the step is executed with its compiled code compiled as
@@ -59,17 +59,17 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send,
 # With `"apart": true` a request concerns the step with its calls on lists taken apart (see `list_calls`).
 
 OTHERS_SECONDS = 5.0
-"""The seconds that other processes on the device have to give memory back."""
+"""The seconds to wait until other processes on the device give memory back."""
 
 COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
-"""The module that registers the steps of compiled regions; while it is not loaded there are none."""
+"""The module that registers the steps of compiled regions. While it is not loaded there are none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldStep:
-    """A recorded step with its kernels; `calls` are those that compute something, by their position.
+    """A recorded step with its kernels; `calls` are the calls that compute something, by their position.
 
-    `tape` has no values: a request that needs them reads the tape again, and does not keep it.
+    `tape` has no values: a request that needs them reads the tape again, without keeping it.
     """
 
     tape: Tape
@@ -88,8 +88,8 @@ class Requests:
     def answer(self, request: Message) -> Message:
         """Return the answer to a request.
 
-        When the device has no memory left the request is tried once more: other processes may have freed memory by
-        then. Raises whatever an op raises, and ValueError, TypeError or KeyError for an invalid request.
+        If the device runs out of memory the request is tried once more, when other processes may have freed memory.
+        Raises the errors of ops, and ValueError, TypeError or KeyError for an invalid request.
         """
         try:
             return self._answer(request)
@@ -157,7 +157,7 @@ class Requests:
         return step, computation
 
     def _given(self, request: Message) -> tuple[HeldStep, Computation, tuple[Any, ...], dict[str, Any]]:
-        """Return a step, its call and the arguments of the call: the request's tensors in place of its views."""
+        """Return a step, its call, and the arguments of the call with the request's tensors in place of its views."""
         step, computation = self._call(request)
         with _unseen():
             tensors = tensors_of(request.fields["tensors"], request.segments)
@@ -173,7 +173,7 @@ class Requests:
             def taken(view: View) -> torch.Tensor:
                 tensor, device = next(sent_tensors), next(devices)
                 assert tensor is not None
-                # A copy to another device has a layout of its own, so the sent layout is restored.
+                # A copy to another device may have another layout, so the sent layout is restored.
                 return tensor if device == "cpu" else relaid(tensor.to(device), LaidOut.of(tensor))
 
             arguments, keywords = given(computation.call, taken)
@@ -191,7 +191,7 @@ class Requests:
     def _executed(self, request: Message) -> Message:
         step, computation = self._call(request)
         with _unseen():
-            # The spans that were sent, by slot.
+            # The spans in the request, by slot.
             slots = len(step.tape.slots)
             listed = request.fields["memory"]
             if not isinstance(listed, list) or len(listed) != len(request.segments):
@@ -203,8 +203,8 @@ class Requests:
                 content[slot] = whole(start), segment
             memory = CallMemory(computation.call, step.tape.slots, content)
             arguments, keywords = memory.given()
-        # The kernel itself is executed as in the step: with the settings of torch there, and under the dispatch and
-        # function modes that the script has left on.
+        # Execute the kernel as in the step: with the settings of torch there, and under the dispatch and function modes
+        # that the script has left on.
         with settings_of_step(_in_force(step, request)):
             outputs = step.kernels.execute(computation, arguments, keywords)
         if len(outputs) != len(computation.call.outputs):
@@ -236,7 +236,7 @@ class Requests:
         step, apart = whole(request.fields["step"]), request.fields.get("apart") is True
         if (step, apart) not in self._steps:
             tape = self._tape(step).without_values()
-            # A mode that compiles has registered the real results of its graphs; any other mode replays.
+            # A mode that compiles registers the real results of its graphs; any other mode replays.
             compiled: Mapping[int, StepKernels] = getattr(sys.modules.get(COMPILED_STEPS), "STEPS", {})
             kernels = compiled.get(step) or ReplayedKernels(lambda: self._tape(step))
             if apart:
@@ -253,7 +253,7 @@ class Requests:
 
 
 def _in_force(step: HeldStep, request: Message) -> dict[str, Any]:
-    """Return the settings of torch for a call: those of the step, except for those that the request states."""
+    """Return the settings of torch for a call: those of the step, overridden by those that the request states."""
     settings = request.fields.get("settings", {})
     if not isinstance(settings, dict) or not all(isinstance(value, bool | int | str) for value in settings.values()):
         raise ValueError("settings that are none")
@@ -268,8 +268,8 @@ def _unseen() -> Iterator[None]:
 
 
 FIRST_WAIT = NEXT_WAIT = 24 * 3600.0
-"""Seconds to wait for the first connection and for the next request: other modes may train for long before they can be
-compared with this one. When the process that started a worker dies the system ends the worker (see
+"""Seconds to wait for the first connection and for the next request. Other modes may train for long before they can be
+compared with this one. When the process that started a worker dies, the system ends the worker (see
 recorder/bootstrap.py)."""
 
 LONGEST_PATH = 100
@@ -279,15 +279,15 @@ QUIT = "quit"
 
 
 def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
-    """Answer requests at the path `config.serve` until one of them says quit, or until none comes for a long time."""
+    """Answer requests at the path `config.serve` until one asks to quit, or until none comes for a long time."""
     path = Path(config.serve)
     if len(os.fsencode(path)) > LONGEST_PATH:
         notice(f"the run is not served: {path} is longer than the {LONGEST_PATH} bytes of a socket's path")
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         try:
-            # Nobody else may connect to this path. bind makes the file with the rights that the umask leaves; rights
-            # that are set afterwards would come too late.
+            # Nobody else may connect to this path. bind creates the file with the permissions that the umask leaves;
+            # setting them afterwards would be too late.
             before = os.umask(0o177)
             try:
                 listening.bind(os.fspath(path))
@@ -306,7 +306,7 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system and the device: allocators would keep it for their next request."""
+    """Return freed memory to the system and the device; allocators would keep it for their next request."""
     gc.collect()
     give_back_device_memory()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
@@ -323,7 +323,7 @@ class Service:
         self._next_wait = next_wait
 
     def run(self, listening: socket.socket) -> None:
-        """Answer requests until one of them says quit, or until none comes for a long time."""
+        """Answer requests until one asks to quit, or until none comes for a long time."""
         wait = self._first_wait
         with selectors.DefaultSelector() as selector, ExitStack() as open_connections:
             selector.register(listening, selectors.EVENT_READ)
@@ -339,7 +339,7 @@ class Service:
                     match self._answered(connection):
                         case "quit":
                             return
-                        case "closed":  # the client may come back
+                        case "closed":  # the client may connect again
                             selector.unregister(connection)
                             connection.close()
 
@@ -356,7 +356,7 @@ class Service:
                 answer = Message({"error": in_words(error)})
             try:
                 send(connection, answer)
-            except ValueError as error:  # an answer that cannot be sent is reported; the connection still works
+            except ValueError as error:  # report an answer that cannot be sent; the connection still works
                 send(connection, Message({"error": str(error)}))
         except ConnectionEnded:
             return "closed"
@@ -364,6 +364,6 @@ class Service:
             with suppress(OSError):
                 send(connection, Message({"error": str(error)}))
             return "closed"
-        except OSError:  # also a timeout of a client that hangs within a message
+        except OSError:  # includes the timeout of a client that hangs within a message
             return "closed"
         return "answered"

@@ -1,4 +1,4 @@
-"""Tensors of which each rank holds a part: the part of this rank, and its position in the whole.
+"""Sharded tensors: the part that this rank holds, and its position in the whole.
 
 Nothing is gathered and no collective is started: a rank records its own part only.
 """
@@ -56,7 +56,10 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def own_part(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a whole `value` if `target` is sharded; a value that is such a part already stays."""
+    """Return this rank's part of a whole `value` if `target` is sharded.
+
+    A value that is such a part already is returned unchanged.
+    """
     shard = shard_of(target)
     if shard is None or shard.offset is None or tuple(value.shape) != shard.whole:
         return value
@@ -65,7 +68,7 @@ def own_part(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def _word(placement: Any) -> str:
-    """Return a placement in words, `other` for an unknown one."""
+    """Return a placement in words, `other` for an unknown placement."""
     kind = type(placement).__name__
     if kind == "Shard":
         return f"shard {placement.dim}"

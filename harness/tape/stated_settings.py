@@ -1,4 +1,4 @@
-"""Settings as modes state them: the settings of torch that a mode's key sets, and the key's value that states them.
+"""The settings of torch that each key of a mode sets, and the value of the key that states given settings.
 
 tf32=on                 precision.cuda.matmul, .conv and .rnn are tf32
 sdpa=math               attention.flash, .efficient and .cudnn are off
@@ -31,7 +31,7 @@ SETTINGS_OF_KEY: Mapping[str, Sequence[str]] = {
     "deterministic": ("deterministic",),
     "threads": ("threads",),
 }
-"""All settings that a key of a mode sets. `tf32` comes first: a setting of precision may have set TF32, too."""
+"""All settings that each key of a mode sets. `tf32` comes first, since setting a precision may set TF32, too."""
 
 
 def keys_of(names: Collection[str]) -> list[str]:
@@ -46,7 +46,7 @@ def stated_names(spec: ModeSpec) -> list[str]:
 
 
 def put_stated(spec: ModeSpec) -> None:
-    """Give torch the settings that the keys of a mode state."""
+    """Set the settings of torch that the keys of a mode state."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch 2.9 warns about the switches, which set its precisions as well
         if spec.threads is not None:
@@ -55,13 +55,13 @@ def put_stated(spec: ModeSpec) -> None:
             torch.set_float32_matmul_precision(spec.matmul_precision)
         if spec.tf32 is not None:
             products, convolutions = spec.tf32 in ("on", "products"), spec.tf32 in ("on", "convolutions")
-            if (read_settings([PRODUCTS]).get(PRODUCTS) == TF32) != products:  # matmul_precision may say more
+            if (read_settings([PRODUCTS]).get(PRODUCTS) == TF32) != products:  # matmul_precision may state more
                 if products:
                     allow_tf32("cublas", True)
-                else:  # together with the precision on the CPU: if they differ torch refuses to report one for both
+                else:  # set the CPU's precision too: if they differ, torch refuses to report one for both
                     torch.set_float32_matmul_precision("highest")
             allow_tf32("cudnn", convolutions)
-            # Without TF32 the switch leaves them to the general precision, which a script may have set.
+            # Without TF32 the switch leaves convolutions at the general precision, which a script may have set.
             for name, precision in read_settings(CONVOLUTIONS).items():
                 if precision == TF32 and not convolutions:
                     put_settings({name: EXACT[0]})
@@ -71,7 +71,7 @@ def put_stated(spec: ModeSpec) -> None:
 
 
 def _plain(spec: ModeSpec) -> dict[str, Any]:
-    """Return the values of the settings whose keys do nothing but set them."""
+    """Return the values of the settings whose keys set nothing else."""
     switches = {"cudnn": spec.cudnn, "mkldnn": spec.mkldnn, "cudnn_benchmark": spec.benchmark}
     wanted: dict[str, Any] = {name: value == "on" for name, value in switches.items() if value is not None}
     if spec.sdpa is not None:
@@ -118,7 +118,8 @@ def _reductions(settings: Mapping[str, Any]) -> str:
 def _precision(settings: Mapping[str, Any]) -> str:
     """Return the value of the switch `matmul_precision`.
 
-    Torch does not report it when precisions were set one by one: then it follows from that of the CPU's products.
+    Torch does not report it if precisions were set one by one: then it follows from the precision of the CPU's
+    products.
     """
     products = settings.get("precision.mkldnn.matmul", EXACT[0])
     by_itself = {**dict.fromkeys(EXACT, "highest"), TF32: "high", "bf16": "medium"}.get(str(products), "")
@@ -134,12 +135,12 @@ _READ: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Return whether two values of a setting mean the same: a precision that is not set is exact."""
+    """Return whether two values of a setting mean the same; an unset precision is exact."""
     return first == second or (first in EXACT and second in EXACT)
 
 
 def in_key_words(names: Collection[str], settings: Mapping[str, Any], keys: Sequence[str] = ()) -> list[str]:
-    """Return settings as a mode states them, `KEY=VALUE`, and those that no key states by their own names.
+    """Return settings as a mode states them, `KEY=VALUE`; settings that no key states have their own names.
 
     If one of the given `keys` states some of the settings, the others are left out: several keys and switches may set
     the same setting.

@@ -16,10 +16,10 @@ from .storages import viewed
 from .tape import SCRATCH, Call, NotReplayable, Slot, Tape, View, views_in
 
 PATTERNS = (0x55, 0x2A)
-"""Bytes with which memory is filled before an op: it may not write all of the memory that it returns."""
+"""The bytes with which memory is filled before an op, which may not write all of the memory that it returns."""
 
 COPIES = 4
-"""The number of filled blocks of each size that an op returns: it may allocate other memory first."""
+"""The number of filled blocks of each size that an op returns, since it may allocate other memory first."""
 
 
 class StepKernels(Protocol):
@@ -35,7 +35,7 @@ class StepKernels(Protocol):
         """
 
     def prepare(self, positions: Sequence[int]) -> None:
-        """Prepare the execution of these calls, which is never necessary but may save time."""
+        """Prepare the execution of these calls. This is never necessary, but may save time."""
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Execute a call on these arguments, including those that it writes, and return its flat outputs.
@@ -44,20 +44,20 @@ class StepKernels(Protocol):
         """
 
     def called(self, position: int) -> list[LaidOut] | None:
-        """Return the layouts of a call's tensors when the mode's code called the op itself.
+        """Return the layouts of a call's tensors if the mode's code called the op itself.
 
-        Code that a compiler generates may copy a tensor into another layout first. Returns None if the layouts are
+        Code that a compiler generates may first copy a tensor to another layout. Returns None if the layouts are
         unknown, or if the code does not call the op.
         """
 
     def value(self, position: int) -> list[torch.Tensor] | None:
-        """Return the values of which `digests` has the digests for a call, None if they were not kept."""
+        """Return the values of a call's results, in the order of `digests`, None if they were not kept."""
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
         """Return the watched values of the step with its compiled code compiled as `spec` states.
 
-        `own` is the recorded mode; with it the step must first repeat its recorded bits. Raises NotReplayable, and
-        whatever a compiler or an op raises.
+        `own` is the recorded mode, in which the step must first repeat its recorded bits. Raises NotReplayable, and the
+        errors of compilers and ops.
         """
 
 
@@ -74,7 +74,7 @@ class ReplayedKernels:
     def digests(self) -> list[list[str | None]]:
         """Return the digests in which two replays on differently filled memory agree, None for the others.
 
-        A value is unknown if an op returns memory that it has not written. Raises NotReplayable.
+        A value is unknown if its op returns memory that it has not written. Raises NotReplayable.
         """
         if self._digests is None:
             replays, tape = [], self._read()
@@ -116,7 +116,7 @@ def executed_apart(computation: Computation, arguments: tuple[Any, ...], keyword
 
 
 class _Digesting(AsRecorded):
-    """An unchanged replay on memory filled with `pattern`; `found` has the digests of each call's results."""
+    """An unchanged replay on memory filled with `pattern`; `found` collects the digests of each call's results."""
 
     def __init__(self, tape: Tape, pattern: int) -> None:
         self.found: list[list[str]] = [[] for _ in tape.calls]
@@ -124,7 +124,7 @@ class _Digesting(AsRecorded):
         self._pattern = pattern
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        # Fill memory of the sizes that the op returns, and free it: the allocator will hand it to the op.
+        # Fill memory of the sizes that the op returns, and free it: the allocator will pass it to the op.
         fresh = [view for view, new in zip(computation.call.outputs, computation.call.fresh, strict=True) if new]
         filled = [
             torch.full((slot.size,), self._pattern, dtype=torch.uint8, device=slot.device)
@@ -149,18 +149,18 @@ def results(
     return [*fresh, *computation.written(arguments, keywords)]
 
 
-# The memory that one call uses, cut out of its storages: the spans of its views, and nothing around them.
+# The memory that one call uses, cut out of its storages: only the spans of its views.
 
 Bytes = Mapping[int, tuple[int, torch.Tensor]]
-"""The spans of slots: the start of each in its storage, and its content as bytes."""
+"""The spans of slots: the start of each span in its storage, and its content as bytes."""
 
 
 class CallMemory:
     """Storages for one call, made from spans of the recorded ones; the call may write into the given spans.
 
-    A span begins at the same byte modulo ALIGNMENT as in its storage: elsewhere kernels may sum in another order.
+    A span begins at the same byte modulo ALIGNMENT as in its storage, since kernels may sum in another order elsewhere.
 
-    Raises ValueError unless every view that the call takes lies within the span of its slot: a kernel that reads beyond
+    Raises ValueError unless every view that the call takes is within the span of its slot: a kernel that reads beyond
     its memory ends the process.
     """
 
@@ -179,7 +179,7 @@ class CallMemory:
                     f"sent are {start} to {start + data.numel()}"
                 )
             # Put as many bytes before the span as its alignment needs: a span that begins at byte 100 of its storage
-            # begins at byte 36 here (100 modulo 64). A span that has the right alignment is used as it is.
+            # begins at byte 36 here (100 modulo 64). A span with the right alignment is used directly.
             lead, device = start % ALIGNMENT, slots[slot].device
             if lead or data.untyped_storage().nbytes() != data.numel() or str(data.device) != device:
                 whole = torch.empty(lead + data.numel(), dtype=torch.uint8, device=device)
@@ -201,11 +201,11 @@ class CallMemory:
     def _tensor(self, view: View) -> torch.Tensor:
         start = self._starts[view.slot]
         offset = view.offset - (start - start % ALIGNMENT) // view.dtype.itemsize
-        return viewed(self._storages[view.slot], replace(view, offset=max(0, offset)))  # below 0 only without elements
+        return viewed(self._storages[view.slot], replace(view, offset=max(0, offset)))  # negative only without elements
 
 
 def spans_of(call: Call) -> dict[int, tuple[int, int]]:
-    """Return the start and end of the bytes that the arguments use in each storage, (0, 0) if they have no elements."""
+    """Return the start and end of the bytes that the arguments use in each storage, (0, 0) without elements."""
     spans: dict[int, tuple[int, int]] = {}
     for view in views_in(call):
         first, last = spans.get(view.slot, (0, 0))

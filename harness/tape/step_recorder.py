@@ -1,4 +1,5 @@
-"""What records one step as a tape: as its ops are called, or as a mode that holds ops back executes them."""
+"""The protocol of step recorders: they record ops when these are called, or when a mode that defers them executes
+them."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from .tape import Tape
 class StepRecorder(Protocol):
     """A recorder of one step, from `start` to `stop`.
 
-    An op that cannot be recorded abandons the tape; `reason` says why, and the training continues. What has a body here
-    is optional.
+    An op that cannot be recorded abandons the tape; `reason` says why, and the training continues. Methods with a body
+    here are optional.
     """
 
     reason: str | None
@@ -43,7 +44,7 @@ class StepRecorder(Protocol):
 
     @abstractmethod
     def given(self, tensor: torch.Tensor) -> None:
-        """Note that a tensor has other values than the script gave it, written without any op."""
+        """Note that values were written to a tensor without an op, in place of those from the script."""
 
     def over(self) -> None:
         """Note that the step has ended, although its ops may still be executed later."""
@@ -55,7 +56,7 @@ class StepRecorder(Protocol):
 
     @abstractmethod
     def give_up(self, reason: str) -> None:
-        """Abandon the tape; the first reason stays."""
+        """Abandon the tape, and keep the first reason."""
 
     def forget_modules(self) -> None:
         """Remove the hooks from the modules' calls."""
@@ -63,8 +64,8 @@ class StepRecorder(Protocol):
 
     @abstractmethod
     def tape(self) -> Tape:
-        """Return the step's tape. Raises NotReplayable where it was abandoned."""
+        """Return the step's tape. Raises NotReplayable if it was abandoned."""
 
     def kernels(self, tape: Tape) -> Any:
-        """Return what answers questions about the tape's kernels; None where its ops were executed one by one."""
+        """Return the object that answers for the tape's kernels, None if ops were executed one by one."""
         return None

@@ -1,7 +1,7 @@
-"""The settings of torch in a recorded step: a kernel's bits may depend on them, not only on the arguments of its op.
+"""The settings of torch in a recorded step. A kernel's bits may depend on them, and not only on its op's arguments.
 
 A script may change them at any time (`torch.set_num_threads(1)` in its first line, another matmul precision from step
-100 on). So they are noted with the step, and set first when its ops are executed elsewhere or later.
+100 on). So they are recorded with the step, and are set before its ops are executed elsewhere or later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..torch_private.kernel_settings import KERNEL_SETTINGS, KernelSetting
 
 
 def _flushes_denormals() -> bool:
-    # Torch does not report this. The flag belongs to the thread, so Python's own arithmetic shows it.
+    # Torch does not report this setting. The flag belongs to the thread, so Python's own arithmetic shows it.
     return sys.float_info.min / 2 == 0.0
 
 
@@ -43,15 +43,15 @@ SETTINGS: dict[str, KernelSetting] = {
 
 
 class DeviceSettings:
-    """The settings of a vendor's device that its mode declares, each with one function to read and one to set it."""
+    """The settings of a vendor's device that its mode declares, each with functions to read and to set it."""
 
     def __init__(self) -> None:
         self.known: dict[str, KernelSetting] = {}
 
     def declare(self, settings: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]]) -> Callable[[], None]:
-        """Have these settings noted with each step, and return a function that withdraws them.
+        """Record these settings with each step, and return a function that withdraws them.
 
-        Raises UsageError for a name that is a setting already.
+        Raises UsageError for the name of an existing setting.
         """
         twice = sorted({*SETTINGS, *self.known}.intersection(settings))
         if twice:
@@ -71,13 +71,13 @@ device_settings = DeviceSettings()
 
 
 class SettingLines:
-    """The lines of the script that gave settings their present values, as `file:line`."""
+    """The lines of the script that set the settings to their present values, as `file:line`."""
 
     def __init__(self) -> None:
         self.known: dict[str, str] = {}
 
     def note(self, name: str, line: str) -> None:
-        """Note the line that has set a setting last, "" if it is not a line of the script."""
+        """Note the line that last set a setting, "" if it is no line of the script."""
         self.known.pop(name, None)
         if line:
             self.known[name] = line
@@ -93,9 +93,9 @@ def read_settings(names: Iterable[str] | None = None) -> dict[str, Any]:
     """
     settings, values = {**SETTINGS, **device_settings.known}, {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 also warns about reading a precision, and means setting it
+        warnings.simplefilter("ignore")  # torch 2.9 warns about setting a precision even when it is read
         for name in settings if names is None else names:
-            with suppress(Exception):  # a backend is missing, or two ways to set the same thing disagree
+            with suppress(Exception):  # a backend is missing, or two ways of setting the same thing disagree
                 values[name] = settings[name].read()
     return values
 
@@ -107,7 +107,7 @@ def current_settings() -> dict[str, Any]:
 
 @contextmanager
 def settings_of_step(wanted: Mapping[str, Any]) -> Iterator[None]:
-    """Give torch the settings of a step within the context. A setting that cannot be changed stays as it is."""
+    """Set the settings of a step within the context. A setting that cannot be changed stays as it is."""
     before = current_settings()
     try:
         put_settings(wanted)
@@ -117,7 +117,7 @@ def settings_of_step(wanted: Mapping[str, Any]) -> Iterator[None]:
 
 
 def put_settings(wanted: Mapping[str, Any]) -> None:
-    """Set the settings that differ, in their order: one of them may change others that come after it."""
+    """Set the settings that differ, in their order, since a setting may change others that come after it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, setting in {**SETTINGS, **device_settings.known}.items():

@@ -1,4 +1,4 @@
-"""The memory of a tape's tensors: numbered while a step is recorded, created and freed while it is replayed."""
+"""The storages of a tape's tensors: numbered while a step is recorded, created and freed while it is replayed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .tape import Call, NotReplayable, Slot, Tape, View
 from .tape_arguments import name_of
 
 Held = Callable[[torch.dtype], torch.dtype]
-"""A function from the recorded dtype of a value to the dtype in which a replay holds it."""
+"""Returns the dtype in which a replay holds a value; called with the recorded dtype."""
 
 
 class HeldSlots:
-    """The slots of a tape in a replay: in the recorded dtypes, or in others."""
+    """The slots of a tape in a replay, in the recorded dtypes or others."""
 
     def __init__(self, tape: Tape, held: Held = lambda recorded: recorded) -> None:
         self._tape = tape
@@ -45,18 +45,18 @@ class HeldSlots:
         recorded: Slot = self._tape.slots[slot]
         held = self._held(recorded.dtype)
         if held == recorded.dtype:
-            # This is a copy: ops in place write into it, and a tape is replayed many times.
+            # Copy the content: ops in place write to it, and a tape is replayed many times.
             return data.to(recorded.device, copy=True).untyped_storage()
-        # A storage may end within an element: bytes behind the last whole element are no value. The dtype is converted
-        # on the CPU, since the device has no memory to spare for a second copy.
+        # A storage may end within an element: the bytes after the last whole element are no value. The dtype is
+        # converted on the CPU, since the device may lack memory for a second copy.
         whole = data[: data.numel() // recorded.dtype.itemsize * recorded.dtype.itemsize]
         return whole.view(recorded.dtype).to(held).to(recorded.device).untyped_storage()
 
     def _dtype(self, view: View) -> torch.dtype:
         """Return the dtype of the view in the replay.
 
-        Raises NotReplayable if the slot is used in two dtypes of which one changes. A complex dtype and its real one
-        may share a slot, since both change alike.
+        Raises NotReplayable if the slot is used in two dtypes of which one changes. A complex dtype and its real dtype
+        may share a slot, since both change in the same way.
         """
         dtype, first = self._held(view.dtype), self._tape.slots[view.slot].dtype
         unchanged = dtype == view.dtype and self._held(first) == first
@@ -84,11 +84,11 @@ class Storages:
         return self._slots.tensor(storage, view)
 
     def bind(self, view: View, tensor: torch.Tensor) -> None:
-        """Let the view's slot begin with this tensor, in the recorded layout."""
+        """Make the view's slot begin with this tensor, in the recorded layout."""
         self._live[view.slot] = self._slots.bound(view, tensor)
 
     def take(self, call: Call, outputs: Sequence[Any]) -> None:
-        """Bind the fresh ones among all outputs of a call to their slots. Raises NotReplayable for another number."""
+        """Bind the fresh outputs of a call to their slots. Raises NotReplayable if the number of outputs differs."""
         if len(outputs) != len(call.outputs):
             raise NotReplayable(f"{call.op} gives {len(outputs)} results, recorded were {len(call.outputs)}")
         for view, fresh, output in zip(call.outputs, call.fresh, outputs, strict=True):
@@ -101,7 +101,7 @@ class Storages:
 
 
 def viewed(storage: torch.UntypedStorage, view: View, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Return the tensor of a view on this storage, which holds it in `dtype` (None: in the recorded one)."""
+    """Return the tensor of a view on this storage, which holds it in `dtype` (None: the recorded dtype)."""
     empty = torch.empty(0, dtype=dtype or view.dtype, device=storage.device)
     return empty.set_(storage, view.offset, view.size, view.stride)
 
@@ -126,27 +126,27 @@ def bound(tensor: torch.Tensor, view: View, slot: Slot, dtype: torch.dtype | Non
         return tensor.untyped_storage()
     if tuple(tensor.size()) != view.size:
         raise NotReplayable(f"an op gives the shape {tuple(tensor.size())}, recorded was {view.size}")
-    # Kernels may sum in another order on another layout, so a result is copied into the recorded layout.
+    # Kernels may sum in another order in another layout, so a result is copied to the recorded layout.
     made = torch.UntypedStorage(slot.size, device=slot.device)
     viewed(made, view, dtype).copy_(tensor)
     return made
 
 
-# The storages of a recording, numbered: a tape identifies a tensor by this number.
+# The numbered storages of a recording; a tape identifies the memory of a tensor by this number.
 
 
 class SlotTable:
     """The slots of the storages that a recording meets.
 
-    No storage is kept alive. Those that exist before the step are copied, into the CPU's memory: an accelerator has
-    none to spare beside a training.
+    No storage is kept alive. Storages that exist before the step are copied to the CPU's memory, since an accelerator
+    has none to spare beside a training.
     """
 
     def __init__(self) -> None:
         self.inputs: dict[int, torch.Tensor] = {}
         self._numbers: dict[int, int] = {}
         self._marks: list[StorageMark] = []
-        self._others: list[StorageMark] = []  # further storages of a slot, marked to keep their addresses in use
+        self._others: list[StorageMark] = []  # further storages of a slot; the marks keep their addresses in use
         self._slots: list[Slot] = []
 
     def __len__(self) -> int:
@@ -159,7 +159,7 @@ class SlotTable:
     def view(self, tensor: torch.Tensor, *, is_input: bool) -> View:
         """Return the tensor as a view. If its storage is new and `is_input`, the present content is copied.
 
-        Raises NotReplayable for tensors that are no plain view of memory.
+        Raises NotReplayable for a tensor that is no plain view of memory.
         """
         if dispatches_itself(tensor):
             raise NotReplayable(f"a tensor is of the class {type(tensor).__name__}, which executes ops by itself")
@@ -177,7 +177,7 @@ class SlotTable:
         if number is None:
             number = self._numbers[address] = len(self._slots)
             self._marks.append(StorageMark(tensor))
-            # The mark keeps the address in use: another storage might get a free one, and this slot with it.
+            # The mark keeps the address in use. Another storage might get a free address, and with it this slot.
             self._slots.append(Slot(size, str(tensor.device), tensor.dtype))
             if is_input:
                 self.inputs[number] = bytes_of_storage(tensor).to("cpu", copy=True)
@@ -190,7 +190,7 @@ class SlotTable:
         return self._numbers.get(storage_address(tensor))
 
     def tensor(self, view: View) -> torch.Tensor | None:
-        """Return the tensor of a view on the storage itself, None if the storage is gone."""
+        """Return the tensor of a view on the storage itself, None if the storage no longer exists."""
         storage = self._marks[view.slot].storage()
         if storage is None or view.extent * view.dtype.itemsize > storage.nbytes():
             return None
@@ -205,7 +205,7 @@ class SlotTable:
         self.view(tensor, is_input=True)
 
     def assign(self, tensor: torch.Tensor, slot: int) -> None:
-        """Let the slot be that of this tensor's storage from now on; several storages may have the same slot."""
+        """Assign the slot to this tensor's storage from now on; several storages may have the same slot."""
         self._numbers[storage_address(tensor)] = slot
         self._others.append(StorageMark(tensor))
         current = self._slots[slot]

@@ -1,7 +1,7 @@
 """The records of a step tape: one training step, as calls of ops on views of storages.
 
-A storage is identified by a number, its slot. An argument or output that is a tensor is a view of a slot. So aliasing
-and ops in place need no special care, and a call that only makes another view computes nothing.
+A storage is identified by a number, its slot. A tensor among arguments or outputs is a view of a slot. So aliasing and
+ops in place need no special treatment, and a call that only creates another view computes nothing.
 
     >>> weight = torch.tensor([1.0, 2.0], requires_grad=True)
     >>> def recorded_step(work):
@@ -43,7 +43,7 @@ SCRATCH = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty"
 
 
 class NotReplayable(Exception):
-    """The reason why a step cannot be recorded or replayed, in words for the user."""
+    """Raised for a step that cannot be recorded or replayed, with the reason in words for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class View:
 
     @property
     def extent(self) -> int:
-        """The number of elements of the storage before the end of the view, 0 for an empty view."""
+        """The number of the storage's elements up to the end of the view, 0 for an empty view."""
         if 0 in self.size:
             return 0
         return self.offset + 1 + sum((n - 1) * step for n, step in zip(self.size, self.stride, strict=True))
@@ -76,7 +76,7 @@ class GeneratorState:
 class Draw:
     """The draw of a random op: its outputs, then the arguments that it wrote.
 
-    `states` are those of the default generators that it moved, none if the generator was an argument.
+    `states` are those of the default generators that the op moved, none if the generator was an argument.
     """
 
     states: tuple[GeneratorState, ...]
@@ -85,7 +85,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A storage: its bytes, its device, and the dtype in which it was first seen."""
+    """A storage: its size in bytes, its device, and the dtype in which it was first seen."""
 
     size: int
     device: str
@@ -96,9 +96,10 @@ class Slot:
 class CompiledNode:
     """A node of a compiled graph.
 
-    `graph` names the graph ("0 forward": number of the region, phase), `name` the node. `origin` is the op from which
-    the node was decomposed (`aten.tanh_backward.default`, or its own op). Calls with the same `group` come from one
-    call of that op.
+    graph: the name of the graph: the number of its region and its phase, as "0 forward"
+    name: the name of the node
+    origin: the op from which the node was decomposed (`aten.tanh_backward.default`), or its own op
+    group: the same for all nodes from one call of that op
     """
 
     graph: str
@@ -111,17 +112,21 @@ class CompiledNode:
 class Call:
     """A call of an op. Lists in its arguments are tuples, tensors are views, generators are their states.
 
-    `outputs` are flat: views, or plain values if the op returned a number to the script. `fresh` says for each output
-    whether its storage begins with this call. `module` is the path from the outermost module that was called, None
-    outside of any module. `frames` are those of the user's own files, innermost first, each as `file:line function`; an
-    op of the backward has the frames of the forward op whose derivative it is. `owners` are the parameters that a call
-    outside of any module concerns. `sequence` is the number of the autograd node that the call makes or, in the
-    backward, belongs to; the numbers of compiled nodes are negative. `grad` is the grad mode. `compiled` is the node of
-    a compiled graph that the call represents.
+    outputs: a flat list of views, and of plain values if the op returned a number to the script
+    fresh: for each output, whether its storage begins with this call
+    module: the path from the outermost module that was called, None outside of any module
+    frames: the frames of the user's own files, innermost first, each as `file:line function`; an op of the backward has
+        the frames of the forward op whose derivative it is
+    owners: the parameters that a call outside of any module concerns
+    sequence: the number of the autograd node that the call creates or, in the backward, belongs to; the numbers of
+        compiled nodes are negative
+    grad: the grad mode
+    compiled: the node of a compiled graph that the call represents
 
-    The last three are for ops that are executed later than they are called. `iteration` is the pass of the step in
-    which the op was called, `order` its index among all calls. `repeats` is the number of the call of which this call
-    is another execution.
+    The other fields are for ops that are executed later than they are called:
+    iteration: the pass of the step in which the op was called
+    order: the index of the call among all calls
+    repeats: the number of the call that this call executes again
     """
 
     op: str
@@ -154,7 +159,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watched:
-    """A value by which the step is compared: the content of `view` before the call number `position`."""
+    """A value by which the step is compared: the content of `view` before the call with the number `position`."""
 
     position: int
     name: str
@@ -166,13 +171,13 @@ class Watched:
 class Tape:
     """One recorded step.
 
-    `inputs` are the bytes of the storages that exist before the step, by slot. They are in the CPU's memory, as all
-    values of a tape are. `settings` are the settings of torch in the step (see `step_settings`), and `set_at` the lines
-    of the script that set them. `given` are the arguments of the first root module that the script called, named
-    `argument 0`, `argument 1`: the batch, by which nothing is compared.
-
-    `starts` are for a step that writes nothing in place, where an updated parameter has another storage than before.
-    They are views of the values at its start, by the names under which the values at its end are watched.
+    inputs: the bytes of the storages that exist before the step, by slot; all values of a tape are in the CPU's memory
+    settings: the settings of torch in the step (see `step_settings`)
+    set_at: the lines of the script that set the settings
+    given: the arguments of the first root module that the script called, named `argument 0`, `argument 1`: the batch,
+        which is not compared
+    starts: views of the values at the step's start, by the names under which the values at its end are watched; set for
+        a step that writes nothing in place, in which an updated parameter gets another storage
     """
 
     step: int
@@ -190,19 +195,19 @@ class Tape:
         return {watched.name: watched.value for watched in self.watched}
 
     def without_values(self) -> Tape:
-        """Return the tape without its values, which take up most of the memory."""
+        """Return the tape without its values, which use most of the memory."""
         return replace(self, inputs={}, watched=(), given=())
 
 
 def mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return the value with `function` applied to everything in it that is no list; lists become tuples."""
+    """Return the value with `function` applied to everything in it except lists; lists become tuples."""
     if isinstance(value, (list, tuple)):
         return tuple(mapped(function, item) for item in value)
     return function(value)
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Yield everything in the value that is no list."""
+    """Yield everything in the value except lists."""
     if isinstance(value, (list, tuple)):
         for item in value:
             yield from leaves(item)

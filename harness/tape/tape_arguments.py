@@ -1,8 +1,7 @@
 """The arguments of a tape's calls as JSON values and back; nothing in them is ever evaluated.
 
 Numbers, text, None and lists are the same in JSON. Anything else is an object with one key, which names its kind:
-`view`, `dtype`, `device`, `layout`, `memory_format`, `generator`, `complex`, or `float` for a number that JSON does not
-have.
+`view`, `dtype`, `device`, `layout`, `memory_format`, `generator`, `complex`, or `float` for a number that JSON lacks.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ TABLES: Mapping[str, Mapping[str, Any]] = {
     "layout": {name_of(layout): layout for layout in LAYOUTS},
     "memory_format": {name_of(memory_format): memory_format for memory_format in FORMATS},
 }
-"""The objects of torch that an argument may be, by kind and name. Nothing else in torch is looked up by name."""
+"""The objects of torch that may be arguments, by kind and name. Nothing else in torch is looked up by name."""
 
 
 class Encoder:
-    """An encoder of arguments. The states of generators go to `states`, and the JSON refers to them by number."""
+    """An encoder of arguments. It collects the states of generators in `states`; the JSON refers to them by number."""
 
     def __init__(self) -> None:
         self.states: list[torch.Tensor] = []
@@ -92,7 +91,7 @@ class Decoder:
         if kind in TABLES:
             return _known(TABLES[kind], inner)
         if kind == "float":
-            # Only these are encoded so: a finite number is the same in JSON.
+            # Only these are encoded in this way: a finite number is the same in JSON.
             if inner not in ("nan", "inf", "-inf"):
                 raise ValueError("a number of a kind that does not exist")
             return float(inner)
@@ -127,7 +126,7 @@ class Decoder:
 
 
 def whole(value: Any) -> int:
-    """Return the value if it is a whole number from 0 on. Raises ValueError."""
+    """Return the value if it is a whole number and not negative. Raises ValueError otherwise."""
     if type(value) is not int or not 0 <= value < 2**62:
         raise ValueError(f"{value!r} where a whole number belongs")
     return value

@@ -6,8 +6,8 @@
     drawn 7 1         the second tensor that the call number 7 drew
     generator 2       the state of a generator, number 2
 
-The reader checks ops against the dispatcher's own list, and views against the sizes of their storages. Ops that a
-script defines are described by their schemas (`own`), and are defined by these in a process without the script.
+The reader checks ops against the dispatcher's list, and views against the sizes of their storages. Ops that a script
+defines are described by their schemas (the fact `own`), from which a process without the script defines them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def noise_file(folder: Path, step: int) -> Path:
 
 
 def exact_file(tape: Path) -> Path:
-    """Return the path of the fp64 referee's values of a tape, beside the tape."""
+    """Return the path of the fp64 referee's values for a tape, beside the tape."""
     return tape.with_name(tape.name.replace("tape-", "exact-", 1))
 
 
@@ -83,7 +83,7 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
             if call.draw is None
             else [len(call.draw.drawn), [encoder.encode(state) for state in call.draw.states]],
         }
-        # Most calls lack most of these, and a tape has thousands of calls.
+        # Leave out what a call lacks: most calls lack most of these, and a tape has thousands of calls.
         calls.append(described | {name: value for name, value in optional.items() if value is not None})
         if call.draw is not None:
             tensors |= {f"drawn {number} {at}": value for at, value in enumerate(call.draw.drawn)}
@@ -97,7 +97,7 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
         "calls": calls,
     }
     own = {op: schema for op in dict.fromkeys(call.op for call in tape.calls) if (schema := own_schema(op)) is not None}
-    if own:  # a process that has not executed the script does not have these ops
+    if own:  # a process that has not executed the script lacks these ops
         facts["own"] = own
     if tape.set_at:
         facts["set_at"] = dict(tape.set_at)
@@ -112,7 +112,7 @@ def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]
 
 
 def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda devices: True) -> Tape:
-    """Read a tape, on its own devices if `opened` can prepare them and returns True, else on the CPU.
+    """Read a tape, on its own devices if `opened` returns True for them, otherwise on the CPU.
 
     Raises JournalError for a file that is damaged, or that this torch cannot execute.
     """
@@ -129,7 +129,7 @@ def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda dev
 
 
 def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], *, on_the_cpu: bool = False) -> Tape:
-    """Return the tape that `described_tape` has described; with `on_the_cpu` its calls name no other device.
+    """Return the tape from the results of `described_tape`; with `on_the_cpu` its calls name no other device.
 
     Raises ValueError, TypeError, KeyError and RecursionError.
     """
@@ -151,7 +151,7 @@ def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any
             group.append(Watched(whole(position), _text(name), view, tensors[f"{kind} {number}"]))
         if any(watched.position > len(calls) for watched in group):
             raise ValueError(f"a {kind} value after the end")
-    # Only storages that exist before the step have bytes: `input 3` is slot 3.
+    # Only storages that exist before the step have bytes: `input 3` is that of slot 3.
     inputs = {
         whole(int(name.partition(" ")[2])): _bytes(tensors, name) for name in tensors if name.startswith("input ")
     }
@@ -181,9 +181,9 @@ def _call(
     slots: Sequence[Slot],
     places: Sequence[tuple[str, ...]],
 ) -> Call:
-    """Return the call that the file describes. Raises ValueError, TypeError or KeyError for an invalid one.
+    """Return the call that the file describes. Raises ValueError, TypeError or KeyError for an invalid call.
 
-    A call is invalid if this torch does not have its op, or if one of its views ends behind its storage.
+    A call is invalid if this torch lacks its op, or if one of its views ends after the end of its storage.
     """
     outputs = decoder.decode(described["outputs"])
     fresh = described["fresh"]
@@ -236,7 +236,7 @@ def _call(
         order=order,
         repeats=repeats,
     )
-    # In a replay, a view that ends behind its storage would read or write other memory of the process.
+    # In a replay, a view that exceeds its storage would read or write other memory of the process.
     for view in (*views_in(call), *(leaf for leaf in leaves(outputs) if isinstance(leaf, View))):
         _require_inside(view, slots)
     if any(new and not isinstance(output, View) for new, output in zip(call.fresh, outputs, strict=True)):

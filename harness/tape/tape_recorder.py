@@ -28,19 +28,23 @@ from .step_settings import current_settings, setting_lines
 from .tape import Call, NotReplayable, Tape, View, Watched, leaves
 
 OFF_TAPE = ("profiler", "prim")
-"""Namespaces of calls that compute nothing, and take handles that cannot be written down."""
+"""The namespaces of calls that compute nothing, and that take handles which cannot be recorded."""
 
 NAMES_ONLY = ("aten::set_",)
-"""Ops that give a tensor other memory, as when a data loader's worker sends it; the next view of it shows this."""
+"""Ops that give a tensor other memory, such as memory that a data loader's worker sends; its next view shows this."""
 
 
 class TapeRecorder(StepRecorder):
     """A recorder of the ops from `start` to `stop`.
 
     An op that cannot be recorded abandons the tape (see `reason`), and so does a step of more than `most` calls. The
-    training continues. `script` is the file whose lines are noted. With `modules` hooks follow the calls of modules.
-    With `values` the executions of compiled graphs are passed to `executed`, and taken apart by the object that
-    `unroller` makes. `raised` is the last op that raised an error, which is not on the tape.
+    training continues.
+
+    script: the file whose lines are recorded
+    modules: follow the calls of modules by hooks
+    values: pass the executions of compiled graphs to `executed`, and take them apart by the object that `unroller`
+        creates
+    raised: the last op that raised an error, which is not on the tape
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class TapeRecorder(StepRecorder):
         self._frames = StepFrames(script)
 
     def start(self) -> None:
-        if is_group_in_python():  # the tensors that it receives would look like data of the step
+        if is_group_in_python():  # the tensors that it receives would look like the step's data
             self.give_up(PYTHON_GROUP)
         self._settings, self._set_at = current_settings(), dict(setting_lines.known)
         self._places = StepPlaces(modules=self._modules)
@@ -98,7 +102,7 @@ class TapeRecorder(StepRecorder):
                 self._watched.append(Watched(len(self._log.calls), name, view, value))
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Note the arguments of the first root module before its call: plain tensors, as the script has made them."""
+        """Note the arguments of the first root module before its call: plain tensors, as the script created them."""
         with self._looking():
             for name, tensor in tensors.items():
                 if self.reason is None:
@@ -107,13 +111,13 @@ class TapeRecorder(StepRecorder):
                     self._given.append(Watched(len(self._log.calls), name, view, value))
 
     def given(self, tensor: torch.Tensor) -> None:
-        """Note that a tensor has other values than the script gave it, written without any op."""
+        """Note that values were written to a tensor without an op, in place of those from the script."""
         with self._looking():
             if self.reason is None:
                 self._log.table.renew(tensor.detach())
 
     def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Execute the code compiled from a captured graph, unchanged, and note its position on the tape."""
+        """Execute the code compiled from a captured graph unchanged, and note its position on the tape."""
         if self._ignores():
             return execute()
         grad = torch.is_grad_enabled()
@@ -127,14 +131,14 @@ class TapeRecorder(StepRecorder):
         return outputs
 
     def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Execute a compiled graph, unchanged, and take it apart on the tape."""
+        """Execute a compiled graph unchanged, and record its calls on the tape."""
         if self._ignores():
             return execute()
         unrolled: Unrolled | None = None
         with self._looking():
             assert self._places is not None and self.unroller is not None
             unrolled = self.unroller.enter(graph, self._places.compiled(), inputs)
-        # Ops that are dispatched from here on are part of the graph, or of its repetitions with probes.
+        # Ops that are dispatched from here on belong to the graph, or to its repetitions with probes.
         before, self._suspended = self._suspended, True
         random = RandomCalls()
         try:
@@ -151,7 +155,7 @@ class TapeRecorder(StepRecorder):
         return outputs
 
     def tape(self) -> Tape:
-        """Return the recorded tape. Raises NotReplayable, with the reason, unless it has the whole step."""
+        """Return the recorded tape. Raises NotReplayable with the reason if it does not have the whole step."""
         if self.reason is not None:
             raise NotReplayable(self.reason)
         owners = owners_of(self._log.calls, self._watched)
@@ -173,18 +177,18 @@ class TapeRecorder(StepRecorder):
         )
 
     def view_of(self, tensor: torch.Tensor) -> View | None:
-        """Return the view by which the tape identifies a tensor, None if its memory has no slot."""
+        """Return the view that identifies a tensor on the tape, None if its memory has no slot."""
         with self._looking():
             if self.reason is None and self._log.table.slot_of(tensor) is not None:
                 return self._log.table.view(tensor.detach(), is_input=False)
         return None
 
     def alive(self, view: View) -> torch.Tensor | None:
-        """Return the tensor of a view, with its present values, None once only the tape refers to its memory."""
+        """Return the tensor of a view with its present values, None once only the tape refers to its memory."""
         return self._log.table.tensor(view)
 
     def give_up(self, reason: str) -> None:
-        """Abandon the tape; the first reason stays."""
+        """Abandon the tape, and keep the first reason."""
         if self.reason is None:
             self.reason = reason
             self._watched.clear()
@@ -194,7 +198,7 @@ class TapeRecorder(StepRecorder):
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """Hide the context from all modes; an exception in it abandons the tape and goes no further."""
+        """Hide the context from all modes. An exception in it abandons the tape, and is not raised further."""
         try:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield
@@ -204,14 +208,15 @@ class TapeRecorder(StepRecorder):
             self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
 
     def _ignores(self) -> bool:
-        # A process forked from the training (a data loader's worker) inherits the mode, but its ops are not the step's.
+        # A process that is forked from the training (a data loader's worker) inherits the mode, but its ops are not the
+        # step's.
         ignored = self.reason is not None or self._suspended or os.getpid() != self._process
         if not ignored and not self._log.calls:  # a script may change settings at the beginning of a step
             self._settings, self._set_at = current_settings(), dict(setting_lines.known)
         return ignored
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Execute an op, unchanged: its arguments are noted before, its outputs afterwards."""
+        """Execute an op unchanged; note its arguments before it runs, and its outputs afterwards."""
         if self._ignores():
             return operation(*args, **kwargs) if self._random is None else self._random.around(operation, args, kwargs)
         if is_operation_overload(operation):
@@ -232,7 +237,7 @@ class TapeRecorder(StepRecorder):
             differentiable = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
             place = self._places.here(grad=grad, differentiable=differentiable)
             noted = self._log.take(operation, args, kwargs, place, grad=grad)
-        # The op itself runs outside of `_looking`, under the modes of the script, and the script gets what it raises.
+        # The op runs outside of `_looking`, under the modes of the script, and its errors reach the script.
         try:
             outputs = operation(*args, **kwargs)
         except Exception:
@@ -247,7 +252,7 @@ class TapeRecorder(StepRecorder):
 
 
 def is_off_tape(operation: Any) -> bool:
-    """Return whether a call of the dispatcher's computes nothing that a tape needs."""
+    """Return whether a dispatched call computes nothing that a tape needs."""
     return operation.namespace in OFF_TAPE or operation.name().partition(".")[0] in NAMES_ONLY
 
 

@@ -1,4 +1,4 @@
-"""Tensors in one file, written and read by the guests; see tensor_layout for the format of the file."""
+"""Tensors in one file, as the guests write and read it; see tensor_layout for the format."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .journal_writing import AppendFile, bytes_of
 from .tape_arguments import name_of
 
 TRUE_DTYPES = "dtypes"
-"""The fact with the original dtypes of the tensors that a file holds widened to float32."""
+"""The fact with the original dtypes of the tensors that were widened to float32 for a file."""
 
 CODES = {getattr(torch, name): code for code, name in TORCH_NAMES.items() if hasattr(torch, name)}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-    """Write a file, either all of it or nothing; an existing file is replaced. Raises OSError (disk full).
+    """Write a file, either the whole file or nothing; an existing file is replaced. Raises OSError (disk full).
 
-    Tensors are written one after the other. A contiguous one on the CPU is not copied; the copy of another one is freed
-    before the next is made. Sparse tensors are written dense. A dtype that the format does not have is widened to
-    float32, and the fact `dtypes` has its name.
+    Tensors are written one after the other. A contiguous tensor on the CPU is not copied. For any other tensor the copy
+    is freed before the next copy is made. Sparse tensors are written dense. A dtype that the format lacks is widened to
+    float32, and its name is in the fact `dtypes`.
     """
     widened = {name: name_of(tensor.dtype) for name, tensor in tensors.items() if tensor.dtype not in CODES}
     header, order = build_header(
@@ -46,7 +46,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mappin
                 if value.layout != torch.strided:
                     value = value.to_dense()
                 file.append([bytes_of(value if value.dtype in CODES else value.float())])
-                del value  # a copy is freed before the next one is made: there may be no memory for two
+                del value  # free the copy before the next one is made: there may be no memory for two
         file.close()
         temporary.replace(path)
     except BaseException:
@@ -57,7 +57,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], facts: Mappin
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Read a file's tensors, each in memory of its own, and its facts. Raises JournalError."""
+    """Read a file's tensors, each in separate memory, and its facts. Raises JournalError."""
     tensors: dict[str, torch.Tensor] = {}
     try:
         with path.open("rb") as file, without_dispatch_modes(), without_function_modes(), torch.no_grad():
@@ -71,7 +71,7 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
                     tensor = torch.empty(entry.shape, dtype=dtype, device="cpu")
                 except RuntimeError as error:
                     raise JournalError(path, f"{entry.name!r} cannot be made: {str(error).splitlines()[0]}") from error
-                # Read straight into the tensor's memory. The buffer of an empty tensor is read-only.
+                # Read directly into the tensor's memory; skip an empty tensor, whose buffer is read-only.
                 file.seek(entry.start)
                 buffer = memoryview(bytes_of(tensor)).cast("B")
                 if not buffer.readonly and file.readinto(buffer) != entry.end - entry.start:
@@ -79,7 +79,7 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
                 tensors[entry.name] = tensor
     except OSError as error:
         raise JournalError(path, f"cannot be read: {error.strerror}") from error
-    # Widened tensors get their dtype back, except for quantized ones, which stay plain numbers.
+    # Widened tensors get their original dtype again, except for quantized tensors, which stay plain numbers.
     named = facts.get(TRUE_DTYPES)
     for name, dtype in named.items() if isinstance(named, dict) else ():
         true = getattr(torch, dtype, None) if isinstance(dtype, str) else None

@@ -1,4 +1,4 @@
-"""Messages between two processes over a socket: a JSON object, then rows of bytes.
+"""Messages between two processes over a socket: a JSON object, followed by segments of bytes.
 
     8 bytes       length of the header, big-endian
     the header    JSON: {"fields": the object, "segments": the length of each row of bytes}
@@ -27,23 +27,23 @@ from .tape_arguments import Decoder, Encoder
 LENGTH = struct.Struct(">Q")
 
 MOST_HEADER = 64 * 2**20
-"""The most bytes of a header."""
+"""The largest number of bytes of a header."""
 
 MOST_BYTES = 2**38
-"""The most bytes of all segments of a message together."""
+"""The largest number of bytes of all segments of a message together."""
 
 
 class WireError(Exception):
-    """The received bytes are no message, and the connection cannot be used any more."""
+    """Raised when the received bytes are no message; the connection can no longer be used."""
 
 
 class ConnectionEnded(WireError):
-    """The other side has closed the connection between two messages."""
+    """Raised when the other side has closed the connection between two messages."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """One message; the segments are rows of bytes on the CPU."""
+    """One message; the segments are one-dimensional tensors of bytes on the CPU."""
 
     fields: Mapping[str, Any]
     segments: Sequence[torch.Tensor] = field(default=())
@@ -55,14 +55,14 @@ def send(connection: socket.socket, message: Message) -> None:
     header = json.dumps(described, separators=(",", ":")).encode()
     if len(header) > MOST_HEADER:
         raise ValueError(f"a header of {len(header)} bytes, more than the {MOST_HEADER} that a message may have")
-    # A script may have restored the default action of SIGPIPE, which ends the process when the other side has gone.
+    # A script may have restored the default action of SIGPIPE, which ends the process when the other side is gone.
     connection.sendall(LENGTH.pack(len(header)) + header, socket.MSG_NOSIGNAL)
     for segment in message.segments:
         connection.sendall(_buffer(segment), socket.MSG_NOSIGNAL)
 
 
 def receive(connection: socket.socket) -> Message:
-    """Receive a message, each segment in memory of its own. Raises WireError and OSError (TimeoutError)."""
+    """Receive a message, each segment in separate memory. Raises WireError and OSError (TimeoutError)."""
     start = bytearray(LENGTH.size)
     _fill(connection, memoryview(start), is_first=True)
     (length,) = LENGTH.unpack(start)
@@ -78,7 +78,7 @@ def receive(connection: socket.socket) -> Message:
         raise WireError(f"a header that is none ({type(error).__name__}: {complaint})") from error
     if not isinstance(fields, dict) or not isinstance(lengths, list):
         raise WireError("a header without its fields and segments")
-    # Memory is allocated before the other side has sent its bytes, so their number is limited here.
+    # Memory is allocated before the other side has sent the bytes, so their number is limited here.
     if not all(type(size) is int and size >= 0 for size in lengths) or sum(lengths) > MOST_BYTES:
         raise WireError("segments of lengths that they cannot have")
     segments = []
@@ -115,7 +115,9 @@ def _fill(connection: socket.socket, buffer: memoryview, *, is_first: bool = Fal
 
 
 def described(tensors: Sequence[torch.Tensor | None]) -> tuple[list[Any], list[torch.Tensor]]:
-    """Return tensors as JSON values, and the segments to which these refer. Tensors that share memory still share it.
+    """Return tensors as JSON values, and the segments to which the values refer.
+
+    Tensors that share memory share a segment.
 
     Raises ValueError for a tensor that is no plain view of memory.
     """
@@ -140,7 +142,7 @@ def described(tensors: Sequence[torch.Tensor | None]) -> tuple[list[Any], list[t
 
 
 def tensors_of(values: Any, segments: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """Return the tensors that `described` has described, on the memory of the segments.
+    """Return the tensors from the results of `described`, on the memory of the segments.
 
     Raises ValueError and TypeError.
     """
@@ -156,7 +158,7 @@ def tensors_of(values: Any, segments: Sequence[torch.Tensor]) -> list[torch.Tens
         if not isinstance(view, View) or view.slot >= len(segments):
             raise ValueError("a tensor without its bytes")
         segment = segments[view.slot]
-        # Torch would not refuse a view that ends behind its storage, but enlarge the storage.
+        # For a view that exceeds its storage torch would enlarge the storage instead of refusing.
         if view.extent * view.dtype.itemsize > segment.numel():
             raise ValueError("a tensor that ends behind its bytes")
         try:

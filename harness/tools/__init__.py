@@ -1,1 +1,1 @@
-"""The host halves of the bring-up tools: they turn the records of their observers into tables, pages and archives."""
+"""The host side of the bring-up tools: turns the records of their observers into tables, pages and archives."""

@@ -1,4 +1,4 @@
-"""A script or a module partitioned in a process of its own, and the results of that process."""
+"""Partitions a script's models or a module in a separate process, and reads the results."""
 
 from __future__ import annotations
 
@@ -28,9 +28,13 @@ FACTORY = re.compile(r"[^:]+:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """The result of a partitioning. `path` is its folder, `failure` says how the process failed where it could not
-    report that itself, `where` names the file with its output; `comparison` compares a script's run with the
-    unpartitioned one."""
+    """The result of a partitioning.
+
+    path: its folder
+    failure: how the process failed, if it could not report that itself
+    where: the file with the process's output
+    comparison: the comparison of a script's run with its unpartitioned run
+    """
 
     target: str
     path: Path
@@ -51,7 +55,7 @@ class Partitioned:
 
 
 def is_factory(target: str) -> bool:
-    """Check whether a target is FILE.py:FACTORY or package.module:FACTORY, and no script."""
+    """Check whether a target is FILE.py:FACTORY or package.module:FACTORY, and not a script."""
     return bool(FACTORY.fullmatch(target)) and not Path(target).exists()
 
 
@@ -69,11 +73,13 @@ def partition_script(
     name: str | None,
     timeout: float | None,
 ) -> Partitioned:
-    """Run a training whose models are partitioned; with `check` also as it is, on the CPU.
-    `limits` are fields of a run that end it. Raises UsageError."""
+    """Run a training whose models are partitioned; with `check` also run it unpartitioned, on the CPU.
+
+    `limits` are the fields of a run that end it. Raises UsageError.
+    """
     reproducer, words = asked_for(script, module, tuple(arguments))
     chosen = choose_investigation(out, reproducer.named_after, name, "")
-    # The process is one of mode `cpu`: the partitions use the backend of the mode, not the process.
+    # The process is in mode `cpu`: only the partitions use the mode's backend.
     own = ModeSpec(f"partitioned-{spec.name}", "cpu", **{key: getattr(spec, key) for key in OF_PROCESS})
     plan = BatchPlan(
         script=reproducer.path,
@@ -111,7 +117,7 @@ def _compared(reference: FinishedRun, run: FinishedRun) -> RunComparison | None:
         return compare_runs(
             *(RecordedRun(finished.folder.path, finished.manifest) for finished in (reference, run)),
         )
-    except NumdriftError:  # one of them has no step, which its ending says
+    except NumdriftError:  # one of them has no step; its ending states the reason
         return None
 
 
@@ -126,8 +132,8 @@ def partition_module(
     bisect: bool,
     timeout: float | None,
 ) -> Partitioned:
-    """Partition the module that a factory makes, in a process of the mode; with `bisect` find the part that carries its
-    drift. Raises UsageError."""
+    """Partition the module that a factory creates, in a process of the mode; with `bisect` find the parts that carry
+    its drift. Raises UsageError."""
     place, _, factory = target.rpartition(":")
     if name is None:
         named_after = Path(f"{Path(place.removesuffix('.py')).name}-{factory}")
@@ -156,7 +162,7 @@ def partition_module(
 
 
 def _run(file: Path, spec: ModeSpec, folder: Path, timeout: float | None) -> str:
-    """Run the process to its end; return how it failed, "" where it did not."""
+    """Run the process to its end; return how it failed, "" on success."""
     command = guest_command(file.absolute(), python=interpreter(spec), module=PROCESS)
     limit = spec.timeout if spec.timeout is not None else timeout
     with (folder / "stdout.log").open("ab") as stdout, (folder / "stderr.log").open("ab") as stderr:

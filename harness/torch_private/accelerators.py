@@ -1,4 +1,4 @@
-"""Redirected accelerators: devices that answer for others, and tensors that are moved in place."""
+"""Redirection of accelerators: devices that answer for others, and tensors that are moved in place."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ NEVER_USED = 5
 """The number of IDEEP, for which no build of torch registers a guard."""
 
 GET_DEVICE, ENTRIES = 2, 48
-"""The index of `getDevice` in a guard's table of virtual functions (the third since torch 1.0), and a number of entries
-that no such table exceeds."""
+"""The index of `getDevice` in a guard's table of virtual functions (the third since torch 1.0), and an upper bound for
+the entries of such a table."""
 
 
 def device_number(kind: str) -> int | None:
@@ -53,17 +53,17 @@ _silent_guards: list[ctypes.Array[ctypes.c_void_p]] = []
 
 
 def _silent_guard(device_guard: int | None, mute: int | None) -> int:
-    """Make a guard that returns the current device as `device_guard` does and otherwise does nothing, like the CPU's
-    (`mute`).
+    """Create a guard that returns the current device as `device_guard` does, and does nothing else, as `mute` does.
 
-    The engine of autograd tells every registered guard the current device before each node. A device's own guard
-    ends the process when it receives a device of another type (`CUDAGuardImpl::uncheckedSetDevice`, torch 2.11).
+    `mute` is the guard of the CPU. Before each node the engine of autograd passes the current device to every
+    registered guard. A device's own guard ends the process when it receives a device of another type
+    (`CUDAGuardImpl::uncheckedSetDevice`, torch 2.11).
     """
 
     def table(address: int | None) -> ctypes.Array[ctypes.c_void_p]:
         assert address is not None
         functions = ctypes.c_void_p.from_address(address).value or 0
-        # The offset and the type of the object precede the functions.
+        # Two entries, the object's offset and its type, precede the functions.
         return (ctypes.c_void_p * ENTRIES).from_address(functions - 2 * ctypes.sizeof(ctypes.c_void_p))
 
     entries = (ctypes.c_void_p * ENTRIES)(*table(mute))
@@ -79,7 +79,7 @@ _meant: dict[str, str] = {}
 
 
 def device_meant(device: torch.device) -> torch.device:
-    """The device on which a tensor created on `device` is placed."""
+    """Return the device on which a tensor created on `device` is placed."""
     return torch.device(_meant.get(device.type, device))
 
 
@@ -94,7 +94,8 @@ def answer_for(kinds: Sequence[str], device: str) -> Undo:
         guards = (ctypes.c_void_p * len(_device_types().__members__)).in_dll(ctypes.CDLL(str(library)), GUARDS)
     except (OSError, ValueError) as error:
         raise NotAvailable("redirected devices", f"{library} does not have {GUARDS}") from error
-    # Check before writing into torch's memory: the guards that must exist do, and the impossible one does not.
+    # Before writing into torch's memory, check that the guards which must exist do, and that the impossible one does
+    # not.
     cpu, meta, own_number = (device_number(name) for name in ("cpu", "meta", kind))
     if cpu is None or meta is None or not guards[cpu] or not guards[meta] or guards[NEVER_USED]:
         raise NotAvailable("redirected devices", f"{GUARDS} of torch {torch.__version__} is of another form")
@@ -118,7 +119,7 @@ def answer_for(kinds: Sequence[str], device: str) -> Undo:
 def replace_initialisation(kind: str, begin: Callable[[], None]) -> Undo:
     """Make torch call `begin` when an accelerator is first needed, instead of the accelerator's own initialisation.
 
-    The functions of `torch.cuda` still find that there is no accelerator: torch relies on them for that.
+    The functions of `torch.cuda` still report that there is no accelerator, since torch relies on that.
     """
     name = f"torch.{kind}"
     try:
@@ -144,7 +145,7 @@ def replace_initialisation(kind: str, begin: Callable[[], None]) -> Undo:
 
 
 def no_accelerator() -> bool:
-    """Return whether torch finds no accelerator, so that a number identifies no device."""
+    """Return whether torch finds no accelerator, so that a number alone identifies no device."""
     find = getattr(torch._C, "_accelerator_getAccelerator", None)
     if find is None:
         return not torch.backends.cuda.is_built()
@@ -162,13 +163,13 @@ def forget_package(deserializer: Callable[..., Any]) -> None:
 
 
 NO_DEVICES = ("_enter_autocast", "_exit_autocast")
-"""Calls in a compiler's graph whose device stays the one in the script."""
+"""Calls in a compiler's graph whose device is not redirected."""
 
 
 def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
     """Pass every argument in a graph of dynamo through `redirected`; return the undo.
 
-    A graph that moves values to an accelerator never asks for the current device: it is traced without values.
+    A graph that moves values to an accelerator is traced without values, and so never asks for the current device.
     """
     tracer = private("torch._dynamo.output_graph", "SubgraphTracer")
     require(tracer, "create_proxy")
@@ -201,8 +202,7 @@ def redirect_traced_devices(redirected: Callable[[Any], Any]) -> Undo:
     return wrapped("devices in compiled graphs", tracer, "create_proxy", redirecting)
 
 
-# Tensors moved to another device while they stay the same objects, and function modes that stay below all
-# others.
+# Move tensors to another device while they stay the same objects, and enter function modes below all others.
 
 
 @contextmanager
@@ -226,20 +226,20 @@ def without_weak_references(module: torch.nn.Module) -> Iterator[None]:
 def move_in_place(tensor: torch.Tensor, device: str) -> None:
     """Move a leaf's value and gradient to another device. The tensor stays the same object, with its hooks.
 
-    Raises RuntimeError where torch cannot do it because something else holds the tensor's implementation.
+    Raises RuntimeError if something else holds the tensor's implementation, so that torch cannot exchange it.
     """
     if private("torch._C._functorch", "is_functorch_wrapped_tensor")(tensor):
         raise RuntimeError("it is being transformed by torch.func")
     value = tensor.detach().to(device)
     gradient = tensor.grad
-    # Among the CPU and the accelerators a tensor's own memory can be exchanged: `.data =` is enough.
+    # Between the CPU and the accelerators `.data =` is enough, since it can exchange the tensor's memory.
     if torch._has_compatible_shallow_copy_type(tensor, value):
         tensor.data = value
         if gradient is not None:
             tensor.grad = gradient.to(device)
         return
-    # A lazy tensor has another kind of implementation: the two objects exchange theirs. torch refuses that while
-    # anything else holds either, so `value` is deleted first and the object's own hooks are restored afterwards.
+    # A lazy tensor has another kind of implementation, so the two objects exchange theirs. Torch refuses that while
+    # anything else holds either, so `value` is deleted first, and the tensor's hooks are restored afterwards.
     new = torch.nn.Parameter(value) if isinstance(tensor, torch.nn.Parameter) else value
     hooks, after = tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
     needs_gradient = tensor.requires_grad
@@ -257,10 +257,10 @@ def move_in_place(tensor: torch.Tensor, device: str) -> None:
 
 
 def enter_below(mode: TorchFunctionMode) -> None:
-    """Enter a function mode below the active ones, so that leaving one of them keeps this one active.
+    """Enter a function mode below the active ones, so that it stays active when one of them is left.
 
-    The mode of `torch.set_default_device` has to stay the lowest. That of `with torch.device(...)` need not: it is
-    left by removing the highest mode.
+    Only the mode of `torch.set_default_device` has to stay the lowest. The mode of `with torch.device(...)` need not:
+    torch leaves it by removing the highest mode.
     """
     context = private("torch.utils._device", "DeviceContext")
     above = _taken_out()
@@ -290,9 +290,9 @@ def _push(mode: Any) -> None:
 
 
 def shard_offset(tensor: Any) -> tuple[int, ...]:
-    """The global index of the first element of this rank's part of a DTensor, one number a dimension.
+    """Return the global index of the first element of this rank's part of a DTensor, one number per dimension.
 
-    Computed from shape, mesh and placements; no collective is started.
+    It is computed from shape, mesh and placements; no collective is started.
     """
     compute = private("torch.distributed.tensor._utils", "compute_local_shape_and_global_offset")
     _, offset = compute(tensor.shape, tensor.device_mesh, tensor.placements)

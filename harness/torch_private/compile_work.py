@@ -1,4 +1,4 @@
-"""The results of torch.compile in this process, for the script and for the mode, and dynamo's counts of them."""
+"""The compilations of torch.compile in this process, by the script and by the mode, and dynamo's counts of them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _KERNEL = re.compile(
 
 
 def watch_compilations(began: Callable[[str, bool], None], ended: Callable[[], None]) -> Undo:
-    """Call `began(number, is_backward)` and `ended()` around each outermost compilation, dynamo's tracing included.
+    """Call `began(number, is_backward)` and `ended()` around each outermost compilation, including dynamo's tracing.
 
-    Neither may raise. A nested compilation is a part of the outer one.
+    Neither may raise. A nested compilation counts as part of the outer one.
     """
     handler = private("torch._dynamo.callback", "callback_handler")
     trigger = private("torch._dynamo.callback", "CallbackTrigger")
@@ -52,7 +52,7 @@ def watch_compilations(began: Callable[[str, bool], None], ended: Callable[[], N
 
 
 def recompile_reason() -> str:
-    """Return why dynamo compiles the current function again: the failed guard, "" for a first compilation.
+    """Return the failed guard that makes dynamo compile the current function again, "" for a first compilation.
 
     Raises NotAvailable.
     """
@@ -65,7 +65,10 @@ def recompile_reason() -> str:
 
 
 def compiler_counters() -> Mapping[str, int]:
-    """The counters of dynamo, AOTAutograd and Inductor since the process began, as `inductor.fxgraph_cache_hit`."""
+    """Return the counters of dynamo, AOTAutograd and Inductor, such as `inductor.fxgraph_cache_hit`.
+
+    They count from the start of the process.
+    """
     counted = private("torch._dynamo.utils", "counters")
     return {
         f"{part}.{name}": int(value)
@@ -76,12 +79,12 @@ def compiler_counters() -> Mapping[str, int]:
 
 
 def compile_times() -> str:
-    """torch's own table of the time that each part of compilation took."""
+    """Return torch's own table of the time that each part of compilation took."""
     return str(private("torch._dynamo.utils", "compile_times")("str"))
 
 
 def kernels_of_torch(compiled: Any) -> list[str]:
-    """The ops of a graph that have no kernel of Inductor's and call torch's, as `aten::sort.stable`.
+    """Return the ops of a graph for which Inductor calls torch's kernels, such as `aten::sort.stable`.
 
     There is one entry for each call, in the order of the calls.
     """
@@ -95,7 +98,7 @@ def kernels_of_torch(compiled: Any) -> list[str]:
 
 
 def is_backward(compiled: Any) -> bool:
-    """Return whether a graph of Inductor is that of a backward."""
+    """Return whether a graph compiled by Inductor is a backward."""
     return bool((getattr(compiled, "fx_kwargs", None) or {}).get("is_backward"))
 
 
@@ -107,7 +110,7 @@ COMPILED_FROM = "_torchdynamo_orig_callable"
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A graph that dynamo ended before its function did: the reason's first line, and the innermost `file:line`."""
+    """A graph that dynamo ended before its function: the first line of the reason, and the innermost `file:line`."""
 
     reason: str
     source: str
@@ -130,9 +133,9 @@ def around_compile_calls(owner: str, around: Callable[[Callable[[], Any]], Any])
 
 
 def eager_wrapper(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the wrapper of `torch.compile(module)`, which here runs the module eagerly.
+    """Return the wrapper that `torch.compile(module)` returns, but one that runs the module eagerly.
 
-    It keeps what a script relies on: the names, the `_orig_mod` and the class.
+    It has what scripts rely on: the names, the attribute `_orig_mod` and the class.
     """
     wrapper_type = private("torch._dynamo.eval_frame", "OptimizedModule")
     disabled = private("torch._dynamo.eval_frame", "DisableContext")
@@ -154,20 +157,20 @@ def is_compiled_by_script(module: torch.nn.Module) -> bool:
 
 
 def inductor_mode_options(mode: str, dynamic: bool | None) -> Mapping[str, Any]:
-    """The options of Inductor that a mode such as `mode="max-autotune"` represents."""
+    """Return the options of Inductor that a mode such as `mode="max-autotune"` represents."""
     options: Mapping[str, Any] = private("torch._inductor", "list_mode_options")(mode, dynamic)
     return options
 
 
 def compiled_regions() -> int:
-    """The number of graphs that dynamo has handed to a backend in this process."""
+    """Return the number of graphs that dynamo has handed to a backend in this process."""
     if "torch._dynamo.utils" not in sys.modules:
         return 0
     return int(private("torch._dynamo.utils", "counters")["stats"]["unique_graphs"])
 
 
 def graph_breaks() -> list[GraphBreak]:
-    """The graph breaks of this process, in the order in which dynamo met them, without those at numdrift's hooks."""
+    """Return the graph breaks of this process in dynamo's order, without those at numdrift's hooks."""
     if "torch._dynamo.utils" not in sys.modules:
         return []
     breaks = []
@@ -181,7 +184,7 @@ def graph_breaks() -> list[GraphBreak]:
 
 
 def refusals() -> list[str]:
-    """The reasons why dynamo left whole functions to eager mode in this process: first line and explanation of each."""
+    """Return the reasons why dynamo left whole functions to eager mode: the first line and explanation of each."""
     if "torch._dynamo.utils" not in sys.modules:
         return []
     reasons = []

@@ -1,4 +1,4 @@
-"""torch.compile: compilation in place, Inductor's numerics and decompositions, and the code that is being traced."""
+"""torch.compile: compilation in place, Inductor's numerics and decompositions, and the place of a traced op."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def compile_in_place(module: torch.nn.Module, backend: Any, **arguments: Any) ->
     """Make calls of `module` go through torch.compile; the module stays the same object.
 
     `arguments` are further arguments of torch.compile. `module.compile()` does the same, except for classes whose
-    forward is torch's own, such as nn.Sequential: dynamo does not trace torch's files as an outermost frame and
-    silently runs them eagerly (torch 2.13). Those modules are entered through a frame of numdrift.
+    forward is torch's own, such as nn.Sequential: dynamo does not trace torch's files as an outermost frame, and
+    silently runs them eagerly (torch 2.13). Such a module is entered through a frame of numdrift.
     """
     require(module, "_compiled_call_impl")
     module._compiled_call_impl = compiled_call(module, backend, **arguments)
 
 
 def compiled_call(module: torch.nn.Module, backend: Any, **arguments: Any) -> Callable[..., Any]:
-    """The function that `compile_in_place` installs as the module's call."""
+    """Return the function that `compile_in_place` installs as the module's call."""
 
     def through_ours(*args: Any, **kwargs: Any) -> Any:
         return module._call_impl(*args, **kwargs)
@@ -56,7 +56,7 @@ def compiled_call(module: torch.nn.Module, backend: Any, **arguments: Any) -> Ca
 
 
 def own_compile() -> Callable[..., Any]:
-    """torch's own `torch.compile`, even where the script's calls of it are redirected."""
+    """Return torch's own `torch.compile`, even where the script's calls of it are redirected."""
     original: Callable[..., Any] = inspect.unwrap(torch.compile)
     return original
 
@@ -68,7 +68,7 @@ def undo_compile_in_place(module: torch.nn.Module) -> None:
 
 @contextmanager
 def inductor_settings_kept(options: Iterable[str]) -> Iterator[None]:
-    """Restore Inductor's numerics and these options of its config at the end; skip an option that it lacks."""
+    """Restore Inductor's numerics and these options of its config after the context; skip options that it lacks."""
     patch = private("torch._inductor.config", "patch")
     config = importlib.import_module("torch._inductor.config")
     settings = {}
@@ -80,7 +80,7 @@ def inductor_settings_kept(options: Iterable[str]) -> Iterator[None]:
 
 
 def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function by itself, again for every kind of arguments; it never falls back to eager execution."""
+    """Compile a function by itself, once for every kind of arguments; it never falls back to eager execution."""
     compiled = own_compile()(function, fullgraph=True, dynamic=False)
     patched = private("torch._dynamo.config", "patch")
 
@@ -92,7 +92,7 @@ def compile_alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _seen_by_compilers() -> AbstractContextManager[object]:
-    """A context in which dispatch modes see ops although they were excluded: compilers trace with such modes."""
+    """Return a context in which dispatch modes see ops even where they are excluded, as compilers trace with them."""
     guard = getattr(torch._C, "_ForceDispatchKeyGuard", None)
     hidden = private("torch._C", "_dispatch_tls_local_exclude_set")()
     python = private("torch._C", "DispatchKey").Python
@@ -105,7 +105,7 @@ def _seen_by_compilers() -> AbstractContextManager[object]:
 
 
 def compiled_frames() -> int:
-    """The number of Python frames that dynamo has compiled in this process."""
+    """Return the number of Python frames that dynamo has compiled in this process."""
     if "torch._dynamo.utils" not in sys.modules:
         return 0
     counters = private("torch._dynamo.utils", "counters")
@@ -125,8 +125,12 @@ def has_inductor(kind: str) -> bool:
 
 
 def set_inductor_numerics(*, contract: bool | None, emulate_casts: bool | None, fallback_random: bool | None) -> None:
-    """Set Inductor's contraction of a*b+c, its emulation of eager's casts, and whether it draws random
-    numbers by eager's kernels; None leaves its default."""
+    """Set how Inductor contracts a*b+c, emulates eager's casts and draws random numbers; None leaves its default.
+
+    contract: contract a*b+c to a fused multiply-add
+    emulate_casts: round to lower precision where eager does
+    fallback_random: draw random numbers by eager's kernels
+    """
     if contract is not None:
         cpp = private("torch._inductor.config", "cpp")
         require(cpp, "enable_floating_point_contract_flag")
@@ -155,7 +159,7 @@ SWITCHES = {"on": True, "true": True, "off": False, "false": False}
 def set_inductor_options(options: Mapping[str, str]) -> None:
     """Set options of `torch._inductor.config` by their dotted names, as in `{"cpp.simdlen": "1"}`.
 
-    Raises UsageError for a name that is none of the config's, or a value that is not of the option's type.
+    Raises UsageError for a name that the config lacks, or a value that is not of the option's type.
     """
     config = importlib.import_module("torch._inductor.config")
     for name, text in options.items():
@@ -163,7 +167,10 @@ def set_inductor_options(options: Mapping[str, str]) -> None:
 
 
 def inductor_option(name: str, text: str) -> Any:
-    """The value that a text represents in an option of Inductor's. Raises UsageError as above."""
+    """Return the value that a text represents in an option of Inductor.
+
+    Raises UsageError as `set_inductor_options` does.
+    """
     config = importlib.import_module("torch._inductor.config")
     options = private("torch._inductor.config", "_config")
     if name not in options:
@@ -185,15 +192,15 @@ def inductor_option(name: str, text: str) -> Any:
 
 
 def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
-    """A copy of the table of decompositions that Inductor applies."""
+    """Return a copy of the table of decompositions that Inductor applies."""
     return dict(private("torch._inductor.decomposition", "select_decomp_table")())
 
 
 class DecompositionTable:
-    """Return a table as torch's own function does; call `begins` at the beginning of each graph.
+    """A replacement of torch's function for a table of decompositions, which calls `begins` at each graph's start.
 
-    In Inductor's cache key the table is represented by the names of the ops that `changed`. Their replacements in
-    the graph are part of the key themselves.
+    In Inductor's cache key the names of the ops that `changed` represent the table. The ops that replace them are part
+    of the graph, and so of the key.
     """
 
     def __init__(
@@ -215,7 +222,7 @@ def replace_inductor_decompositions(table: DecompositionTable) -> Undo:
     """Make Inductor, and torch's other backends with its decompositions, apply `table`; return the undo.
 
     The table that torch returns must not be edited: it is cached, and nothing notices the change. The cache of
-    AOTAutograd ignores decompositions, so it is off meanwhile.
+    AOTAutograd ignores decompositions, so it is off until the undo.
     """
     compiling = importlib.import_module("torch._inductor.compile_fx")
     config = importlib.import_module("torch._functorch.config")
@@ -228,7 +235,7 @@ def replace_inductor_decompositions(table: DecompositionTable) -> Undo:
 
 
 def is_being_traced() -> bool:
-    """Return whether a compiler is writing the graph that it will compile, beyond looking at shapes."""
+    """Return whether a compiler is writing the graph that it will compile, and not only looking at shapes."""
     return private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")() is not None
 
 
@@ -249,12 +256,12 @@ def traced_place() -> tuple[bool, str]:
 
 
 def without_wrapper(path: str) -> str:
-    """The path of a module or tensor without the name under which `torch.compile(model)` keeps the model."""
+    """Return the path of a module or tensor without the name under which `torch.compile(model)` keeps the model."""
     return ".".join(part for part in path.split(".") if part != WRAPPED)
 
 
 def _path_in(meta: Mapping[str, Any]) -> str:
-    """The innermost module of a traced op: `L['self'].net.1` is `net.1`, `L['module']` the outermost itself."""
+    """Return the path of a traced op's innermost module: `net.1` for `L['self'].net.1`, "" for `L['module']` itself."""
     stack = list((meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]) if stack else ""
     plain = re.sub(r"\['?(\w+)'?\]", r".\1", re.sub(r"^L\['\w+'\]", "", path)).replace("._modules", "")
@@ -262,7 +269,7 @@ def _path_in(meta: Mapping[str, Any]) -> str:
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor only represents one because a compiler is tracing."""
+    """Return whether a tensor is a compiler's stand-in for another one while it traces."""
     if type(tensor) in (torch.Tensor, torch.nn.Parameter):
         return False
     fake = private("torch._subclasses.fake_tensor", "FakeTensor")

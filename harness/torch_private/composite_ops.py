@@ -1,4 +1,4 @@
-"""Ops that consist of other ops above autograd, as a compiler traces them: their nodes, and Inductor's input."""
+"""Ops that are composed of other ops above autograd, as a compiler traces them: their nodes, and Inductor's input."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ PYTHON_KEYS = ("CompositeImplicitAutograd", "Autograd")
 
 
 def traced_graph() -> torch.fx.Graph | None:
-    """The graph that a compiler is writing on this thread, None outside of one."""
+    """Return the graph that a compiler is writing on this thread, None outside of one."""
     tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
     return None if tracing is None else tracing.tracer.graph
 
 
 def traced_node(tensor: torch.Tensor) -> torch.fx.Node | None:
-    """The node that represents a tensor in the graph that is being written."""
+    """Return the node that represents a tensor in the graph that is being written."""
     tracing = private("torch.fx.experimental.proxy_tensor", "get_proxy_mode")()
     slot_of = private("torch.fx.experimental.proxy_tensor", "get_proxy_slot")
-    # Functionalization wraps the tensor that has the node.
+    # Functionalization wraps the tensor to which the node belongs.
     if isinstance(tensor, private("torch._subclasses.functional_tensor", "FunctionalTensor")):
         tensor = private("torch", "_from_functional_tensor")(tensor.elem)
     slot = None if tracing is None else slot_of(tensor, tracing.tracer, None)
@@ -34,7 +34,7 @@ def traced_node(tensor: torch.Tensor) -> torch.fx.Node | None:
 
 
 def autograd_numbers(results: Iterable[torch.Tensor], inputs: Iterable[torch.Tensor]) -> frozenset[int]:
-    """The sequence numbers of the autograd nodes that lead from `results` back to `inputs`.
+    """Return the sequence numbers of the autograd nodes that lead from `results` back to `inputs`.
 
     A traced backward op carries the number of its node.
     """
@@ -73,7 +73,7 @@ def replace_python_kernels(
 
 
 def is_operator(target: Any) -> bool:
-    """Return whether a node calls an overload of an op, and not a Python function."""
+    """Return whether a node calls an overload of an op, not a Python function."""
     return isinstance(target, private("torch._ops", "OpOverload"))
 
 
@@ -81,9 +81,9 @@ Change = Callable[[torch.fx.GraphModule], None]
 
 
 def change_around_inner_compile(before: Change, inside: Change) -> Undo:
-    """Apply `before` to each graph that Inductor's inner compile receives, and `inside` where it begins.
+    """Apply `before` to each graph ahead of Inductor's inner compile, and `inside` at its beginning; return the undo.
 
-    Returns the undo. A wrapper of the inner compile between the two sees the graph after `before`.
+    A wrapper of the inner compile runs between the two, and sees the graph after `before`.
     """
     compiling = importlib.import_module("torch._inductor.compile_fx")
     outer_names = ("compile_fx_forward", "compile_fx_backward")

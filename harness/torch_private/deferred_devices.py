@@ -1,4 +1,4 @@
-"""The devices of torch whose tensors have their values later than the calls of their ops."""
+"""The devices of torch on which the values of an op are computed later than its call."""
 
 from __future__ import annotations
 

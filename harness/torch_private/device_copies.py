@@ -16,11 +16,11 @@ from .patches import Undo
 from .presence import private
 
 Copied = Callable[[torch.Tensor, torch.Tensor, bool, Callable[[], Any]], Any]
-"""Makes a copy and returns its result, from the source, the target, whether the host need not wait, and the copying
-call."""
+"""Makes a copy and returns its result; called with the source, the target, whether the host need not wait, and the
+function that copies."""
 
 Read = Callable[[torch.Tensor, Callable[[], Any]], Any]
-"""Reads the one value of a tensor, from the tensor and the reading call."""
+"""Reads the one value of a tensor; called with the tensor and the function that reads."""
 
 
 def around_copies(device: str, copied: Copied, read: Read) -> Undo:
@@ -45,6 +45,6 @@ def around_copies(device: str, copied: Copied, read: Read) -> Undo:
 
 
 def has_fallback(device: str) -> bool:
-    """Return whether a fallback of the device's own executes the ops that it has no kernel for."""
+    """Return whether the device has its own fallback, which executes the ops that it has no kernel for."""
     key = getattr(private("torch._C", "DispatchKey"), dispatch_key(device.partition(":")[0]))
     return bool(private("torch._C", "_dispatch_has_backend_fallback")(key))

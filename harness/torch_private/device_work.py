@@ -1,4 +1,4 @@
-"""A device's account of its work: the profiler's activities, a wait until all is done, and its memory.
+"""A device's activities in the profiler, its memory, and a wait until its work is done.
 
 Verified on torch 2.13.0 (CPU, and a device of PrivateUse1); the names are those of torch 2.6 to 2.13.
 """
@@ -19,19 +19,20 @@ MEMORY: Mapping[str, tuple[str, ...]] = {
     "reserved": ("memory_reserved", "driver_allocated_memory"),
     "reserved_peak": ("max_memory_reserved",),
 }
-"""The readings of a device's memory, in bytes, and the functions that return them; the second ones are those of mps."""
+"""The readings of a device's memory, in bytes, and the functions that return them; the second function is that of
+mps."""
 
 NO_DEVICE = ("cpu", "lazy", "xla", "meta")
-"""Device types without a queue of their own that this process could query or wait for."""
+"""Device types without a separate queue that this process could query or wait for."""
 
 
 def kind_of_device(device: str) -> str:
-    """The type of a device: `cuda` of `cuda:0`."""
+    """Return the type of a device: `cuda` of `cuda:0`."""
     return device.partition(":")[0]
 
 
 def is_accelerator(device: str) -> bool:
-    """Return whether ops on the device run apart from the host. A name that torch does not know is no device."""
+    """Return whether ops on the device run asynchronously to the host; False for a name that torch does not know."""
     if kind_of_device(device) in NO_DEVICE:
         return False
     try:
@@ -41,7 +42,7 @@ def is_accelerator(device: str) -> bool:
 
 
 def device_activity(device: str) -> Any | None:
-    """The profiler's activity of an accelerator; None where torch's profiler has none for it."""
+    """Return the profiler's activity of an accelerator; None where torch's profiler has none for it."""
     kinds, kind = torch.profiler.ProfilerActivity, kind_of_device(device)
     name = "PrivateUse1" if kind == private("torch._C", "_get_privateuse1_backend_name")() else kind.upper()
     wanted = getattr(kinds, name, None)
@@ -49,7 +50,7 @@ def device_activity(device: str) -> Any | None:
 
 
 def lacks_times(device: str) -> str:
-    """Say why torch's profiler has no times of an accelerator; "" if it has them."""
+    """Return why torch's profiler has no times of an accelerator, "" if it has them."""
     if device_activity(device) is not None:
         return ""
     kind, profiler = kind_of_device(device), f"the profiler of torch {torch.__version__}"
@@ -61,7 +62,7 @@ def lacks_times(device: str) -> str:
 def wait_for_device(device: str) -> None:
     """Wait until the devices of a kind have finished all the work of this process.
 
-    An error that a kernel raised surfaces here. An unused device stays as it is.
+    An error that a kernel raised surfaces here. An unused device is not initialised.
     """
     module = _module(device)
     if not _is_used(device) or not hasattr(module, "synchronize"):
@@ -74,10 +75,9 @@ def wait_for_device(device: str) -> None:
 
 
 def memory_of(device: str) -> dict[str, int]:
-    """The memory of a device now, and its peaks since the script began, for the entries of `MEMORY` that the device
-    reports, with the device's number as `device`.
+    """Return the entries of `MEMORY` that a device reports: its memory now, and its peaks since the script began.
 
-    The peaks are the script's own: they are read and never reset.
+    The entry `device` is the device's number. The peaks belong to the script: they are read and never reset.
     """
     readings: dict[str, int] = {}
     place = (device,) if ":" in device else ()
@@ -92,13 +92,13 @@ def memory_of(device: str) -> dict[str, int]:
 
 
 def _is_used(device: str) -> bool:
-    """Return whether this process has used an accelerator. Any other query would initialise it."""
+    """Return whether this process has used an accelerator, without initialising it."""
     module = _module(device)
     return is_accelerator(device) and (not hasattr(module, "is_initialized") or bool(module.is_initialized()))
 
 
 def _told_by(device: str) -> Iterator[Any]:
-    """The modules that report the memory of an accelerator: its own, and torch's general one."""
+    """Yield the modules that report the memory of an accelerator: its own, and torch's general one."""
     if not _is_used(device):
         return
     yield _module(device)
@@ -109,12 +109,12 @@ def _told_by(device: str) -> Iterator[Any]:
 
 
 def _module(device: str) -> Any:
-    """`torch.cuda` for `cuda:0`, None where torch has no module for it."""
+    """Return torch's module for a device, such as `torch.cuda` for `cuda:0`; None where torch has none."""
     return getattr(torch, kind_of_device(device), None)
 
 
 def give_back_device_memory() -> None:
-    """Make the allocators of devices release their unused memory, which other processes may need."""
+    """Make the devices' allocators release their unused memory to other processes."""
     kind = torch.accelerator.current_accelerator()
     module = None if kind is None else _module(kind.type)
     if module is None or not hasattr(module, "empty_cache"):

@@ -1,4 +1,4 @@
-"""The dispatcher: modes that see or intercept every op, replaced kernels, defined ops, distinguished storages."""
+"""The dispatcher: modes that see or intercept every op, replaced kernels, defined ops, and the identity of storages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Taken = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 
 
 class UnorderedMode(TorchDispatchMode):
-    """A dispatch mode that may be left before modes that were entered after it: each removes only itself.
+    """A dispatch mode that may be left before modes that were entered after it, since it removes only itself.
 
     Compilers ignore it, so it does not change their graphs.
     """
@@ -47,12 +47,12 @@ class UnorderedMode(TorchDispatchMode):
 
 
 def dispatch_modes() -> list[Any]:
-    """The dispatch modes that are on, outermost first."""
+    """Return the dispatch modes that are on, outermost first."""
     return list(private("torch.utils._python_dispatch", "_get_current_dispatch_mode_stack")())
 
 
 class ShownOps(UnorderedMode):
-    """Shows each op that has run to `completed`, and each that has raised to `failed`."""
+    """A dispatch mode that passes each op to `completed` after it has run, or to `failed` if it has raised."""
 
     def __init__(self, completed: Taken, failed: Taken | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -82,20 +82,20 @@ without_dispatch_modes: Any = getattr(torch._C, "_DisableTorchDispatch", torch.n
 """A context in which dispatch modes see nothing; a no-op without the hook."""
 
 no_dispatch: Any = getattr(torch._C, "_disabled_torch_dispatch_impl", None)
-"""The `__torch_dispatch__` of a class that has none of its own; None where torch does not have it."""
+"""The `__torch_dispatch__` of a class that does not define one; None where torch lacks it."""
 
 
 def dispatch_key(device: str) -> str:
-    """The dispatch key of a device type: `CPU` for `cpu`."""
+    """Return the dispatch key of a device type: `CPU` for `cpu`."""
     return str(private("torch._C", "_dispatch_key_for_device")(device))
 
 
 _libraries: list[Any] = []
-"""The libraries of the defined ops: an op exists as long as its library."""
+"""The libraries of the defined ops, kept because an op exists only as long as its library."""
 
 
 def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
-    """The kernel to which torch now dispatches for a key, callable even after the key is overridden.
+    """Return the kernel to which torch now dispatches for a key, callable even after the key is overridden.
 
     Raises NotAvailable if torch has no kernel for the key.
     """
@@ -110,7 +110,7 @@ def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
     ]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        # `x * 2` is a call of mul.Tensor, and an override receives the number itself.
+        # `x * 2` calls mul.Tensor, and an override of it receives the number itself.
         for place, name in tensors:
             value = args[place] if place < len(args) else kwargs.get(name)
             if isinstance(value, (int, float, complex)):
@@ -121,11 +121,11 @@ def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
 
 
 def _with_numbers(call: Callable[[], Any]) -> Any:
-    """Make a call in which torch accepts numbers as tensors, and remembers that they are numbers.
+    """Make a call in which torch accepts numbers as tensors and remembers that they are numbers.
 
-    A tensor made of the number would differ: its dtype counts, and in low precision it is rounded first. Torch makes
-    the right one during any op of `prims`, whatever that op does (`ToIValueAllowNumbersAsTensors` in
-    torch/csrc/jit/python/pybind_utils.h, torch 2.13).
+    A tensor made from the number would behave differently: its dtype takes part in type promotion, and in low precision
+    the number is rounded first. Torch makes the right tensor within any op of `prims`, whatever that op does
+    (`ToIValueAllowNumbersAsTensors` in torch/csrc/jit/python/pybind_utils.h, torch 2.13).
     """
     results: list[Any] = []
     before = getattr(_under_way, "call", None)  # a kernel may call others with numbers
@@ -142,7 +142,7 @@ _under_way = threading.local()
 
 @functools.cache
 def _number_taker() -> Any:
-    """An op of `prims` that makes its thread's pending call."""
+    """Return an op of `prims` that makes its thread's pending call."""
     library: Any = torch.library.Library("prims", "FRAGMENT")
     library.define("numdrift_takes_numbers() -> ()")
     library.impl("numdrift_takes_numbers", lambda: _under_way.call(), "CompositeExplicitAutograd")
@@ -151,7 +151,7 @@ def _number_taker() -> Any:
 
 
 def decomposed(overload: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call an op by the other ops that it is composed of, whatever replaces it on a device."""
+    """Compute an op from the ops that it is composed of, regardless of what replaces it on a device."""
     require(overload, "_op_dk")
     key = private("torch._C", "DispatchKey").CompositeImplicitAutograd
     return overload._op_dk(key, *args, **kwargs)
@@ -162,7 +162,8 @@ class Overrides:
 
     def __init__(self) -> None:
         self._library: Any = torch.library.Library("aten", "IMPL")
-        # Without it torch refuses to replace a kernel that was already registered from Python (2.7 on).
+        # Without `allow_override` torch (from 2.7 on) refuses to replace a kernel that was already registered from
+        # Python.
         parameters = inspect.signature(self._library.impl).parameters
         self._allowed = {"allow_override": True} if "allow_override" in parameters else {}
 
@@ -176,12 +177,12 @@ class Overrides:
 
 
 def current_autograd_node() -> Any:
-    """The node of the backward that this thread is executing, None outside of one."""
+    """Return the node of the backward that this thread is executing, None outside of one."""
     return torch._C._current_autograd_node()
 
 
 class OpaqueOps:
-    """Ops `numdrift::<name>` of this process, which compilers take as they are, until `close`."""
+    """The ops `numdrift::<name>`, which compilers leave as they are; they exist until `close`."""
 
     def __init__(self) -> None:
         self._library: Any = torch.library.Library("numdrift", "FRAGMENT")
@@ -198,7 +199,7 @@ class OpaqueOps:
 
 
 def next_sequence_number() -> int:
-    """The number of this thread's next autograd node; a node's number links its backward to its forward."""
+    """Return the number of this thread's next autograd node; a node's number links its backward to its forward."""
     return int(private("torch.autograd", "_get_sequence_nr")())
 
 
@@ -207,14 +208,14 @@ NO_SEQUENCE = 2**64 - 1
 
 
 def sequence_number(node: Any) -> int | None:
-    """The number of an autograd node, None for one that belongs to no op."""
+    """Return the number of an autograd node, None for one that belongs to no op."""
     require(node, "_sequence_nr")
     number = int(node._sequence_nr())
     return None if number == NO_SEQUENCE else number
 
 
 def version_of(tensor: torch.Tensor) -> int | None:
-    """The number of in-place changes of a tensor; None if they are not counted (it was made in inference mode)."""
+    """Return the number of in-place changes of a tensor; None for an inference tensor, which does not count them."""
     return None if tensor.is_inference() else int(tensor._version)
 
 
@@ -237,14 +238,14 @@ def define_show_op(receive: Callable[[Sequence[torch.Tensor], str], None]) -> An
     return operation
 
 
-# torch's part of a step tape: intercepted ops, distinguished storages, ops executed below autograd.
+# The hooks of a step tape: intercepted ops, the identity of storages, and ops executed below autograd.
 
 Around = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
-"""Executes an op, or has it executed, and returns its results: takes its overload and its arguments."""
+"""Executes an op, or has it executed, and returns its results; called with its overload and its arguments."""
 
 
 class InterceptedOps(UnorderedMode):
-    """Passes each op to `around`, higher-order ones included."""
+    """A dispatch mode that passes each op to `around`, including higher-order ops."""
 
     supports_higher_order_operators = True
 
@@ -263,7 +264,7 @@ class InterceptedOps(UnorderedMode):
 def functions_transformed() -> Iterator[None]:
     """Make `torch.func` transform the calls within the context.
 
-    A dispatch mode that handles an op prevents it otherwise: the mode's handler excludes torch.func's keys (torch 2.9).
+    Within a dispatch mode's handler it would not: the handler excludes the keys of torch.func (torch 2.9).
     """
     keys = private("torch._C", "DispatchKey")
     excluded = private("torch._C", "_dispatch_tls_local_exclude_set")()
@@ -275,7 +276,7 @@ def functions_transformed() -> Iterator[None]:
 
 
 def _takes_xla(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an op takes a tensor of torch_xla that is not wrapped, in a list or by itself."""
+    """Return whether an op takes an unwrapped tensor of torch_xla, by itself or in a list."""
     for argument in (*args, *kwargs.values()):
         for tensor in argument if isinstance(argument, (list, tuple)) else (argument,):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == "xla":
@@ -286,10 +287,10 @@ def _takes_xla(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return an op's result as the script receives it after a dispatch mode has seen the call.
 
-    torch_xla wraps its tensors so that torch makes their views and in-place writes functional. The results of an op
-    with wrapped tensors are wrapped above the mode. Those of any other op (a batch that comes to the device) are
-    wrapped by torch_xla itself, which does not do so under a mode (2.9): an in-place write to a view is then lost, and
-    the graphs differ.
+    torch_xla wraps its tensors so that torch makes their views and in-place writes functional. If an op takes wrapped
+    tensors, torch wraps its results above the mode. The results of any other op, such as a batch moved to the device,
+    are wrapped by torch_xla itself, but not under a mode (2.9). Without the wrapper an in-place write to a view is
+    lost, and the graphs differ.
     """
     if not isinstance(value, torch.Tensor) or value.device.type != "xla":
         return value
@@ -299,15 +300,15 @@ def as_torch_xla_gives(value: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def foreign_dispatch_mode() -> str | None:
-    """The class of an active dispatch mode that is not numdrift's own, None if there is none."""
+    """Return the class of an active dispatch mode that is not numdrift's own, None if there is none."""
     names = (type(mode).__name__ for mode in dispatch_modes() if not isinstance(mode, (ShownOps, InterceptedOps)))
     return next(names, None)
 
 
 class StorageMark:
-    """Identifies a storage for as long as this object lives, without keeping its bytes.
+    """The identity of a storage for as long as this object lives, without keeping its bytes.
 
-    The address stays reserved: a weak reference keeps the storage's own object, which is not its memory.
+    A weak reference keeps the storage object, so its address stays reserved, but not the memory.
     """
 
     __slots__ = ("_reference",)
@@ -316,7 +317,7 @@ class StorageMark:
         self._reference = StorageWeakRef(tensor.untyped_storage())
 
     def storage(self) -> torch.UntypedStorage | None:
-        """The storage, None once nothing else holds it."""
+        """Return the storage, None once nothing else holds it."""
         revive = getattr(torch.UntypedStorage, "_new_with_weak_ptr", None)
         if revive is None or self._reference.expired():
             return None
@@ -325,7 +326,7 @@ class StorageMark:
 
 
 def storage_address(tensor: torch.Tensor) -> int:
-    """The address of a tensor's storage object, the same for all tensors that share memory."""
+    """Return the address of a tensor's storage object, the same for all tensors that share memory."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -343,7 +344,7 @@ def bare_execution() -> Iterator[None]:
 
 
 def registered_operation(name: str) -> Any | None:
-    """The overload that `name` (`aten.add.Tensor`) denotes, None if the dispatcher does not know it."""
+    """Return the overload that `name` (`aten.add.Tensor`) denotes, None if the dispatcher does not know it."""
     namespace, _, qualified = name.partition(".")
     operation, _, overload = qualified.rpartition(".")
     full = f"{namespace}::{operation}" + ("" if overload == "default" else f".{overload}")
@@ -356,7 +357,7 @@ def registered_operation(name: str) -> Any | None:
 
 
 def op_behind(operation: Any) -> Any | None:
-    """The aten overload that a swap's opaque op (`numdrift.sum_dim_IntList`) replaces, None for any other op."""
+    """Return the aten overload that a swap's opaque op (`numdrift.sum_dim_IntList`) replaces, None for any other op."""
     if operation.namespace != "numdrift":
         return None
     parts = operation.name().partition("::")[2].partition(".")[0].split("_")

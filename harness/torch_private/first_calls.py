@@ -1,8 +1,8 @@
 """Math functions of the CPU, called once before a process of numdrift uses them for its own computations.
 
-The first call of such a function by several threads at once can be wrong in one thread's part, by up to 5e-5 of the
-values (pytorch/pytorch#188792: MKL VML looks for its kernel in the first call, oneMKL 2024.2). A training is left
-unchanged: it then computes the same values as without numdrift.
+If several threads make the first call of such a function at once, one thread's part can be wrong by up to 5e-5 of the
+values (pytorch/pytorch#188792: MKL VML looks for its kernel in the first call, oneMKL 2024.2). A training's process is
+left alone, so that it computes the same values as without numdrift.
 """
 
 from __future__ import annotations

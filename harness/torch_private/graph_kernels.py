@@ -1,4 +1,4 @@
-"""Inductor's result for a graph: its kernels and extern calls, in order, with the FX nodes in each."""
+"""The kernels and extern calls that Inductor generates for a graph, in order, with the FX nodes in each."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ Size = int | str
 
 @dataclass(frozen=True, slots=True)
 class GraphKernel:
-    """A call of a generated kernel (`code` is its source) or of a library's op (`operation`, where torch knows it as an
-    op). It computes `buffers` and contains `origins`, nodes of the final FX graph."""
+    """A call of a generated kernel or of a library's op.
+
+    code: the source of a generated kernel
+    operation: the library's op, if torch knows it as an op
+    buffers: the buffers that the call computes
+    origins: the nodes of the final FX graph that the call contains
+    """
 
     name: str
     operation: Any
@@ -36,9 +41,12 @@ class GraphKernel:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A graph after Inductor: `graph` is the FX graph that it generated code for. An output is None where the
-    FX graph has none at that position. `buffers` have a dtype and a shape, `made_by` is the FX node whose
-    result a buffer is, `constants` are tensors of the module."""
+    """A graph after Inductor.
+
+    graph: the FX graph for which Inductor generated code kernels: its kernels and extern calls, in order
+    outputs: the buffer of each output, None where the FX graph has none buffers: the dtype and shape of each buffer
+    made_by: the FX node whose result each buffer holds constants: tensors of the module
+    """
 
     graph: torch.fx.Graph
     kernels: Sequence[GraphKernel]
@@ -50,14 +58,14 @@ class Lowered:
 
 @dataclass(slots=True)
 class _Watched:
-    """The records made while one graph is generated: calls as (kernel's name, operations), and sources."""
+    """The records made while Inductor generates one graph: calls as (kernel's name, operations), and sources."""
 
     calls: list[tuple[str, list[Any]]] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
 
 
 def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception], None]) -> Undo:
-    """Pass to `show` each graph for which Inductor has just generated code, to `failed` the error if one is unreadable.
+    """Pass each graph for which Inductor has generated code to `show`, or the error to `failed` if it is unreadable.
 
     Neither may raise.
     """
@@ -104,7 +112,7 @@ def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception],
     with Patches("Inductor's kernels") as patches:
         patches.wrap(lowering, "codegen", generating)
         patches.wrap(wrapper, "define_kernel", defining)
-        # Its callers have imported it by name: it is replaced where it is defined and where it is used.
+        # Its callers have imported it by name, so it is replaced where it is defined and where it is used.
         for name in (
             "torch._inductor.debug",
             "torch._inductor.codegen.cpp",
@@ -117,7 +125,7 @@ def watch_kernels(show: Callable[[Lowered], None], failed: Callable[[Exception],
 
 
 def _source(body: str) -> str:
-    """The C++ or Triton source in the definition of a kernel, which stands between its triple quotes."""
+    """Return the C++ or Triton source between the triple quotes of a kernel's definition."""
     _, quotes, quoted = body.partition("'''")
     return quoted.rpartition("'''")[0].strip("\n") if quotes else body
 
@@ -134,7 +142,7 @@ def _lowered(graph: Any, watched: _Watched) -> Lowered:
     return Lowered(
         graph.module.graph,
         kernels,
-        # An output that is no buffer (None, a size) has a class of its own.
+        # An output that is no buffer (None, a size) has another class.
         [
             None if type(output).__name__ in NO_BUFFERS or not hasattr(output, "get_name") else str(output.get_name())
             for output in graph.graph_outputs
@@ -146,10 +154,10 @@ def _lowered(graph: Any, watched: _Watched) -> Lowered:
 
 
 def _calls(scheduled: Sequence[Any], noted: Sequence[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
-    """Each call with its nodes of the scheduler, in their order: the noted calls, and those that were not noted.
+    """Return every call, noted or not, with its nodes of the scheduler, in the scheduler's order.
 
-    A node that only lays out memory (a concatenation whose parts are written in place) belongs to the call that writes
-    its last part. One that takes one result out of several belongs to the call that makes them.
+    A node that only lays out memory, such as a concatenation whose parts are written in place, belongs to the call that
+    writes its last part. A node that takes one result out of several belongs to the call that computes them.
     """
     position = {leaf.get_name(): index for index, leaf in enumerate(scheduled)}
     calls: list[tuple[str, list[Any]]] = []
@@ -197,17 +205,17 @@ def _kernel(name: str, leaves: Sequence[Any], source: str, removed: set[str], or
 
 
 class _Origins:
-    """The nodes from which operations were made.
+    """The FX nodes from which each operation was made.
 
-    Inductor's own account of an operation has too many: nodes that another operation computes and this one reads and,
-    if a library's op had its argument computed, that op itself.
+    The origins that Inductor records for an operation include too many: nodes that another operation computes and this
+    one only reads. The operation that computes an argument of a library's op also has that op among its origins.
     """
 
     def __init__(self, scheduled: Sequence[Any], graph: torch.fx.Graph) -> None:
         self._order = {node: number for number, node in enumerate(graph.nodes)}
         self._told = {leaf.get_name(): {node for node in _told(leaf.node) if node in self._order} for leaf in scheduled}
         writer = {name: leaf for leaf in scheduled for name in _writes(leaf)}
-        # The argument of a library's op was computed for it: the computation has the op among its origins as well.
+        # Remove a library's op from the origins of the operation that computes its argument.
         for leaf in scheduled:
             if not _is_generated(leaf) and (called := self._maker(leaf)) is not None:
                 for producer in (writer[name] for name in _reads(leaf) if name in writer):
@@ -216,9 +224,9 @@ class _Origins:
         self._made_by = {name: self._maker(leaf) for name, leaf in writer.items()}
 
     def contained(self, leaves: Sequence[Any], reads: Iterable[str]) -> list[torch.fx.Node]:
-        """The nodes that a call computes, from its results back to its inputs."""
-        # A fused kernel of `a = x + y; b = a * 2` that writes b: from b to a, and not to x, which it reads. A node in
-        # between that is no recorded origin (getitem) leads on, and is not contained itself.
+        """Return the nodes that a call computes, from its results back to its inputs."""
+        # In a fused kernel of `a = x + y; b = a * 2` that writes b, the walk leads from b to a, but not to x, which the
+        # kernel reads. It passes a getitem, which is no recorded origin; such a node is not contained.
         origins = set().union(*(self._told[leaf.get_name()] for leaf in leaves))
         pending = [node for leaf in leaves if (node := self._maker(leaf)) is not None]
         read_nodes = {self._made_by.get(buffer) for buffer in reads} - set(pending)
@@ -232,11 +240,11 @@ class _Origins:
         return sorted(nodes & origins or origins, key=self._order.__getitem__)
 
     def maker_of(self, buffer: str) -> torch.fx.Node | None:
-        """The node whose result is in a buffer."""
+        """Return the node whose result is in a buffer."""
         return self._made_by.get(buffer)
 
     def _maker(self, leaf: Any) -> torch.fx.Node | None:
-        """The node whose result an operation returns: the last of its origins."""
+        """Return the node whose result an operation returns: the last of its origins."""
         origins = self._told[leaf.get_name()]
         exact = None if leaf.node is None else leaf.node.get_origin_node()
         return exact if exact in origins else max(origins, key=self._order.__getitem__, default=None)
@@ -252,7 +260,7 @@ def _is_generated(leaf: Any) -> bool:
 
 
 def _class_of(operation: Any) -> str:
-    """Inductor's name of an operation without code: `ConcatKernel` is the memory of a concatenation."""
+    """Return Inductor's class of an operation without code, as `ConcatKernel` for the memory of a concatenation."""
     return type(operation).__name__.removesuffix("Kernel").lower()
 
 
@@ -266,7 +274,7 @@ def _writes(leaf: Any) -> list[str]:
 
 
 def _kind(graph: Any, name: str) -> tuple[str, tuple[Size, ...]] | None:
-    """The dtype and the shape of a buffer, a constant or an input; None for one that holds several tensors."""
+    """Return the dtype and the shape of a buffer, a constant or an input; None for one that holds several tensors."""
     value = graph.constants.get(name)
     if value is not None:
         return str(value.dtype).removeprefix("torch."), tuple(int(size) for size in value.shape)

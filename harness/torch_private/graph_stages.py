@@ -28,8 +28,8 @@ CALL = "numdrift_call"
 class GraphInput:
     """An input of a dynamo graph.
 
-    `source` is the expression that it comes from (`L['self']._parameters['w']`), `example` the script's own tensor or
-    the size, None if it no longer exists.
+    source: the expression that it comes from, such as `L['self']._parameters['w']`
+    example: the script's own tensor, or the size; None if the tensor no longer exists
     """
 
     name: str
@@ -41,8 +41,8 @@ class GraphInput:
 class DynamoGraph:
     """The graph that dynamo hands to its backend.
 
-    `break_reason` and `break_line` say what ended the graph too early ("" when nothing did). `file` and `locals` name
-    the Python frame that it was made from and its variables in their order.
+    break_reason, break_line: the reason and the line of the graph break that ended the graph, "" without a break
+    file, locals: the file of the Python frame that was traced, and the names of the frame's variables in their order
     """
 
     graph: torch.fx.Graph
@@ -71,7 +71,7 @@ def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
                 except AssertionError:  # torch's own, where the tensor is gone
                     example = None
                 inputs.append(GraphInput(node.name, str(name() if callable(name) else name), example))
-        # A graph that ended with its function has a reason as well, which says that there was no break.
+        # A graph without a break has a reason as well, which says so.
         reason = getattr(module, "compile_subgraph_reason", None)
         broken = reason is not None and getattr(reason, "graph_break", False)
         lines = str(getattr(reason, "reason", "")).strip().splitlines()
@@ -98,7 +98,7 @@ def watch_dynamo(around: Callable[[DynamoGraph, Compile], Any]) -> Undo:
 
 
 def retraces(error: BaseException) -> bool:
-    """Return whether dynamo answers this error of a backend by tracing the same frame again."""
+    """Return whether dynamo handles this error of a backend by tracing the same frame again."""
     return isinstance(error, private("torch._dynamo.exc", "RestartAnalysis"))
 
 
@@ -183,7 +183,7 @@ def watch_compiled_calls(around: Callable[[Any, Sequence[Any], Compile], Any]) -
 
 
 def called_like(compiled: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
-    """Make torch call `replacement` in the way that it calls a compiler's result, and return it."""
+    """Return `replacement`, marked so that torch calls it as it calls `compiled`."""
     if getattr(compiled, "_boxed_call", False):
         replacement._boxed_call = True  # type: ignore[attr-defined]
     return replacement
@@ -195,12 +195,12 @@ def is_compiled_by_inductor(compiled: Any) -> bool:
 
 
 def generated_module(compiled: Any) -> str:
-    """The Python module that Inductor has generated for a graph, "" if there is none."""
+    """Return the Python module that Inductor has generated for a graph, "" if there is none."""
     return str(getattr(compiled, "source_code", "") or "")
 
 
 def number_decomposed_calls() -> Undo:
-    """Make each traced node keep, as `CALL`, the number of the op's call that it came from; return the undo."""
+    """Make each traced node keep the number of the op's call that it came from, as `CALL`; return the undo."""
     module = importlib.import_module("torch.fx.experimental.proxy_tensor")
     private("torch.fx.experimental.proxy_tensor", "set_original_aten_op")
     copied = private("torch.fx.proxy", "_COPY_META_FIELDS")
@@ -227,7 +227,7 @@ def number_decomposed_calls() -> Undo:
 
         return numbered
 
-    # Of a node's metadata torch copies only these fields to nodes made from it later.
+    # Torch copies only these fields of a node's metadata to nodes made from it later.
     with Patches("the numbers of decomposed calls") as patches:
         copied.append(CALL)
         patches.also(lambda: copied.remove(CALL))
@@ -236,10 +236,10 @@ def number_decomposed_calls() -> Undo:
 
 
 def without_graph_caches(*, of_inductor: bool = True) -> Undo:
-    """Make torch compile every graph again; the cache of built C++ and Triton kernels stays.
+    """Make torch compile every graph again; the cache of built C++ and Triton kernels stays in use.
 
-    A graph from AOTAutograd's cache bypasses every hook of this module. One from Inductor's bypasses the hooks that
-    see it lowered; with `of_inductor=False` that cache stays as the script has it.
+    A graph from AOTAutograd's cache bypasses every hook of this module. A graph from Inductor's cache bypasses the
+    hooks that observe lowering; with `of_inductor=False` that cache stays as the script has set it.
     """
     caches = [("torch._functorch.config", name) for name in ("enable_autograd_cache", "enable_remote_autograd_cache")]
     if of_inductor:
@@ -253,14 +253,14 @@ def without_graph_caches(*, of_inductor: bool = True) -> Undo:
 
 
 def broken_captures() -> list[str]:
-    """The reasons why dynamo has broken graphs, or abandoned frames, since the process began; most frequent first."""
+    """Return the reasons for which dynamo broke graphs or abandoned frames in this process, most frequent first."""
     counted = private("torch._dynamo.utils", "counters")
     reasons = counted["graph_break"] + counted["unimplemented"]
     return [str(reason).strip().splitlines()[0] for reason, _ in reasons.most_common() if str(reason).strip()]
 
 
 def parts_of_op(target: Any) -> tuple[str, str, str] | None:
-    """The namespace, the name and the overload ("" for the default one) of an op, None for a target that is no op."""
+    """Return the namespace, name and overload ("" for the default one) of an op, None for a target that is no op."""
     if not isinstance(target, private("torch._ops", "OpOverload")):
         return None
     namespace, name, overload = str(target).split(".", 2)

@@ -25,18 +25,21 @@ from .probing import copied_graph, fake_mode
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """`operations` names what Inductor would execute; `fallbacks` names aten's own kernels among them, which are called
-    because Inductor has no lowering."""
+    """The result of a lowering.
+
+    operations: the names of the operations that Inductor would execute
+    fallbacks: those of them that are ATen's kernels, called because Inductor has no lowering
+    """
 
     operations: tuple[str, ...]
     fallbacks: tuple[str, ...]
 
 
 def lower(graph: torch.fx.GraphModule, inputs: Callable[[], Sequence[torch.Tensor]]) -> Lowering:
-    """Lower a graph with Inductor's current settings; `inputs` makes examples, and is called within a fake mode.
+    """Lower a graph with Inductor's current settings.
 
-    Random ops are lowered as Inductor lowers them: they draw by its own generator, unless it is set to draw eager's
-    numbers.
+    `inputs` returns example inputs, and is called within a fake mode. Random ops draw from Inductor's own generator,
+    unless Inductor is set to draw eager's numbers.
 
     Raises Inductor's error for a graph that it cannot lower.
     """
@@ -47,7 +50,7 @@ def lower(graph: torch.fx.GraphModule, inputs: Callable[[], Sequence[torch.Tenso
     own_draws = private("torch._inductor.fx_passes.replace_random", "replace_random_passes")
     tracing = private("torch._guards", "tracing")
     mode = fake_mode()
-    # Inductor's own steps before it generates code: decompose, replace the draws, lower node by node.
+    # Repeat what Inductor does before it generates code: decompose, replace random ops, lower node by node.
     with tracing(None), torch.no_grad():
         with mode:
             fakes = list(inputs())
@@ -72,8 +75,10 @@ def is_fallback(operation: Any) -> bool:
 
 
 def _name(operation: Any) -> str:
-    """The name of an aten op or a library's kernel, the kind of generated code; "" for an operation that only unpacks a
-    result."""
+    """Return an operation's name: that of its aten op or library kernel, or its kind of generated code.
+
+    The name is "" for an operation that only unpacks a result.
+    """
     kind = type(operation).__name__
     if kind == "MultiOutput":
         return ""
@@ -94,7 +99,7 @@ def compile_by_inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> C
 
 
 def compile_by_backend(name: str, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile an aten graph by another backend of torch.compile; without gradients."""
+    """Compile an aten graph by another backend of torch.compile, without gradients."""
     find = private("torch._dynamo.backends.registry", "lookup_backend")
     tracing = private("torch._guards", "tracing")
     with tracing(None), torch.no_grad():
@@ -102,7 +107,7 @@ def compile_by_backend(name: str, graph: torch.fx.GraphModule, inputs: Sequence[
     return compiled
 
 
-# Observation of Inductor's lowering of a training's graphs: the result for each node, and the calls of ATen's kernels.
+# Observe how Inductor lowers a training's graphs: the result for each node, and the calls of ATen's kernels.
 #
 # A callback runs inside the compiler and must not raise. Verified on torch 2.13.0.
 
@@ -116,7 +121,7 @@ BOXES = ("TensorBox", "StorageBox", "ComputedBuffer", "MutableBox")
 
 
 def code_generators() -> Mapping[str, str]:
-    """The versions of the installed languages that Inductor generates code for, by name."""
+    """Return the versions of the installed languages that Inductor generates code for, by name."""
     versions = {}
     for name in ("triton",):
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -128,8 +133,9 @@ def code_generators() -> Mapping[str, str]:
 class LoweredNode:
     """A node of Inductor's input graph with its lowering.
 
-    `made` is the class of the result (`Pointwise`, `Reduction`, `PermuteView`, `FallbackKernel`), `extern` the extern
-    kernel that is called, "" for none. `reason` says why Inductor falls back to ATen's kernel, "" where it does not.
+    made: the class of the result, such as `Pointwise`, `Reduction`, `PermuteView` or `FallbackKernel`
+    extern: the extern kernel that is called, "" for none
+    reason: the reason why Inductor falls back to ATen's kernel, "" where it does not
     """
 
     node: torch.fx.Node
@@ -143,7 +149,7 @@ def watch_lowering(
     failed: Callable[[torch.fx.Node, Exception], None],
     ended: Callable[[], None],
 ) -> Undo:
-    """Call `show` for each node that Inductor lowers, `failed` for one whose lowering raises, `ended` after each graph.
+    """Call `show` for each lowered node, `failed` for a node whose lowering raises, `ended` after each graph.
 
     None of them may raise. Raises NotAvailable.
     """
@@ -198,7 +204,7 @@ def _lowered(node: torch.fx.Node, result: Any, operations: Sequence[Any]) -> Low
 
 
 def _class_of(result: Any) -> str:
-    """The class of a result without the boxes around it; "" for a value that is not Inductor's."""
+    """Return the class of a result without the boxes around it; "" for a value that is not Inductor's."""
     while type(result).__name__ in BOXES:
         result = result.data
     if isinstance(result, (list, tuple)):
@@ -228,7 +234,7 @@ class _LoweredOnly(Exception):
 
 @contextmanager
 def inductor_without_execution() -> Iterator[None]:
-    """Have Inductor lower graphs within the context without generating code; their outputs are zeros.
+    """Make Inductor lower graphs within the context without generating code; their outputs are zeros.
 
     Raises NotAvailable.
     """
@@ -259,7 +265,7 @@ def inductor_without_execution() -> Iterator[None]:
 
 
 def _stand_in(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """The function that replaces a compiled graph: it returns zeros of the shapes that its inputs lead to."""
+    """Return a replacement of a compiled graph, which returns zeros in the shapes that follow from its inputs."""
     fake_mode = private("torch._subclasses.fake_tensor", "FakeTensorMode")
 
     def run(inputs: list[Any]) -> Any:
@@ -271,7 +277,7 @@ def _stand_in(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
                 outputs = module(*fake_inputs)
         except Exception as error:
             raise NotAvailable("the dry run of a compiled graph", str(error).splitlines()[0]) from error
-        # Strides as well as shapes: the following graphs were compiled for them.
+        # The strides matter as well as the shapes: the graphs that follow were compiled for them.
         return [
             torch.empty_strided(output.shape, output.stride(), dtype=output.dtype, device=output.device).zero_()
             if isinstance(output, torch.Tensor)

@@ -1,8 +1,8 @@
-"""Settings of torch that choose kernels, by the functions behind `torch.backends`: how each is read and set.
+"""The settings of torch that choose kernels, read and set by the functions behind `torch.backends`.
 
-torch 2.9 has a precision for each library and sort of op (`precision.cuda.matmul`) beside the older switches
-(`matmul_precision`, `cudnn_tf32`). A switch sets the precisions as well. A precision that is set by itself leaves the
-switch out of date, and reading the switch then raises. So switches come first here, and precisions after them.
+torch 2.9 has a precision for each library and kind of op (`precision.cuda.matmul`) beside the older switches
+(`matmul_precision`, `cudnn_tf32`). Setting a switch sets the precisions as well. Setting a precision leaves the switch
+out of date, and reading the switch then raises. So switches come first here, and precisions after them.
 
     >>> setting = KERNEL_SETTINGS["mkldnn"]
     >>> before = setting.read()
@@ -28,7 +28,7 @@ PRECISIONS = (
     *("precision.generic.all", "precision.cuda.all", "precision.mkldnn.all"),
     *(f"precision.{library}.{sort}" for library in ("cuda", "mkldnn") for sort in ("matmul", "conv", "rnn")),
 )
-"""A setting that is not set by itself follows the library's `all`, and that follows the generic one."""
+"""An unset precision follows the library's `all`, and an unset `all` follows the generic precision."""
 
 ATTENTION = {"flash": "flash", "efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
 """Kernels of attention, with torch's names for them. A vendor's own is `overrideable`."""
@@ -48,7 +48,7 @@ class KernelSetting:
 
 
 def _found(name: str) -> Callable[..., Any] | None:
-    """A function of torch, as it is before anything replaces it; None in a torch that lacks it."""
+    """Return torch's original function of this name, even if it is replaced; None in a torch that lacks it."""
     return getattr(torch._C, name, None)
 
 
@@ -59,7 +59,7 @@ def _setting(
     shown: Callable[[Any], Any] = lambda value: value,
     arguments: Callable[[Any], Sequence[Any]] = lambda value: [value],
 ) -> KernelSetting | None:
-    """A setting of two functions that take this `place` first; None if torch lacks one of them."""
+    """Return a setting of two functions that take this `place` first; None if torch lacks one of them."""
     read, put = _found(reader), _found(writer)
     if read is None or put is None:
         return None
@@ -78,9 +78,9 @@ def _precision(library: str, sort: str) -> KernelSetting | None:
 
 
 def _reduction(sort: str) -> KernelSetting | None:
-    """The setting that lets sums of 16-bit products be rounded to 16 bits: "on" or "off".
+    """Return the setting that lets sums of 16-bit products be rounded to 16 bits: "on" or "off".
 
-    It is "on unsplit" in newer torch where the sums must not be split, which only one of its libraries supports.
+    It is "on unsplit" in newer torch where the sums must not be split, which only one of torch's libraries supports.
     """
     name = f"cublas_allow_{sort}_reduced_precision_reduction"
     read = _found(f"_get_{name}")
@@ -127,7 +127,10 @@ def _all_settings() -> Iterator[tuple[str, KernelSetting | None]]:
 
 
 def kernel_settings() -> dict[str, KernelSetting]:
-    """The settings of this torch, switches before precisions; they bypass later replacements of torch's functions."""
+    """Return the settings of this torch, switches before precisions.
+
+    They bypass later replacements of torch's functions.
+    """
     return {name: setting for name, setting in _all_settings() if setting is not None}
 
 
@@ -154,7 +157,7 @@ class Setter:
 
 
 def setters() -> list[Setter]:
-    """The functions by which scripts choose kernels, as far as this torch has them.
+    """Return the functions by which scripts choose kernels, without those that this torch lacks.
 
     `torch.backends.cudnn.enabled = False` does not look its function up in `torch._C`, so it is listed twice.
     """
@@ -162,7 +165,7 @@ def setters() -> list[Setter]:
         Setter(torch, "set_num_threads", ["threads"]),
         Setter(torch, "set_flush_denormal", ["flush_denormal"]),
     ]
-    # All kernels of attention are set by one function that calls those of each.
+    # `_sdpa_kernel` sets all kernels of attention by calling the setter of each.
     all_setters += [Setter(torch.nn.attention, "_sdpa_kernel", ATTENTION_SETTINGS)] * hasattr(
         torch.nn.attention, "_sdpa_kernel"
     )

@@ -1,4 +1,4 @@
-"""The lazy core: its TorchScript backend, mark_step and syncs, and its account of its graphs and kernels."""
+"""The lazy core: its TorchScript backend, mark_step and syncs, its graphs and its kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .presence import private
 
 
 def start_lazy_backend() -> None:
-    """Start the TorchScript backend of the lazy core, once: a second start (the script's own) does nothing."""
+    """Start the TorchScript backend of the lazy core once; a second start, such as the script's, does nothing."""
     backend = importlib.import_module("torch._lazy.ts_backend")
     start = private("torch._lazy.ts_backend", "init")
     try:
@@ -33,7 +33,7 @@ def start_lazy_backend() -> None:
 
 
 def lazy_mark_step() -> Callable[[], None]:
-    """The function that cuts and executes the pending lazy graph."""
+    """Return the function that cuts and executes the pending lazy graph."""
     mark: Callable[[], None] = private("torch._lazy", "mark_step")
     return mark
 
@@ -67,7 +67,7 @@ def replace_lazy_unscaling() -> Undo:
 
 
 def sync_lazy(tensors: Sequence[torch.Tensor], reason: str = "read") -> None:
-    """Execute what the given lazy tensors need, in one graph. `reason` is the reason for observers."""
+    """Execute the pending work of these lazy tensors in one graph; observers receive `reason`."""
     wanted = [tensor for tensor in tensors if tensor.device.type == "lazy"]
     if wanted:
         _reasons.append(reason)
@@ -81,7 +81,7 @@ _reasons: list[str] = []
 
 
 def sync_reason() -> str:
-    """The reason of the current sync; "sync" if numdrift has not ordered it."""
+    """Return the reason of the current sync, "sync" if numdrift did not order it."""
     return _reasons[-1] if _reasons else "sync"
 
 
@@ -90,14 +90,14 @@ def lazy_has_value(tensor: torch.Tensor) -> bool:
     private("torch", "_functionalize_sync")(tensor)
     if _pending_graph(tensor) == _no_graph():
         return True
-    # A value that came from the host and was used since has a node of its own, but is available all the same.
+    # A value from the host that an op has used has a node, but is available all the same.
     text = str(private("torch._C._lazy", "_get_tensors_text")([tensor]))
     nodes = [line for line in text.splitlines() if line.lstrip().startswith("%")]
     return len(nodes) == 1 and " lazy_tensors::device_data()" in nodes[0]
 
 
 def _pending_graph(tensor: torch.Tensor) -> bytes:
-    """The hash of the graph that computes the tensor."""
+    """Return the hash of the graph that computes the tensor."""
     return bytes(private("torch._C._lazy", "_get_graph_hash")([tensor]))
 
 
@@ -107,25 +107,25 @@ def _no_graph() -> bytes:
         return _pending_graph(torch.zeros((), device="cpu").to("lazy"))
 
 
-# The pending work of the lazy core: the TorchScript graph of pending tensors, and the values that it starts from.
+# The pending work of the lazy core: the TorchScript graph of pending tensors, and its inputs.
 #
-# Both follow the same order of the graph's nodes, so the k-th value is the parameter `pk` (torch 2.13). Neither
-# executes anything.
+# Both follow the order of the graph's nodes, so the k-th input is the parameter `pk` (torch 2.13). Neither executes
+# anything.
 
 NAMED_TUPLE = re.compile(r"NamedTuple\(([^()]*)\)")
 """A type that torch writes into a graph's text but cannot read: `NamedTuple(output : Tensor, weight : Tensor)`."""
 
 
 def pending_torchscript(tensors: Sequence[torch.Tensor]) -> str:
-    """The graph that computes pending lazy tensors, one output for each, as TorchScript's text."""
+    """Return the graph that computes pending lazy tensors, one output for each, as TorchScript's text."""
     return str(private("torch._C._lazy", "_get_tensors_backend")(list(tensors)))
 
 
 def pending_data(tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor]]:
-    """The inputs of that graph, in the order of its parameters.
+    """Return the inputs of the graph of `pending_torchscript`, in the order of its parameters.
 
-    Each is the core's number of the value (-1 for a number that the script has computed with), and the value itself,
-    which must not be written to.
+    Each is the core's number of the value, -1 for a Python number of the script, with the value itself, which must not
+    be written to.
     """
     ask = private("torch._C._lazy_ts_backend", "_get_tensors_ts_device_data_node")
     numbers, values = ask(list(tensors))
@@ -133,7 +133,7 @@ def pending_data(tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tenso
 
 
 def parsed_torchscript(text: str) -> Any:
-    """The `torch._C.Graph` of a text. Raises NotAvailable for a text that this torch cannot read."""
+    """Parse the text of a `torch._C.Graph`. Raises NotAvailable for a text that this torch cannot read."""
     parse = private("torch._C", "parse_ir")
 
     def unnamed(match: re.Match[str]) -> str:
@@ -146,14 +146,14 @@ def parsed_torchscript(text: str) -> Any:
         raise NotAvailable("the graph of a lazy execution", why) from error
 
 
-# Lazy tensors, each op executed where it is called.
+# Lazy tensors op by op: each op is executed when it is called.
 
 
 def execute_lazy_op_by_op() -> Callable[[], None]:
-    """Have the core compile and execute each op by itself when it is called, copied views included; return the undo.
+    """Make the core compile and execute each op by itself when it is called, including copied views; return the undo.
 
-    Every kernel of the core is followed by a sync of its results. An op without a kernel of the core runs on the CPU
-    at once, as usual.
+    Each kernel of the core is followed by a sync of its results. An op without a kernel of the core runs on the CPU at
+    once, as usual.
     """
 
     def executed(operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,7 +161,7 @@ def execute_lazy_op_by_op() -> Callable[[], None]:
         name = str(operation).removesuffix(".default").replace(".", "::", 1)
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            # The dispatcher passes a number in a tensor's place as the number: the kernel needs the tensor.
+            # The dispatcher passes a number in place of a tensor as a number, but the kernel needs the tensor.
             tensor_args = [
                 wrapped_number(value) if tensor and isinstance(value, (bool, int, float, complex)) else value
                 for value, tensor in zip(args, tensors, strict=False)
@@ -179,7 +179,7 @@ def execute_lazy_op_by_op() -> Callable[[], None]:
     return overrides.close
 
 
-# The lazy core's account of its graphs: kernels, tensors, counters, and the last executed graph.
+# The lazy core's kernels, tensors and counters, and the last executed graph.
 
 LAZY_KEY = "Lazy"
 
@@ -188,7 +188,7 @@ _wrapped: dict[tuple[type, str], torch.Tensor] = {}
 
 
 def set_lazy_source_locations(wanted: bool) -> bool:
-    """Set whether each new lazy node notes the innermost Python frame of its making; return the former setting."""
+    """Set whether each new lazy node records the innermost Python frame that creates it; return the former setting."""
     folder = Path(torch.__file__).parent / "lib"
     try:
         library = ctypes.CDLL(str(folder / _LIBRARY.get(sys.platform, "libtorch_cpu.so")))
@@ -200,22 +200,22 @@ def set_lazy_source_locations(wanted: bool) -> bool:
 
 
 def set_profiled_runs(runs: int) -> int:
-    """Set how often TorchScript runs a graph before it optimises it; return the former number."""
+    """Set the number of runs of a graph before TorchScript optimises it; return the former number."""
     return int(private("torch._C", "_jit_set_num_profiled_runs")(runs))
 
 
 def last_torchscript_graph() -> Any:
-    """The optimised graph that TorchScript executed last on this thread."""
+    """Return the optimised graph that TorchScript executed last on this thread."""
     return private("torch._C", "_last_executed_optimized_graph")()
 
 
 def torchscript_schema(text: str) -> Any:
-    """The schema of a TorchScript node from its text."""
+    """Return the schema of a TorchScript node from its text."""
     return private("torch._C", "parse_schema")(text)
 
 
 def lazy_kernels() -> dict[Any, Callable[..., Any]]:
-    """Each aten overload for which the lazy core has a kernel, with a function that calls that kernel.
+    """Return each aten overload for which the lazy core has a kernel, with a function that calls that kernel.
 
     The function works even if the overload is replaced later, and adds no Python frame to the stack.
     """
@@ -231,12 +231,12 @@ def lazy_kernels() -> dict[Any, Callable[..., Any]]:
 
 
 def lazy_tensor_id(tensor: torch.Tensor) -> int:
-    """The lazy core's identifier of a lazy tensor's value; a new value of the same tensor has a new one."""
+    """Return the lazy core's identifier of a lazy tensor's value; a new value of the same tensor has a new one."""
     return int(private("torch._C._lazy", "_get_tensor_id")(tensor))
 
 
 def lazy_counters() -> dict[str, int]:
-    """The lazy core's counters since the process began; `aten::` names are ops that fell back to the CPU."""
+    """Return the lazy core's counters since the process began; `aten::` names are ops that fell back to the CPU."""
     metrics = importlib.import_module("torch._lazy.metrics")
     values: Mapping[str, int | None] = {name: metrics.counter_value(name) for name in metrics.counter_names()}
     return {name: value or 0 for name, value in values.items()}
@@ -248,10 +248,11 @@ def settle_view(view: torch.Tensor) -> None:
 
 
 def wrapped_number(value: complex) -> torch.Tensor:
-    """A number as the tensor that torch makes of it for `tensor * 2`, which takes part in type promotion weakly.
+    """Return the tensor that torch makes of a number for `tensor * 2`, which takes part in type promotion weakly.
 
-    The dispatcher passes the number itself to a Python kernel, and the kernel below needs the tensor. Autograd saves it
-    for a product; another thread has autograd on, whatever the mode of the caller.
+    The dispatcher passes the number itself to a Python kernel, but the kernel below needs the tensor. It is taken from
+    a product, for whose backward autograd saves it. The product is computed in another thread, where autograd is on,
+    whatever the mode of the caller.
     """
     key = (type(value), repr(value))
     if key not in _wrapped:

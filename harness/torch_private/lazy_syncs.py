@@ -1,4 +1,4 @@
-"""The calls by which the lazy core executes pending work: marked steps, and syncs of some tensors."""
+"""The calls by which the lazy core executes pending work: mark_step, and syncs of some tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ EXECUTIONS = ("CachedCompile", "UncachedCompile")
 """The counters that the lazy core increases at each execution of a graph."""
 
 Around = Callable[[Sequence[torch.Tensor] | None, Callable[[], None]], None]
-"""Takes the wanted tensors (None: all that are pending) and the function that executes them and waits for the end."""
+"""Called with the wanted tensors (None: all that are pending), and the function that executes them and waits for the
+end."""
 
 
 def around_lazy_syncs(around: Around) -> Undo:

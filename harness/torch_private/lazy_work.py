@@ -1,8 +1,8 @@
-"""The lazy core's work: the ordered cuts, the copies that cause others, its counters and its own report.
+"""The lazy core's work: the cuts that are ordered, the copies that cause further cuts, its counters and its own report.
 
-A copy of a lazy tensor to the CPU is one op (`aten::_to_copy`) for every caller. One is a script that reads a value.
-Another is the core itself: it copies the arguments of an op without a kernel, runs the op on the CPU and copies the
-results back. Verified on torch 2.13.0.
+A copy of a lazy tensor to the CPU is the same op (`aten::_to_copy`) for every caller. A script copies to read a value.
+The core itself copies when an op has no kernel: it copies the arguments, runs the op on the CPU and copies the results
+back. Verified on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .patches import Patches, Undo
 from .presence import private, require
 
 COMPILED, FOUND = "UncachedCompile", "CachedCompile"
-"""The core's counters of graphs that it compiled, and of graphs that it found compiled."""
+"""The core's counters of graphs that it compiled, and of graphs that were compiled already."""
 
 MARK = "mark_step"
 
@@ -34,11 +34,13 @@ _SIZES = re.compile(r"Metric: TensorsGraphSize\n  TotalSamples: (\d+)\n  Accumul
 
 @dataclass(frozen=True, slots=True)
 class ExecutedCut:
-    """A pending graph whose execution was ordered: `reason` is `mark_step`, or the reason given to `sync_lazy`.
+    """A pending graph whose execution was ordered.
 
-    `began` is in seconds of the process's clock. After `scheduled` seconds the graph was traced, compiled if it was new
-    and handed over; after `executed` more seconds it had been executed. `counted` has the increases of the counters of
-    graphs.
+    reason: `mark_step`, or the reason passed to `sync_lazy`
+    began: the time of the order, in seconds of the process's clock
+    scheduled: the seconds until the graph was traced, compiled if it was new, and handed over
+    executed: the further seconds until it had been executed
+    counted: the increases of the counters of graphs
     """
 
     reason: str
@@ -50,11 +52,13 @@ class ExecutedCut:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy between a lazy tensor and the CPU, which may have executed a graph (`counted`, as in Cut).
+    """A copy between a lazy tensor and the CPU, which may have executed a graph.
 
-    `fell_back` has the `aten::` counters that grew since the last copy: the ops that the core now runs on the CPU.
-    `returns` says that it brings back a result of such an op, `own` that it is not the training's. `caller` is the
-    Python frame that led to it; in a backward, the frame that waits for it.
+    counted: the increases of the counters of graphs, as in `ExecutedCut`
+    fell_back: the `aten::` counters that grew since the last copy, which name the ops that the core now runs on the CPU
+    returns: the copy brings back a result of such an op
+    own: the copy is numdrift's, not the training's
+    caller: the Python frame that led to the copy; in a backward, the frame that waits for the backward
     """
 
     to_cpu: bool
@@ -69,7 +73,7 @@ class Copy:
 
 
 def watch_lazy_cuts(show: Callable[[ExecutedCut], None]) -> Undo:
-    """Report each mark_step and sync to `show`. Each graph is waited for, so that its execution can be timed."""
+    """Report each mark_step and sync to `show`. Wait for each graph, to time its execution."""
     core = private("torch._C", "_lazy")
     for name in ("_mark_step", "_sync_multi", "_wait_device_ops"):
         require(core, name)
@@ -110,9 +114,8 @@ def watch_lazy_cuts(show: Callable[[ExecutedCut], None]) -> Undo:
 def watch_lazy_copies(show: Callable[[Copy], None], is_own: Callable[[Any], bool]) -> Undo:
     """Report to `show` each copy between a lazy tensor and the CPU.
 
-    If `is_own` says that the Python frame of a copy is not the training's, the copy is reported only if it has executed
-    a graph.
-    Only the kernel of this one op is replaced, by one that calls it: no node of a graph changes.
+    If `is_own` returns true for the Python frame of a copy, the copy is numdrift's, and is reported only if it executed
+    a graph. Only the kernel of the copying op is replaced, by a function that calls it, so no node of a graph changes.
     """
     operation = torch.ops.aten._to_copy.default
     kernel = original_kernel(operation, LAZY_KEY)
@@ -148,7 +151,7 @@ def watch_lazy_copies(show: Callable[[Copy], None], is_own: Callable[[Any], bool
 
 
 def _fallbacks() -> dict[str, int]:
-    """The number of times that each op has run on the CPU."""
+    """Return how often each op has run on the CPU."""
     value = private("torch._C._lazy", "_counter_value")
     names = private("torch._C._lazy", "_counter_names")()
     return {name: value(name) or 0 for name in names if name.startswith("aten::")}
@@ -160,32 +163,32 @@ def _executions() -> dict[str, int]:
 
 
 def grown(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """The increase of each counter that has increased."""
+    """Return the increase of each counter that has increased."""
     return {name: value - before.get(name, 0) for name, value in now.items() if value != before.get(name, 0)}
 
 
 def lazy_graph_sizes() -> tuple[int, float]:
-    """The number of graphs that the core has executed since the process began, and the number of all their nodes."""
+    """Return the number of graphs that the core has executed in this process, and the total number of their nodes."""
     match = _SIZES.search(lazy_report())
     return (int(match[1]), float(match[2])) if match else (0, 0.0)
 
 
 def lazy_report() -> str:
-    """The core's own report of its measurements."""
+    """Return the core's own report of its measurements."""
     return str(private("torch._C._lazy", "_metrics_report")())
 
 
-# The lazy core's treatment of an op: counters of its fallbacks, and the IR of pending tensors.
+# How the lazy core treats an op: the counters of its fallbacks, and the IR of pending tensors.
 
 
 def lazy_counter(name: str) -> int:
-    """The lazy core's counter of this name; `aten::lerp.Scalar` counts executions of that op on the CPU."""
+    """Return the lazy core's counter of this name; `aten::lerp.Scalar` counts executions of that op on the CPU."""
     value: int | None = private("torch._lazy.metrics", "counter_value")(name)
     return value or 0
 
 
 def lazy_text(tensors: Sequence[torch.Tensor]) -> str:
-    """The IR of the graph that is pending for these lazy tensors, which stays pending."""
+    """Return the IR of the graph that is pending for these lazy tensors; it stays pending."""
     return str(private("torch._C._lazy", "_get_tensors_text")(functional_tensors(tensors)))
 
 
@@ -198,7 +201,7 @@ def lower_lazy(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def functional_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors as a script has them: within a kernel of the lazy core they lack functionalization's wrapper."""
+    """Return the tensors as a script has them, in functionalization's wrapper, which a lazy kernel does not see."""
     wrapped = private("torch", "_is_functional_tensor")
     wrap = private("torch", "_to_functional_tensor")
     return [tensor if wrapped(tensor) else wrap(tensor) for tensor in tensors]
@@ -206,7 +209,7 @@ def functional_tensors(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 @contextmanager
 def lazy_without_execution() -> Iterator[None]:
-    """Have the lazy core build graphs within the context without executing them: values read from it are zeros.
+    """Make the lazy core build graphs within the context without executing them; the values that are read are zeros.
 
     Raises NotAvailable.
     """
@@ -240,7 +243,8 @@ def lazy_without_execution() -> Iterator[None]:
             patches.wrap(core, name, lambda before: nothing)
         overrides = Overrides()
         patches.also(overrides.close)
-        # All ways by which a value leaves the core: a copy that a script asks for, and those of its own fallbacks.
+        # Every way in which a value leaves the core: a copy that a script asks for, and the copies of the core's
+        # fallbacks.
         kernels = {"_to_copy": to_copy, "_copy_from": copy_from, "_copy_from_and_resize": copy_from}
         for name, replacement in kernels.items():
             operation = getattr(torch.ops.aten, name).default

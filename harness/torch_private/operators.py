@@ -15,7 +15,7 @@ from .presence import private
 
 
 def find_overload(op: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-    """The overload of an aten op that takes these arguments; `op` may name the overload (`sum.dim_IntList`).
+    """Return the overload of an aten op that takes these arguments; `op` may name the overload (`sum.dim_IntList`).
 
     Raises KernelNotFound, with the nearest name, if aten has no such op.
     """
@@ -33,7 +33,7 @@ def find_overload(op: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] |
 
 
 def find_packet(name: str) -> Any:
-    """All overloads of one aten op. Raises KernelNotFound, with the nearest name, if aten has no such op."""
+    """Return all overloads of one aten op. Raises KernelNotFound, with the nearest name, if aten has no such op."""
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         raise KernelNotFound(f"torch {torch.__version__} has no op aten.{name}; {near_op(name)}")
@@ -41,7 +41,7 @@ def find_packet(name: str) -> Any:
 
 
 def overloads_of(name: str) -> list[Any]:
-    """The overloads of an aten op that are dispatched (TorchScript has others); none if aten has no such op."""
+    """Return the overloads of an aten op that are dispatched (TorchScript has others); none if aten has no such op."""
     packet = getattr(torch.ops.aten, name, None)
     overloads = [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
     names = dispatched_names()
@@ -49,7 +49,7 @@ def overloads_of(name: str) -> list[Any]:
 
 
 def near_op(name: str) -> str:
-    """The aten ops whose names come closest, as the end of an error message."""
+    """Return the aten ops whose names come closest, as the end of an error message."""
     names = {full.partition("::")[2].partition(".")[0] for full in aten_operations()}
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.75)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else "see the op names in torch.ops.aten"
@@ -57,17 +57,17 @@ def near_op(name: str) -> str:
 
 @functools.cache
 def dispatched_names() -> frozenset[str]:
-    """The full names of all ops in the dispatcher, `aten::name.overload`."""
+    """Return the full names of all ops in the dispatcher, `aten::name.overload`."""
     return frozenset(private("torch._C", "_dispatch_get_all_op_names")())
 
 
 def aten_operations() -> list[str]:
-    """The full names of all aten ops, `aten::name.overload`."""
+    """Return the full names of all aten ops, `aten::name.overload`."""
     return sorted(name for name in dispatched_names() if name.startswith("aten::"))
 
 
 def decomposition_of(overload: Any) -> Callable[..., Any] | None:
-    """The decomposition that torch ships for an overload, None if it ships none."""
+    """Return the decomposition that torch ships for an overload, None if it ships none."""
     table = private("torch._decomp", "decomposition_table")
     if overload in table:
         decomposition: Callable[..., Any] = table[overload]
@@ -89,7 +89,7 @@ def written_arguments(
     other_args: Sequence[Any],
     other_kwargs: Mapping[str, Any],
 ) -> Iterator[tuple[Any, Any]]:
-    """The arguments that the op writes to, from two argument lists, in pairs."""
+    """Yield the arguments that the op writes to, as pairs from two argument lists."""
     for position, argument in enumerate(schema_of(overload).arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
@@ -101,7 +101,7 @@ def written_arguments(
 
 @dataclass(frozen=True, slots=True)
 class SchemaArgument:
-    """An argument in an op's schema. `kind` is its type's text; `writes` says that the op writes to it."""
+    """An argument in an op's schema. `kind` is its type as text; `writes` is true if the op writes to it."""
 
     name: str
     kind: str
@@ -110,7 +110,7 @@ class SchemaArgument:
 
 
 def arguments_of(overload: Any) -> list[SchemaArgument]:
-    """The arguments of an overload, in the order of its schema."""
+    """Return the arguments of an overload, in the order of its schema."""
     return [
         SchemaArgument(
             argument.name,
@@ -123,7 +123,7 @@ def arguments_of(overload: Any) -> list[SchemaArgument]:
 
 
 def argument_names(overload: Any) -> list[tuple[str, Any]]:
-    """The names of an overload's arguments, in their order, with the defaults of those that have one."""
+    """Return the names of an overload's arguments, in their order, with the defaults of those that have one."""
     return [
         (argument.name, argument.default_value if argument.has_default_value() else None)
         for argument in schema_of(overload).arguments
@@ -131,7 +131,7 @@ def argument_names(overload: Any) -> list[tuple[str, Any]]:
 
 
 def schema_of(overload: Any) -> Any:
-    """The schema of an op: `arguments` and `returns`, each with name, type and alias information."""
+    """Return the schema of an op: `arguments` and `returns`, each with name, type and alias information."""
     return overload._schema
 
 
@@ -141,7 +141,7 @@ def returns_something(overload: Any) -> bool:
 
 
 def returns_view(overload: Any) -> bool:
-    """Return whether the op returns another view of an argument, as `t` does, and so computes nothing."""
+    """Return whether the op only returns a view of an argument, as `t` does, and computes nothing."""
     return any(
         result.alias_info is not None and not result.alias_info.is_write for result in schema_of(overload).returns
     )
@@ -155,7 +155,7 @@ HIDDEN_WRITES = dict.fromkeys(
 
 
 def written_names(overload: Any) -> frozenset[str]:
-    """The names of the arguments that the op writes to, whether its schema says so or not."""
+    """Return the names of the arguments that the op writes to, including those that its schema does not declare."""
     name = str(overload).split(".")[1]
     return frozenset(
         [*(argument.name for argument in arguments_of(overload) if argument.writes), *HIDDEN_WRITES.get(name, ())]
@@ -163,15 +163,15 @@ def written_names(overload: Any) -> frozenset[str]:
 
 
 def schema_text(overload: Any) -> str:
-    """The schema as torch writes it, `aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor`."""
+    """Return the schema as torch writes it, `aten::tanh_backward(Tensor grad_output, Tensor output) -> Tensor`."""
     return str(schema_of(overload))
 
 
 @functools.cache
 def view_behind(overload: Any) -> Any:
-    """The op that returns a view where this op returns a copy: `aten.t.default` for `aten.t_copy.default`.
+    """Return the view op of which this op is the copying form, None for any other op.
 
-    None for any other op.
+    It is `aten.t.default` for `aten.t_copy.default`.
     """
     name = str(overload).split(".")[1]
     packet = getattr(torch.ops.aten, name.removesuffix("_copy"), None) if name.endswith("_copy") else None
@@ -183,14 +183,14 @@ def is_composite(overload: Any) -> bool:
     """Return whether the op is composed of other ops above autograd, as `linear` is."""
     has_kernel = private("torch._C", "_dispatch_has_kernel_for_dispatch_key")
     name = overload.name()
-    # An op may have both: then a device executes its own kernel.
+    # An op may have both kinds of kernel: then a device executes its own.
     has_own_kernel = any(has_kernel(name, key) for key in ("CPU", "CUDA", "Lazy", "CompositeExplicitAutograd"))
     return has_kernel(name, "CompositeImplicitAutograd") and not has_own_kernel
 
 
 @functools.cache
 def _written_positions(overload: Any) -> tuple[tuple[int, str, bool], ...]:
-    """The position and name of each argument that the op writes to, and whether its schema says so."""
+    """Return the position and name of each argument that the op writes to, and whether its schema says so."""
     names = written_names(overload)
     return tuple(
         (position, argument.name, argument.writes)
@@ -205,11 +205,11 @@ def _position_of(overload: Any, name: str) -> int | None:
 
 
 def written_values(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """The values that are passed to the op for it to write to; lists are yielded item by item."""
+    """Yield the values that are passed to the op for it to write to; lists are yielded item by item."""
     for position, name, in_schema in _written_positions(overload):
         training = _position_of(overload, "training")
         if not in_schema and training is not None and training < len(args) and not args[training]:
-            continue  # running statistics are written in training only
+            continue  # running statistics are written only in training
         value = args[position] if position < len(args) else kwargs.get(name)
         if isinstance(value, (list, tuple)):
             yield from value
@@ -217,19 +217,20 @@ def written_values(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
             yield value
 
 
-# The dispatcher's entries for a device: its own kernels, and the ops that its fallback takes.
+# The dispatcher's entries for a device: its own kernels, and the ops that go to its fallback.
 
 OWN, FALLBACK = "[kernel]", "[backend fallback]"
-"""The end of a key's line in the dispatcher's table: a kernel of its own, or the fallback for ops without one."""
+"""The end of a key's line in the dispatcher's table: the device's own kernel, or its fallback for ops without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
     """The kernel of an overload on a device.
 
-    `call` executes it, whatever replaces it afterwards, and adds no Python frame to the stack. `is_fallback` says that
-    the device has no kernel for it and passes it on; `is_read` that it gives Python a value, as `.item()` does.
-    `tensors` says for each argument whether it is a tensor.
+    call: executes the kernel, even if it is replaced later, without a Python frame on the stack
+    is_fallback: the device has no kernel, and its fallback takes the op
+    is_read: the op returns a value to Python, as `.item()` does
+    tensors: for each argument, whether it is a tensor
     """
 
     operation: Any
@@ -241,7 +242,7 @@ class DeviceKernel:
 
 
 def device_kernels(key: str) -> Iterator[DeviceKernel]:
-    """All aten ops that reach the backend with this dispatch key; ops that are composed of others do not.
+    """Yield the aten ops that reach the backend with this dispatch key; ops that are composed of others do not.
 
     Raises NotAvailable if this torch does not report them.
     """
@@ -261,14 +262,14 @@ def device_kernels(key: str) -> Iterator[DeviceKernel]:
 
 
 def aten_overload(name: str) -> Any | None:
-    """The overload of a full name (`aten::add.Tensor`), None for one of another namespace."""
+    """Return the overload of a full name (`aten::add.Tensor`), None for one of another namespace."""
     space, _, full_name = name.partition("::")
     packet, _, overload = full_name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None) if space == "aten" else None
 
 
 def dispatched_to(name: str, key: str) -> str:
-    """The dispatcher's entry for an op (`aten::add.Tensor`) and a key.
+    """Return the dispatcher's entry for an op (`aten::add.Tensor`) and a key.
 
     It is `[kernel]`, `[backend fallback]`, `[math kernel]` and so on, "" for nothing.
     """
@@ -279,5 +280,5 @@ def dispatched_to(name: str, key: str) -> str:
 
 @functools.cache
 def is_taken_by_fallback(operation: Any, key: str) -> bool:
-    """Return whether the device with this dispatch key has no kernel for an overload and its fallback takes it."""
+    """Return whether the device with this dispatch key has no kernel for an overload, and passes it to its fallback."""
     return dispatched_to(operation.name(), key) == FALLBACK

@@ -1,4 +1,4 @@
-"""The default choice among the implementations of an optimizer."""
+"""The implementation that torch's optimizers choose by default."""
 
 from __future__ import annotations
 

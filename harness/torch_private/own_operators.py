@@ -1,6 +1,6 @@
-"""Ops that a script or one of its libraries has defined, in a process that has not executed the script.
+"""Ops that a script or one of its libraries defines, registered in a process that has not executed the script.
 
-They are known by their schemas and have no kernel: only the script's own process can compute them.
+Only their schemas are known. They have no kernel: only the script's own process can compute them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _libraries: dict[str, torch.library.Library] = {}
 
 
 def own_schema(name: str) -> str | None:
-    """The schema, as text, of a registered op (`mine.attend.default`) that is not torch's."""
+    """Return the schema, as text, of a registered op (`mine.attend.default`) that is not torch's."""
     operation = None if name.partition(".")[0] in TORCHS else registered_operation(name)
     return None if operation is None else str(schema_of(operation))
 

@@ -1,4 +1,4 @@
-"""A module's forward and backward as aten graphs, executed by given functions instead of a compiler.
+"""A module's forward and backward as aten graphs, executed by functions of the caller instead of a compiler.
 
 Verified on torch 2.13.0.
 """
@@ -21,20 +21,20 @@ from .probing import fake_mode
 Phase = Literal["forward", "backward"]
 
 GraphCompiler = Callable[[torch.fx.GraphModule, Phase], Callable[..., Any]]
-"""Returns the function that is executed instead of an aten graph."""
+"""Returns the function to execute instead of an aten graph."""
 
 MARK = "numdrift_call"
-"""The name under which a node has the number of its call in the captured graph."""
+"""The metadata key under which a node keeps the number of its call in the captured graph."""
 
 
 def without_modes() -> AbstractContextManager[Any]:
-    """A context without dispatch modes, in which others may be entered; torch's own tracing modes see nothing of it."""
+    """Return a context without dispatch modes, even torch's own tracing modes; others may be entered in it."""
     context: AbstractContextManager[Any] = private("torch.utils._python_dispatch", "_disable_current_modes")()
     return context
 
 
 def call_by_backend(module: torch.nn.Module, backend: Any) -> Callable[..., Any]:
-    """Return a function that calls the module, its parameters and hooks included, through torch.compile with `backend`.
+    """Return a function that calls the module, including its hooks, through torch.compile with `backend`.
 
     Each kind of arguments is compiled by itself. An error of the backend is raised unchanged.
     """
@@ -53,7 +53,7 @@ def call_by_backend(module: torch.nn.Module, backend: Any) -> Callable[..., Any]
 
 
 def call_in_place(module: torch.nn.Module, backend: Any) -> None:
-    """Make calls of the module itself take that way."""
+    """Make calls of the module go through torch.compile with `backend`, as in `call_by_backend`."""
     module._compiled_call_impl = call_by_backend(module, backend)
 
 
@@ -84,7 +84,7 @@ def compile_with_autograd(
         planned(graphs[1], "backward")
         return graphs
 
-    # A call without gradients has no joint graph to split: only its forward is planned.
+    # A call without gradients has no joint graph to split, so only its forward is planned.
     def inference(module: torch.fx.GraphModule, _: Any) -> Any:
         planned(module, "forward")
         return forward(module, _)
@@ -102,13 +102,13 @@ def mark_calls(graph: torch.fx.Graph) -> None:
 
 
 def call_of(node: torch.fx.Node) -> int | None:
-    """The number of the call that an aten node comes from, None if it comes from none."""
+    """Return the number of the call that an aten node comes from, None if it comes from none."""
     custom = node.meta.get("custom")
     return custom.get(MARK) if isinstance(custom, Mapping) else None
 
 
 def written_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.Graph:
-    """The ops of a captured graph as they were written (`aten.linear`, not its decomposition), with their marks."""
+    """Return a captured graph's ops as they were written (`aten.linear`, not its decomposition), with their marks."""
     trace = private("torch.fx.experimental.proxy_tensor", "make_fx")
     keep_meta = private("torch.fx.traceback", "preserve_node_meta")
     tracing = private("torch._guards", "tracing")
@@ -120,7 +120,7 @@ def written_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.f
 
 
 def _without_values(value: Any) -> Any:
-    """An input like this one in the active fake mode, with the same sizes as numbers."""
+    """Return a fake input of the active fake mode like this one, with its sizes as plain numbers."""
     if not isinstance(value, torch.Tensor):
         return value
     fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)

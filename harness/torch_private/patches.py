@@ -1,6 +1,6 @@
-"""The single registry of the names of torch, and of other libraries, that this process has replaced, with their owners.
+"""The registry of all names of torch and other libraries that numdrift replaces in this process, with their owners.
 
-A name has one owner, or several that wrap it in the order in which they came:
+A name has one owner, or several owners that wrap it in the order in which they came:
 
     with Patches("the script's autocast") as patches:      # a failure in here leaves nothing patched
         patches.replace(torch.amp, "custom_fwd", hook)      # AlreadyPatched if another owner has
@@ -21,14 +21,14 @@ from ..errors import AlreadyPatched
 
 Undo = Callable[[], None]
 Make = Callable[[Any], Any]
-"""Returns the replacement of a name, from the former value."""
+"""Returns the replacement of a name; called with the former value."""
 
 ABSENT = object()
 
 
 @dataclass(slots=True)
 class _Layer:
-    """One owner's value for a name. Without `make` the name is exclusively the owner's."""
+    """One owner's value for a name; without `make` the owner is exclusive."""
 
     owner: str
     make: Make | None
@@ -37,8 +37,11 @@ class _Layer:
 
 @dataclass(slots=True)
 class _Name:
-    """A replaced name: `own` is the value in the holder itself (ABSENT if a class only inherits it), `given` the value
-    that reading it returned."""
+    """A replaced name.
+
+    own: the value in the holder itself, ABSENT if a class only inherits it
+    given: the value that reading the name returned
+    """
 
     holder: Any
     name: str
@@ -74,7 +77,7 @@ class Patches:
         self._add(holder, name, None).put(value)
 
     def claim(self, holder: Any, name: str) -> None:
-        """Own a name without replacing it now: the owner itself often replaces and restores it.
+        """Own a name without replacing it, for an owner that replaces and restores it many times itself.
 
         Raises AlreadyPatched.
         """
@@ -89,11 +92,11 @@ class Patches:
         replaced.put(replaced.layers[-1].value)
 
     def also(self, undo: Undo) -> None:
-        """Call `undo` in its turn when the patches are undone."""
+        """Call `undo` too when the patches are undone, in its place in the order."""
         self._undo.callback(undo)
 
     def undo(self) -> None:
-        """Undo everything, in reverse order; a failure of one does not prevent the others."""
+        """Undo everything in reverse order; if one undo fails the others still run."""
         self._undo.close()
 
     def __enter__(self) -> Self:
@@ -108,13 +111,13 @@ class Patches:
         replaced = _names.get(key)
         if replaced is not None and (make is None or replaced.layers[-1].make is None):
             raise AlreadyPatched(str(replaced), self.owner, replaced.layers[-1].owner)
-        # The current value is wrapped, not the recorded one: the script may have wrapped the name as well.
+        # Wrap the current value, not the recorded one: the script may have wrapped the name as well.
         current = getattr(holder, name)
         layer = _Layer(self.owner, make, None if make is None else make(current))
         if replaced is None:
-            # The value that is restored in the end. A class may inherit the name, a module make it on access
-            # (`__getattr__`); the configurations of torch's compilers are modules of a kind of their own, which keep
-            # their settings elsewhere.
+            # This value is restored in the end. A class may inherit the name, and a module may create it on access
+            # (`__getattr__`). The configurations of torch's compilers are special modules, which keep their settings
+            # elsewhere.
             own_value = vars(holder).get(name, ABSENT)
             plain = isinstance(holder, type) or type(holder) is types.ModuleType
             replaced = _names[key] = _Name(
@@ -132,7 +135,7 @@ def _take_out(replaced: _Name, layer: _Layer) -> None:
         del _names[id(replaced.holder), replaced.name]
         replaced.put_back()
         return
-    # Later owners have wrapped the layer that goes: they wrap anew, so that it is not called any more.
+    # Later owners have wrapped the layer that is removed: they wrap anew, so that it is no longer called.
     value = replaced.layers[at - 1].value if at else replaced.given
     for later in replaced.layers[at:]:
         assert later.make is not None
@@ -163,5 +166,5 @@ def lifted(holder: Any, name: str) -> Iterator[None]:
 
 
 def patched_names() -> list[tuple[Any, str]]:
-    """The names that are now replaced or claimed, with the holder of each."""
+    """Return the names that are now replaced or claimed, with the holder of each."""
     return [(replaced.holder, replaced.name) for replaced in _names.values()]

@@ -1,4 +1,4 @@
-"""The graphs that Inductor compiles: seen with their inputs, compiled again, and read by probes.
+"""The graphs that Inductor compiles: observed with their inputs, compiled again, and read by probes.
 
 Verified on torch 2.13.0.
 """
@@ -47,8 +47,9 @@ class InnerCompilation:
         return self.options.get("graph_id")
 
     def again(self, module: torch.fx.GraphModule) -> Boxed:
-        """Compile another graph of the same inputs with the same options, during or outside of another compilation."""
-        # These belong to the first compilation: its number, and its note on whether CUDA graphs are possible.
+        """Compile another graph of the same inputs with the same options, also within another compilation."""
+        # Leave out what belongs to the first compilation: its number, and its record of whether CUDA graphs are
+        # possible.
         options = {name: value for name, value in self.options.items() if name not in ("graph_id", "cudagraphs")}
         return _compiled(module, list(self.inputs), options)
 
@@ -80,9 +81,9 @@ class CompiledGraphsWatcher(Protocol):
 
 
 def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
-    """Show every compiled graph to `watcher`, without a cache of captured graphs in between.
+    """Show every compiled graph to `watcher`, with the cache of captured graphs turned off.
 
-    Inductor's code for such a graph may come from its own cache. Raises NotAvailable, and then no hook is left.
+    Inductor's code for a graph may still come from Inductor's cache. Raises NotAvailable, and leaves no hook then.
     """
     with Patches("compiled graphs") as patches:
         patches.also(without_graph_caches(of_inductor=False))
@@ -95,15 +96,15 @@ def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
 
 
 def compile_graph(module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed:
-    """Compile a graph of aten ops by Inductor, with its current settings. `inputs` are fake, of one fake mode."""
+    """Compile a graph of aten ops by Inductor, with its current settings; `inputs` are tensors of one fake mode."""
     return _compiled(module, list(inputs), {"is_backward": backward})
 
 
 def _compiled(module: torch.fx.GraphModule, inputs: list[Any], options: Mapping[str, Any]) -> Boxed:
     inner = private("torch._inductor.compile_fx", "compile_fx_inner")
     tracing = private("torch._guards", "tracing")
-    # A context of its own: otherwise Inductor would find the one of the current compilation, and its fake mode.
-    # Without any it does not look into its cache.
+    # Give Inductor a new context: otherwise it would find that of the current compilation, with its fake mode. Without
+    # any context it does not look into its cache.
     input_mode = private("torch._guards", "detect_fake_mode")(inputs)
     context = None if input_mode is None else private("torch._guards", "TracingContext")(input_mode)
     with tracing(context), torch.no_grad():
@@ -112,18 +113,18 @@ def _compiled(module: torch.fx.GraphModule, inputs: list[Any], options: Mapping[
 
 
 def copied_graph(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A copy of a graph, whose nodes and their metadata can be changed without changing the original's."""
+    """Return a copy of a graph whose nodes and metadata can be changed without changing the original."""
     copied = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
     copied.meta.update(module.meta)
     return copied
 
 
 OF_THE_CAPTURE = ("grapharg", "example_value", "tensor_dict")
-"""Metadata of dynamo's nodes that hold the script's tensors, or belong to the current compilation."""
+"""Metadata of dynamo's nodes that holds the script's tensors, or belongs to the current compilation."""
 
 
 def undescribed_graph(graph: torch.fx.Graph) -> torch.fx.GraphModule:
-    """A copy of a dynamo graph that keeps nothing of the script alive and can be compiled by itself."""
+    """Return a copy of a dynamo graph that keeps nothing of the script alive and can be compiled by itself."""
     undescribed = torch.fx.GraphModule(graph.owning_module or {}, copy.deepcopy(graph))
     for node in undescribed.graph.nodes:
         for name in OF_THE_CAPTURE:
@@ -142,14 +143,14 @@ def compile_captured(module: torch.fx.GraphModule, inputs: Sequence[Any], backen
 
 
 def fake_mode() -> Any:
-    """A mode in which tensors have no values."""
+    """Return a fake mode, in which tensors have no values."""
     return private("torch._subclasses.fake_tensor", "FakeTensorMode")()
 
 
 class ProbeOp:
     """The op `numdrift::probe(Tensor x, int index) -> ()`, which shows a value to `show`, until `close`.
 
-    The compiler is free in the layout of the value, so that `show` receives the layout that it has without a probe.
+    The compiler may choose the layout of the value, so `show` receives the layout that it has without a probe.
     """
 
     def __init__(self, show: Callable[[int, torch.Tensor], None]) -> None:
@@ -173,7 +174,7 @@ class ProbeOp:
 
 
 def annotate(module: torch.fx.GraphModule, inputs: Sequence[Any], mode: Any) -> None:
-    """Note the value of each node in its metadata, as `compile_graph` needs it; `inputs` are fake, of `mode`."""
+    """Record the fake value of each node in its metadata, for `compile_graph`; `inputs` are fake tensors of `mode`."""
     remaining = iter(inputs)
     values: dict[torch.fx.Node, Any] = {}
     with mode, torch.no_grad():

@@ -1,4 +1,4 @@
-"""The buffers of Inductor's code, shown by the probe op while the code runs, without a kernel more or less.
+"""The buffers of Inductor's code, shown by the probe op while the code runs, with the same kernels as without.
 
 Verified on torch 2.13.0, and on 2.11.0 with CUDA.
 """
@@ -24,9 +24,9 @@ VERSION = 1
 def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> Iterator[None]:
     """Show each buffer that Inductor's code writes within the context, by the probe op with the number of its node.
 
-    A line is added after the call of the kernel that writes the buffer: fusion and kernels are the same as without.
-    In code for the CPU one call may write a buffer and then something else over it, so this is for accelerators. Such
-    code has keys of its own in Inductor's cache of graphs. Raises NotAvailable.
+    A line is added after the call of the kernel that writes the buffer, so fusion and kernels stay the same. This is
+    for accelerators: in code for the CPU one call may write a buffer and then overwrite it. The code has separate keys
+    in Inductor's cache of graphs. Raises NotAvailable.
     """
     lowering = private("torch._inductor.graph", "GraphLowering")
     scheduler = private("torch._inductor.scheduler", "Scheduler")
@@ -53,7 +53,7 @@ def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> I
 
     def generated(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def mark_run(self: Any) -> Any:  # right before its kernel's call is written, and nothing is freed between
+        def mark_run(self: Any) -> Any:  # right before its kernel's call is written; nothing is freed in between
             graphs.setdefault(id(virtual.graph), ShownGraph()).generated.update(self.get_operation_names())
             return original(self)
 
@@ -75,7 +75,7 @@ def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> I
         @functools.wraps(original)
         def init(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            self.numdrift_shows_buffers = VERSION  # all attributes of the details make up the key
+            self.numdrift_shows_buffers = VERSION  # the key is made from all attributes of the details
 
         return init
 
@@ -95,14 +95,14 @@ def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> I
 class ShownGraph:
     """The state of one graph while Inductor lowers it and generates its code.
 
-    A node's value may be a buffer that other operations write to after it was made: zeros, and then the sums of an
-    `index_put_`. The value is available once the operations of the node's own lowering are generated, and lost once
-    another write is.
+    A node's value may be in a buffer that later operations write to, such as zeros and then the sums of an
+    `index_put_`. The value is available once the operations of the node's lowering are generated, and lost once another
+    write to the buffer is generated.
     """
 
     def __init__(self) -> None:
         self.generated: set[str] = set()
-        """The operations whose code is generated."""
+        """The operations whose code has been generated."""
 
         self._boxes: dict[str, Any] = {}
         self._needed: dict[str, frozenset[str]] = {}
@@ -118,7 +118,7 @@ class ShownGraph:
         self._needed[node] = frozenset(self._writers.get(name, ())) if name is not None else frozenset()
 
     def written(self, live: Collection[str], name_of: Callable[[Any], str | None]) -> Iterator[tuple[str, str]]:
-        """Return the nodes whose values are in the `live` buffers now, each once, with the buffer's name."""
+        """Yield the nodes whose values are in the `live` buffers now, each once, with the buffer's name."""
         for node, box in list(self._boxes.items()):
             name = name_of(box)
             if name is None or name not in live or not self._needed[node] <= self.generated:

@@ -1,7 +1,7 @@
-"""The profiler's use of torch besides `torch.profiler`.
+"""The parts of torch that the profiler uses besides `torch.profiler`.
 
-It covers the lazy core's executions, Inductor's kernels by name, the script's lines, and a profiler of the script's
-own. Verified on torch 2.13.0.
+They are the lazy core's executions, Inductor's kernels by name, the script's lines, and the script's own profiler.
+Verified on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .presence import private, require
 
 LAZY_CUTS = ("_mark_step", "_sync_multi")
 XLA_CUTS = ("_xla_step_marker", "_xla_sync_multi")
-"""The functions that execute the pending graph: at a mark_step, and when tensors are asked for."""
+"""The functions that execute the pending graph: at a mark_step, and when tensors are needed."""
 
 LOG_LEVEL = "KINETO_LOG_LEVEL"
 TAKEN = "_numdrift_taken"
@@ -54,10 +54,11 @@ def around_cuts(device: str, around: Callable[[], AbstractContextManager[object]
 
 
 def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
-    """Run each call of a generated C++ kernel within a range: `named(kernel)` returns the function that begins it.
+    """Run each call of a generated C++ kernel within a range that `named(kernel)` begins.
 
-    That function returns the handle of the range. The generated code stays the same, and so do its caches:
-    `cpp.enable_kernel_profile` would compile every kernel again. Triton kernels show themselves.
+    `named(kernel)` returns a function that begins the range and returns its handle. The generated code and its caches
+    stay the same, while `cpp.enable_kernel_profile` would compile every kernel again. The profiler shows Triton kernels
+    by itself.
     """
     cache = private("torch._inductor.codecache", "PyCodeCache")
     require(cache, "load_by_key_path")
@@ -79,7 +80,7 @@ def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
         def load(*args: Any, **kwargs: Any) -> Any:
             module = original(*args, **kwargs)
             for name, kernel in list(vars(module).items()):
-                # torch keeps the module and returns it again: a kernel is wrapped once.
+                # Torch returns the same module again, so a kernel that is already wrapped is left alone.
                 if name.startswith("cpp_") and callable(kernel) and not hasattr(kernel, WITHIN):
                     setattr(module, name, shown(kernel, named(name)))
             return module
@@ -90,7 +91,7 @@ def name_inductor_kernels(named: Callable[[str], Callable[[], Any]]) -> Undo:
 
 
 def compilations(device: str, *, compiles: bool) -> int | None:
-    """The number of graphs compiled in this process so far; None if they are not counted."""
+    """Return the number of graphs compiled in this process so far; None if they are not counted."""
     if compiles:
         return compiled_regions()
     if device == "lazy":
@@ -104,7 +105,7 @@ def profiler_runs() -> bool:
 
 
 def watch_profilers(begins: Callable[[Any], None]) -> Undo:
-    """Call `begins` before a `torch.autograd.profiler.profile` begins, of which two cannot run at a time."""
+    """Call `begins` before a `torch.autograd.profiler.profile` begins; two of them cannot run at a time."""
     holder = private("torch.autograd.profiler", "profile")
     require(holder, "_prepare_trace")
 
@@ -120,7 +121,7 @@ def watch_profilers(begins: Callable[[Any], None]) -> Undo:
 
 
 class OpenRange:
-    """A range of the trace, which begins when it is made."""
+    """A range of the trace, which begins when the object is created."""
 
     def __init__(self, name: str) -> None:
         self._record = torch.ops.profiler._record_function_enter_new(name, None)
@@ -131,10 +132,10 @@ class OpenRange:
 
 
 def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> Undo:
-    """Pass the name of every `record_function` of the script and of torch's Python to `enter` and `leave`.
+    """Pass the name of every `record_function` of the script and of torch's Python code to `enter` and `leave`.
 
-    If `enter` returns true, no range of its own begins. A range that begins in one trace and ends in the next one
-    writes into memory that torch has freed (2.13).
+    If `enter` returns true, the `record_function` begins no range itself. A range that begins in one trace and ends in
+    the next one writes into memory that torch has freed (2.13).
     """
     holder = private("torch.autograd.profiler", "record_function")
 
@@ -164,20 +165,20 @@ def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> 
 def open_ranges(trace: bytes) -> bool:
     """Return whether an event that began in a trace had not ended when the trace did."""
     unfinished = re.finditer(rb'"finished": false', trace)
-    # An instant at which memory was allocated never ends; all other events do.
+    # An allocation of memory is an instant and never ends; all other events end.
     return any(b'"Total Allocated"' not in _arguments(trace, match.start()) for match in unfinished)
 
 
 def _arguments(trace: bytes, place: int) -> bytes:
-    """The arguments of the event around this place."""
+    """Return the arguments of the event around this place."""
     return trace[trace.rfind(b"{", 0, place) : trace.find(b"}", place)]
 
 
 def own_module_calls() -> AbstractContextManager[None]:
     """Restore torch's own `Module.__call__` within the context.
 
-    The first trace `with_stack` learns from it what a module's call is, and takes the `self` of the function that it
-    finds there for a module.
+    The first trace `with_stack` reads it to recognise the calls of modules: the `self` of the function found there is
+    taken for a module.
     """
     return lifted(torch.nn.Module, "__call__")
 
@@ -186,7 +187,7 @@ def own_module_calls() -> AbstractContextManager[None]:
 def without_profiler_messages() -> Iterator[None]:
     """Silence the messages of torch's profiler and of Kineto, its library, on standard error.
 
-    Kineto reads its level when it is first used, and torch warns once.
+    Kineto reads its log level when it is first used, and torch warns once.
     """
     former_level = os.environ.get(LOG_LEVEL)
     os.environ.setdefault(LOG_LEVEL, "99")
@@ -200,18 +201,18 @@ def without_profiler_messages() -> Iterator[None]:
 
 
 def traced_activities(device: str) -> list[Any]:
-    """The activity of the CPU, and that of the device if torch's profiler knows it."""
+    """Return the activity of the CPU, and that of the device if torch's profiler knows it."""
     of_device = device_activity(device)
     return [torch.profiler.ProfilerActivity.CPU, *([] if of_device is None else [of_device])]
 
 
 def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[int, str]:
-    """The line of the script from which each outermost op was called, as `file:line` by the op's External id.
+    """Return the line of the script from which each outermost op was called, as `file:line` by the op's External id.
 
-    `profile` is a `torch.profiler.profile` that has ended and was made `with_stack`. The names of Python's slices in a
-    trace have the line where a function is defined; only this tree has the line that called it.
+    `profile` is a `torch.profiler.profile` that was made `with_stack` and has ended. The slices of Python functions in
+    a trace name the line where a function is defined; only the profiler's tree has the line that called it.
     """
-    # The tree is walked from its roots; a child begins with the line that was found above it.
+    # Walk the tree from its roots; a child starts with the line that was found above it.
     results = profile.profiler.kineto_results
     require(results, "experimental_event_tree")
     lines: dict[int, str] = {}
@@ -220,7 +221,7 @@ def lines_of_ops(profile: Any, lies_in_script: Callable[[str], bool]) -> dict[in
         event, line = waiting.pop()
         tag, fields = event.typed
         caller = getattr(fields, "caller", None)
-        if caller is not None:  # a Python function, with the line that called it; the innermost of the script's counts
+        if caller is not None:  # a Python function with its caller's line; the script's innermost line counts
             if lies_in_script(caller.file_name):
                 line = f"{caller.file_name}:{caller.line_number}"
         elif tag.name == "TorchOp" and fields.scope.name != "USER_SCOPE":

@@ -8,14 +8,14 @@ from typing import Any
 from .patches import Patches, Undo
 
 FUSION = "enable_fp_fusion"
-"""Triton's option. Inductor ties it to `emulate_precision_casts` (torch 2.13), or leaves it to Triton's default, the
-variable TRITON_DEFAULT_FP_FUSION."""
+"""Triton's option for the contraction. Inductor ties it to `emulate_precision_casts` (torch 2.13), or leaves it to
+Triton's default, the variable TRITON_DEFAULT_FP_FUSION."""
 
 
 def contract_in_triton(wanted: bool) -> Undo:
     """Turn the contraction on or off; return the undo. Nothing happens in a torch that leaves it to Triton.
 
-    The keys of Inductor's caches do not include it, so the caches are off meanwhile.
+    The keys of Inductor's caches do not include the option, so the caches are off until the undo.
     """
     kernel: Any = getattr(importlib.import_module("torch._inductor.codegen.triton"), "TritonKernel", None)
     if not isinstance(vars(kernel or object).get("triton_meta_common"), classmethod):

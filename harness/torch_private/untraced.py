@@ -17,9 +17,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def untraced(function: Function) -> Function:
-    """Return a function that dynamo never traces, including its calls: a graph breaks there.
+    """Return a function that dynamo never traces, nor what it calls: a graph breaks there.
 
-    It does not load dynamo, which takes seconds: while dynamo is not loaded, nothing is traced.
+    Dynamo is not loaded for this, which would take seconds: while it is not loaded, nothing is traced.
     """
     hidden: Callable[..., Any] | None = None
 
@@ -38,7 +38,7 @@ def untraced(function: Function) -> Function:
 
 
 def skip_frame(function: Callable[..., Any]) -> None:
-    """Have dynamo trace the calls in the function but not the function itself, once dynamo is loaded."""
+    """Make dynamo, once it is loaded, trace the calls in a function but not the function itself."""
     if "torch._dynamo" in sys.modules:
         with suppress(NotAvailable):  # it then compiles a frame of numdrift for nothing
             private("torch._dynamo.decorators", "skip")(function)
@@ -47,8 +47,8 @@ def skip_frame(function: Callable[..., Any]) -> None:
 def forget_known_functions() -> None:
     """Make dynamo look up again which functions it knows, and how it handles each of them.
 
-    If a function was replaced when dynamo looked, dynamo knows the replacement, and traces the function itself like
-    any other.
+    If a function was replaced while dynamo looked it up, dynamo knows the replacement instead, and traces the function
+    like any other.
     """
     rules = sys.modules.get("torch._dynamo.trace_rules")
     functions = getattr(sys.modules.get("torch._dynamo.variables.torch"), "TorchInGraphFunctionVariable", None)
@@ -58,25 +58,25 @@ def forget_known_functions() -> None:
             clear()
 
 
-# The levels of torch.func's transformations: the number of active ones, and the tensors beneath their wrappers.
+# The transformations of torch.func: the number of active ones, and the tensors beneath their wrappers.
 
 _FUNCTORCH: Any = getattr(torch._C, "_functorch", None)
 
 
 def transformation_level() -> int:
-    """The number of active transformations (grad, vmap, jvp); 0 outside of all, and if torch does not report it."""
+    """Return the number of active transformations (grad, vmap, jvp); 0 if torch does not report it."""
     current = getattr(_FUNCTORCH, "maybe_current_level", None)
     return 0 if current is None else current() or 0
 
 
 def is_wrapped(tensor: torch.Tensor) -> bool:
-    """Return whether a transformation has put the tensor into a wrapper of its own."""
+    """Return whether a transformation has wrapped the tensor."""
     is_wrapper = getattr(_FUNCTORCH, "is_functorch_wrapped_tensor", None)
     return is_wrapper is not None and bool(is_wrapper(tensor))
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The script's tensor beneath all wrappers of gradients; None if one of them is vmap's, which holds many."""
+    """Return the script's tensor beneath all wrappers of gradients; None if one is vmap's, which holds many tensors."""
     batched = getattr(_FUNCTORCH, "is_batchedtensor", None)
     inner = getattr(_FUNCTORCH, "get_unwrapped", None)
     while is_wrapped(tensor):

@@ -29,7 +29,7 @@ FLAGS = "XLA_FLAGS"
 
 
 def note_xla_locations() -> Undo:
-    """Make each new node note the innermost Python frame of its making; return the undo."""
+    """Make each new node record the innermost Python frame that creates it; return the undo."""
     before, note = private(CORE, "_get_ir_debug")(), private(CORE, "_set_ir_debug")
     note(True)
     return lambda: note(before)
@@ -47,7 +47,7 @@ def start_xla(modules: Path | None = None) -> None:
         os.environ[FLAGS] = f"{flags} --xla_dump_to={modules} --xla_dump_hlo_as_text".strip()
     handlers = list(logging.root.handlers)
     device: Callable[[], Any] = private("torch_xla", "device")
-    # Its import sets up Python's logging; the script's own `basicConfig` would then do nothing.
+    # Importing torch_xla sets up Python's logging, and the script's `basicConfig` would then do nothing.
     for handler in set(logging.root.handlers) - set(handlers):
         logging.root.removeHandler(handler)
     try:
@@ -63,17 +63,17 @@ def start_xla(modules: Path | None = None) -> None:
 def execute_pending() -> None:
     """Compile and execute everything that is pending, and wait until the values are available.
 
-    This is torch_xla's own mark_step, except that it leaves out the closures that a script has put off until its next
-    one. It also works within a block that the script has named (`xp.Trace`), where torch_xla's own raises.
+    This is torch_xla's mark_step without the closures that a script has deferred to its next mark_step. It also works
+    within a block that the script has named (`xp.Trace`), where torch_xla's mark_step raises.
     """
     default = private(CORE, "_xla_get_default_device")()
     private(CORE, "_xla_step_marker")(default, [], wait=True, reset_scope=False)
 
 
 def show_xla_blocks() -> Undo:
-    """Show torch's own profiler the blocks that a script names by `xp.Trace` and `xp.StepTrace`, too.
+    """Show torch's profiler the blocks that a script names by `xp.Trace` and `xp.StepTrace`; return the undo.
 
-    Returns the undo. Raises NotAvailable.
+    Raises NotAvailable.
     """
     named: Any = private("torch_xla.debug.profiler", "Trace")
     ranges: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -120,9 +120,9 @@ def around_step_marker(around: Callable[[Callable[[], None]], None]) -> Undo:
 
 
 def sync_xla(tensors: Sequence[torch.Tensor]) -> None:
-    """Execute what the given xla tensors need, and with it everything else that is pending.
+    """Execute the pending work of these xla tensors, and with it everything else that is pending.
 
-    For some tensors alone torch_xla would give the memory of a parameter to its new value. Other pending work that
+    For these tensors alone torch_xla would reuse the memory of a parameter for its new value. Other pending work that
     reads the old value would then fail ("buffer is deleted", 2.9).
     """
     if any(tensor.device.type == "xla" for tensor in tensors):
@@ -135,11 +135,11 @@ own_reads: list[Callable[[], AbstractContextManager[None]]] = []
 
 
 def read_xla(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The values of tensors on the CPU, for numdrift itself."""
+    """Return the values of tensors on the CPU, for numdrift itself."""
     with ExitStack() as stack:
         for own_read in own_reads:
             stack.enter_context(own_read())
-        with torch.no_grad():  # detach() would make a graph of its own for each tensor
+        with torch.no_grad():  # detach() would make a separate graph for each tensor
             return [tensor.cpu() for tensor in tensors]
 
 
@@ -165,9 +165,9 @@ def xla_op_by_op(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def xla_generator_kept() -> Iterator[None]:
-    """Keep the device's generator as if nothing was executed within the context.
+    """Restore the device's generator after the context, as if nothing had been executed in it.
 
-    Each execution seeds it anew, and `torch.manual_seed` leaves it alone.
+    Each execution seeds the generator anew, and `torch.manual_seed` does not affect it.
     """
     device = private(CORE, "_xla_get_default_device")()
     seed = private(CORE, "_xla_get_rng_seed")(device)
@@ -177,13 +177,13 @@ def xla_generator_kept() -> Iterator[None]:
         private(CORE, "_xla_set_rng_seed")(seed, device)
 
 
-# torch_xla's treatment of an op: counters of its fallbacks, and the HLO of pending tensors.
+# How torch_xla treats an op: the counters of its fallbacks, and the HLO of pending tensors.
 
 XLA_KEY = "XLA"
 
 
 def xla_versions() -> Mapping[str, str]:
-    """The versions of torch_xla and of its compiler's package, if they are installed."""
+    """Return the versions of torch_xla and of its compiler's package, if they are installed."""
     versions = {}
     for name in ("torch_xla", "libtpu"):
         try:
@@ -200,7 +200,7 @@ def xla_counter(name: str) -> int:
 
 
 def xla_hlo(tensors: Sequence[torch.Tensor]) -> str:
-    """The HLO of the graph that is pending for these tensors, which is lowered for this and not executed.
+    """Return the HLO of the graph that is pending for these tensors, which is lowered but not executed.
 
     Raises RuntimeError if an op cannot be lowered.
     """
@@ -210,8 +210,8 @@ def xla_hlo(tensors: Sequence[torch.Tensor]) -> str:
 # The copies by which values leave the device and come back.
 
 Copied = Callable[[bool, FrameType | None, Callable[[], Any]], Any]
-"""Makes a copy and returns its result: takes whether it goes to the CPU, the Python frame that led to it, and the
-copying call."""
+"""Makes a copy and returns its result; called with whether it goes to the CPU, the Python frame that led to it, and the
+function that copies."""
 
 
 def around_xla_copies(copied: Copied) -> Undo:
@@ -231,7 +231,7 @@ def around_xla_copies(copied: Copied) -> Undo:
             to_cpu = goes(args, kwargs)
             if to_cpu is None:
                 return kernel(*args, **kwargs)
-            # A backward runs on a thread of its own: there, it is the frame that waits for it.
+            # A backward runs on a thread without Python frames: take the frame that waits for the backward.
             caller = sys._getframe().f_back or sys._current_frames().get(threading.main_thread().ident or 0)
             return copied(to_cpu, caller, lambda: kernel(*args, **kwargs))
 

@@ -18,21 +18,21 @@ from .xla import CORE, XLA_KEY, read_xla, sync_xla, xla_generator_kept
 
 
 def xla_value_id(tensor: torch.Tensor) -> int:
-    """The number of an xla tensor's value.
+    """Return the number of an xla tensor's value.
 
-    Each write in place gives another number, which is never used again. A tensor and its detached alias have the same
+    Each write in place changes the number, and no number is used again. A tensor and its detached alias have the same
     number.
     """
     return int(private(CORE, "_xla_get_tensor_id")(tensor))
 
 
 def is_pending(tensor: torch.Tensor) -> bool:
-    """Return whether the value of an xla tensor is still to be computed. Nothing is executed for the answer."""
+    """Return whether the value of an xla tensor is still to be computed, without executing anything."""
     return bool(private(CORE, "_check_tensor_need_materialization")([tensor])[0])
 
 
 def xla_value_held(tensor: torch.Tensor) -> torch.Tensor:
-    """The value that an xla tensor has now, whatever is written to the tensor later."""
+    """Return a tensor that keeps the present value of an xla tensor, whatever is written to that tensor later."""
     if not torch._is_functional_tensor(tensor):
         return tensor.detach()
     private("torch", "_sync")(tensor)
@@ -44,7 +44,7 @@ def xla_value_held(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def xla_kernels() -> dict[Any, Callable[..., Any]]:
-    """Each aten overload that reaches torch_xla, with a function that executes it, whatever replaces it afterwards."""
+    """Return each aten overload that reaches torch_xla, with a function that executes it even if replaced later."""
     return {kernel.operation: kernel.call for kernel in device_kernels(XLA_KEY)}
 
 
@@ -52,9 +52,9 @@ XLA_AUTOGRAD_KEY = "AutogradXLA"
 
 
 def xla_composites() -> dict[Any, Callable[..., Any]]:
-    """Each aten overload that torch_xla decomposes above autograd although torch has one kernel with one derivative.
+    """Return each aten overload that torch_xla decomposes above autograd, with a function that executes it.
 
-    An example is `native_layer_norm`. Each comes with a function that executes it.
+    Torch itself has one kernel with one derivative for it, as for `native_layer_norm`.
     """
     find = private("torch.library", "get_kernel")
     keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), XLA_AUTOGRAD_KEY))
@@ -73,7 +73,7 @@ SEED = "seed"
 """The name of the generator's state among the values that a graph starts from."""
 
 _SEED_ID = -127389
-"""The number that torch_xla gives to that value (`seed_info_id` in torch_xla/csrc/xla_graph_executor.h, 2.9)."""
+"""The number by which torch_xla identifies that value (`seed_info_id` in torch_xla/csrc/xla_graph_executor.h, 2.9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +89,13 @@ class XlaData:
 
 
 def count_pending() -> int:
-    """The number of tensors of the device whose values are still to be computed, whoever holds them."""
+    """Return the number of tensors of the device whose values are still to be computed, whoever holds them."""
     device = private(CORE, "_xla_get_default_device")()
     return sum(private(CORE, "_check_device_tensor_need_materialization")(device))
 
 
 def xla_hlo_proto(tensors: Sequence[torch.Tensor]) -> bytes:
-    """The HLO of the graph that is pending for these tensors, as XLA's own HloModuleProto; nothing is executed.
+    """Return the HLO of the graph that is pending for these tensors, as XLA's own HloModuleProto; nothing is executed.
 
     Raises RuntimeError if an op cannot be lowered.
     """
@@ -103,9 +103,9 @@ def xla_hlo_proto(tensors: Sequence[torch.Tensor]) -> bytes:
 
 
 def xla_data(tensors: Sequence[torch.Tensor]) -> list[XlaData]:
-    """The values that the graph pending for these tensors starts from, in the order of its HLO's parameters.
+    """Return the values that the graph pending for these tensors starts from, in the order of its HLO's parameters.
 
-    Both are met in the same walk through the graph.
+    torch_xla collects both in the same walk through the graph.
     """
     numbers, values = private(CORE, "_get_tensors_xla_device_data_node")(list(tensors))
     named = {_SEED_ID: SEED, -1: None}
@@ -113,7 +113,7 @@ def xla_data(tensors: Sequence[torch.Tensor]) -> list[XlaData]:
 
 
 def execute_hlo(proto: bytes, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Have XLA compile and execute an HLO module on these values, its parameters in their order.
+    """Compile and execute an HLO module by XLA on these values, which are its parameters in their order.
 
     Returns the values of its root, on the CPU. Other pending work is executed as well. Raises RuntimeError.
     """
@@ -121,5 +121,5 @@ def execute_hlo(proto: bytes, inputs: Sequence[torch.Tensor]) -> list[torch.Tens
     with xla_generator_kept(), torch.no_grad():
         xla_inputs = [tensor.to("xla") for tensor in inputs]
         outputs = list(private(CORE, "_xla_user_computation")("xla::numdrift", xla_inputs, module))
-        sync_xla(outputs)  # all in one: for a single one, XLA would leave out what it does not need
+        sync_xla(outputs)  # in one call: for a single output XLA would leave out what that does not need
         return read_xla(outputs)

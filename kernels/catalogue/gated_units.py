@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .table import CatalogueRow, decomposition
 
-# x*sigmoid(x) cancels nowhere: what differs here is the sigmoid, and where the sum rounds.
+# x*sigmoid(x) cancels nowhere: the kernels differ in the sigmoid, and in where the sum rounds.
 SILU = (
     decomposition("x*sigmoid(x)", "torch._decomp.decompositions.silu"),
     CatalogueRow(

@@ -99,7 +99,8 @@ IN_FLOAT64 = CatalogueRow(
     f"round({TWO_PASS})",
     "the definition",
 )
-"""Not the op replayed: in lazy mode its hidden writes to copies of the statistics would be lost."""
+"""A kernel of its own, not a replay of the op: in lazy mode the op's hidden writes to copies of the statistics would be
+lost."""
 
 AFFINE = CatalogueRow(
     "affine",
@@ -107,7 +108,7 @@ AFFINE = CatalogueRow(
     "x*a + b, a = invstd*weight, b = bias - mean*a",
     "ATen/native/cpu/batch_norm_kernel.cpp",
 )
-# The gradient of the input alone: those of weight and bias are sums, in the same order.
+# Only the gradient of the input differs: those of weight and bias are sums, in the same order.
 LAYER_NORM_BACKWARD = (
     CatalogueRow(
         "centered",
@@ -165,7 +166,7 @@ BATCH_NORM_BACKWARD = (
 
 
 def _softmax_rows(result: str) -> tuple[CatalogueRow, ...]:
-    """The forms of a softmax whose shift is m and whose sum is s; `result` is the formula that uses them."""
+    """Return the forms of a softmax whose shift is m and whose sum is s; `result` is the formula that uses them."""
     return (
         CatalogueRow(
             "without_max",
@@ -231,7 +232,7 @@ def register(registry: KernelRegistry) -> None:
     backward, summary = "native_layer_norm_backward", "gradients of layer norm"
     add(backward, summary, "layer_norm", LAYER_NORM_BACKWARD, prefix="backward_")
 
-    # The ops that replace native_batch_norm in a compiled graph; their arguments or results differ from its own.
+    # The ops that replace native_batch_norm in a compiled graph, with other arguments or results.
     legit, functional = "_native_batch_norm_legit", "_native_batch_norm_legit_functional"
     no_training = "_native_batch_norm_legit_no_training"
     summary = "batch norm; updates running_mean and running_var, which its schema does not say"
@@ -241,6 +242,6 @@ def register(registry: KernelRegistry) -> None:
     add(backward, summary, "batch_norm", BATCH_NORM_BACKWARD, prefix="backward_")
     add(legit, "batch norm whose schema says what it writes", "batch_norm", rows, prefix="legit_")
     add(functional, "batch norm in training in compiled graphs", "batch_norm", rows, prefix="functional_")
-    # In evaluation no moments are computed: only a form that rounds differently is another kernel.
+    # Evaluation computes no moments, so only forms that round differently are separate kernels.
     rows = (*(row for row in MOMENTS if row.name in ("two_pass", "bf16")), AFFINE, IN_FLOAT64)
     add(no_training, "batch norm in evaluation in compiled graphs", "batch_norm", rows, prefix="no_training_")

@@ -7,7 +7,7 @@ from .table import CatalogueRow, records
 
 FAMILY = "optimizer"
 BOOK = "p + (-lr/(1-beta1^t) * m) / (sqrt(v)/sqrt(1-beta2^t) + eps)"
-# The list ops that Adam with foreach=True is made of.
+# The list ops of Adam with foreach=True.
 FOREACH = {
     "_foreach_addcmul": "self + value * (tensor1*tensor2)",
     "_foreach_addcdiv": "self + value * (tensor1/tensor2)",

@@ -93,7 +93,7 @@ TANH_BACKWARD = (
         "hardware that drops the low 16 bits of float32",
     ),
     CatalogueRow(
-        # The example of a user's kernel, shipped as a kernel too; its file holds the same description.
+        # The example of a user's kernel is also a shipped kernel; its file has the same description.
         "triton",
         "one Triton kernel: 1 - y*y with one rounding, times g",
         "g*fma(-y, y, 1)",
@@ -132,7 +132,7 @@ SIGMOID = (
     ),
 )
 
-# y*(1 - y) is y - y*y, whose two terms are near each other for y near 1.
+# y*(1 - y) is y - y*y, whose two terms nearly cancel for y near 1.
 SIGMOID_BACKWARD = (
     decomposition("g*(y*(1 - y))", "torch._decomp.decompositions.sigmoid_backward"),
     CatalogueRow(
@@ -168,8 +168,7 @@ SIGMOID_BACKWARD = (
     ),
 )
 
-# The ops that optimizers and interpolation are made of. Scalars keep their digits in the half formats: they are used
-# in float32, as in ATen.
+# The ops of optimizers and interpolation. For the half formats, scalars are used in float32, as in ATen.
 
 ADDCMUL = (
     decomposition("self + (value*tensor1)*tensor2", "torch._refs.addcmul"),

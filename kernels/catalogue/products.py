@@ -41,7 +41,7 @@ ORDERS = (
         VELTKAMP,
     ),
 )
-"""Orders of accumulation and precisions of the inputs, of mm, bmm and addmm alike."""
+"""Orders of accumulation and precisions of the inputs, for mm, bmm and addmm."""
 
 ROUNDED_PRODUCTS = CatalogueRow(
     "decomposed",
@@ -49,7 +49,7 @@ ROUNDED_PRODUCTS = CatalogueRow(
     "sum over k of round(a[i,k] * b[k,j])",
     "torch._inductor.decomposition, mm and bmm",
 )
-# Above autograd: each of these has a backward of its own precision.
+# Swapped above autograd, so each backward has the precision of its kernel.
 LINEAR = (
     CatalogueRow(
         "decomposed",
@@ -83,7 +83,7 @@ LINEAR = (
     ),
 )
 
-# Attention: the composite op that scripts call, and the CPU's blockwise op that graphs hold.
+# Attention: the composite op that scripts call, and the CPU's blockwise op in graphs.
 COMPOSITE = (
     CatalogueRow(
         "math",
@@ -144,7 +144,7 @@ BLOCKWISE = (
         "as decomposed",
     ),
 )
-# fp64 is missing here, so the kernel that every op has applies: the op replayed in float64.
+# fp64 is not listed: the generic kernel, the op replayed in float64, applies.
 BLOCKWISE_BACKWARD = (
     CatalogueRow(
         "decomposed",
@@ -168,7 +168,7 @@ BLOCKWISE_BACKWARD = (
 
 
 def _sum_rows(end: str) -> tuple[CatalogueRow, ...]:
-    """The orders of summation; `end` is the step that a mean adds after them."""
+    """Return the orders of summation; `end` is the step that a mean adds after them."""
     return (
         CatalogueRow(
             "sequential",

@@ -14,8 +14,8 @@ IMPLEMENTATIONS = "numdrift.kernels.implementations"
 class CatalogueRow:
     """One kernel, and the texts that users read about it.
 
-    `function` is set where it differs from the kernel's name; it may name another module than the table's, as
-    `module:function`. `of_torch` is the decomposition that torch ships.
+    `function` is set if it differs from the kernel's name; `module:function` names one in another module. `of_torch`
+    marks the decomposition that torch ships.
     """
 
     name: str
@@ -32,7 +32,8 @@ class CatalogueRow:
 def records(
     op: str, module: str, rows: Iterable[CatalogueRow], *, prefix: str = "", of_any_op: bool = False
 ) -> list[Kernel]:
-    """The kernels of `op`: functions in `kernels/implementations/<module>.py` whose names begin with `prefix`."""
+    """Return the kernels of `op`: functions in `kernels/implementations/<module>.py` whose names begin with
+    `prefix`."""
     made = []
     for row in rows:
         target = f"{IMPLEMENTATIONS}.{module}:{prefix}{row.function or row.name}"
@@ -58,6 +59,6 @@ def records(
 
 
 def decomposition(formula: str, source: str) -> CatalogueRow:
-    """The decomposition that torch ships, with its formula spelled out."""
+    """Return the decomposition that torch ships, with its formula spelled out."""
     what = "torch's decomposition, op by op; the half formats in float32"
     return CatalogueRow("decomposed", what, formula, source, of_torch=True)

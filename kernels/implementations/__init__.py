@@ -1,1 +1,1 @@
-"""The kernels themselves: torch functions, some with C code behind them."""
+"""The kernels: torch functions, some of them backed by C code."""

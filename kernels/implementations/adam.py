@@ -1,12 +1,11 @@
-"""Kernels of `_fused_adam_` and `_fused_adamw_`, which write their lists, and of their functional twins.
+"""Kernels of `_fused_adam_` and `_fused_adamw_`, which write to their lists, and of their functional forms.
 
     m = m + (1 - beta1) * (g - m)
     v = beta2 * v + (1 - beta2) * g * g
     p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 
-with g + weight_decay * p for g (Adam), or p * (1 - lr * weight_decay) for p (AdamW). Each torch operation
-rounds in the dtype of its tensors; factors that depend on the step t alone are computed in float64. Source:
-torch/optim/adam.py."""
+with g + weight_decay * p for g (Adam), or p * (1 - lr * weight_decay) for p (AdamW). Each torch operation rounds to the
+dtype of its tensors; factors that depend only on the step t are computed in float64. Source: torch/optim/adam.py."""
 
 from __future__ import annotations
 
@@ -20,15 +19,15 @@ Tensor = torch.Tensor
 
 
 Update = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, float], Tensor]
-"""The new parameter from the decayed one, both moments, lr / (1 - beta1^t), sqrt(1 - beta2^t) and eps."""
+"""Returns the new parameter from the decayed parameter, both moments, lr / (1 - beta1^t), sqrt(1 - beta2^t) and eps."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusedAdam:
     """Adam with one formula, under the signatures of the ops.
 
-    `decoupled` is AdamW's weight decay. `moments` is the precision to which both moments are rounded when stored,
-    `dtype` the one in which everything is computed (None: that of the tensors).
+    `decoupled` selects AdamW's weight decay. Both moments are rounded to `moments` when stored. Everything is computed
+    in `dtype` (None: the dtype of the tensors).
     """
 
     update: Update
@@ -78,7 +77,7 @@ class FusedAdam:
                 first, second = (moment.to(self.moments).to(moment.dtype) for moment in (first, second))
             largest = [torch.maximum(maximum, second) for maximum in largest]
 
-            # tensors, not numbers: a step that is read out of its tensor would stop a trace
+            # tensors, not numbers: reading the step out of its tensor would stop a trace
             t = step.to(torch.float64).reshape(())
             step_size, root = lr / (1 - beta1**t), (1 - beta2**t).sqrt()
             parameter = self.update(parameter, first, largest[0] if largest else second, step_size, root, eps)
@@ -89,7 +88,7 @@ class FusedAdam:
 
 
 def into_new_lists(in_place: Callable[..., None]) -> Callable[..., tuple[list[Tensor], ...]]:
-    """The functional twin: the five lists as `in_place` would write them, new ones."""
+    """Return the functional form of `in_place`, which returns the five written lists as new lists."""
 
     def functional(*lists: Any, **numbers: Any) -> tuple[list[Tensor], ...]:
         *written, state_steps = lists
@@ -101,12 +100,12 @@ def into_new_lists(in_place: Callable[..., None]) -> Callable[..., tuple[list[Te
 
 
 def by_the_book(p: Tensor, m: Tensor, v: Tensor, step_size: Tensor, root: Tensor, eps: float) -> Tensor:
-    """p + (-lr / (1 - beta1^t) * m) / (sqrt(v) / sqrt(1 - beta2^t) + eps)."""
+    """Return p + (-lr / (1 - beta1^t) * m) / (sqrt(v) / sqrt(1 - beta2^t) + eps)."""
     return p + (-step_size * m) / (v.sqrt() / root + eps)
 
 
 def capturable(p: Tensor, m: Tensor, v: Tensor, step_size: Tensor, root: Tensor, eps: float) -> Tensor:
-    """p + m / (sqrt(v) / (-a * sqrt(1 - beta2^t)) + eps / -a), a = lr / (1 - beta1^t): the step size inside."""
+    """Return p + m / (sqrt(v) / (-a * sqrt(1 - beta2^t)) + eps / -a), a = lr / (1 - beta1^t): the step size inside."""
     return p + m / (v.sqrt() / (root * -step_size) + eps / -step_size)
 
 

@@ -23,7 +23,7 @@ OP = "scaled_dot_product_attention"
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The op's arguments. `mask` is added to the scores: 0 and -inf for True and False."""
+    """The op's arguments. `mask` is added to the scores: 0 for True, -inf for False."""
 
     query: Tensor
     key: Tensor
@@ -66,7 +66,7 @@ class AttentionKernel:
 
 
 def with_math(arguments: Attention) -> Tensor:
-    """ATen's own composition of products and a softmax; query and key are each scaled by sqrt(scale)."""
+    """Compute ATen's own composition of products and a softmax; query and key are each scaled by sqrt(scale)."""
     result: Tensor = aten._scaled_dot_product_attention_math(
         arguments.query,
         arguments.key,
@@ -82,7 +82,7 @@ def with_math(arguments: Attention) -> Tensor:
 
 
 def with_flash(arguments: Attention) -> Tensor:
-    """ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the constraint, where it does not apply.
+    """Call ATen's blockwise kernel for the CPU. Raises NotAvailable, naming the constraint, where it does not apply.
 
     Source of the constraints: use_flash_attention_cpp in ATen/native/transformers/sdp_utils_cpp.cpp.
     """
@@ -107,7 +107,7 @@ def with_flash(arguments: Attention) -> Tensor:
     reason = next((reason for reason, refused in refusals.items() if refused), "")
     if reason:
         raise NotAvailable(f"kernel {OP}=flash", reason, "choose math, or name the modules with op@module")
-    # The blockwise kernel reads rows as dense, whatever their stride says.
+    # The blockwise kernel reads rows as dense, whatever their stride.
     dense = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors)
     result: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(
         *dense,
@@ -120,7 +120,7 @@ def with_flash(arguments: Attention) -> Tensor:
 
 
 def op_by_op(arguments: Attention) -> Tensor:
-    """softmax(query @ key^T * scale + mask) @ value; a row that is masked everywhere gives 0, as in ATen."""
+    """Compute softmax(query @ key^T * scale + mask) @ value; a fully masked row returns 0, as in ATen."""
     query, key, value, mask = arguments.query, arguments.key, arguments.value, arguments.mask
     if arguments.enable_gqa:
         key, value = (heads.repeat_interleave(query.shape[-3] // heads.shape[-3], -3) for heads in (key, value))
@@ -131,25 +131,25 @@ def op_by_op(arguments: Attention) -> Tensor:
         mask = _as_summand(seen, scores.dtype)
     if mask is not None:
         scores = scores + mask
-    # safe: a row that is masked everywhere becomes 0 and not NaN
+    # safe: a fully masked row becomes 0, not NaN
     weights: Tensor = aten._safe_softmax(scores, -1)
     return torch.matmul(torch.dropout(weights, arguments.dropout, arguments.dropout > 0), value)
 
 
 def in_float64(arguments: Attention) -> Tensor:
-    """ATen's composition in float64, rounded once; so do the gradients. Raises KernelError for dropout."""
+    """Compute ATen's composition in float64 and round once, also in the backward. Raises KernelError for dropout."""
     if arguments.dropout > 0:
         raise KernelError(f"{OP}=fp64", "cannot replay dropout, which draws random numbers")
     return with_math(arguments.to(torch.float64)).to(arguments.query.dtype)
 
 
 def in_bfloat16(arguments: Attention) -> Tensor:
-    """ATen's composition in bfloat16; so do the gradients."""
+    """Compute ATen's composition in bfloat16, also in the backward."""
     return with_math(arguments.to(torch.bfloat16)).to(arguments.query.dtype)
 
 
 def _as_summand(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """The mask to add to the scores. ATen's ops below the composite one add a mask of bools as 0 and 1."""
+    """Return the mask to add to the scores. ATen's ops below the composite one add a mask of bools as 0 and 1."""
     if mask is None or mask.dtype != torch.bool:
         return None if mask is None else mask.to(dtype)
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask.logical_not(), -math.inf)

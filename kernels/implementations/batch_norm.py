@@ -1,12 +1,11 @@
-"""Kernels of `native_batch_norm`, of the ops that take its part in compiled graphs, and of its backward.
+"""Kernels of `native_batch_norm`, of the ops that replace it in compiled graphs, and of its backward.
 
 In training the moments of each channel are computed in several ways; in evaluation they are the running ones.
 Then ((x - mean) * invstd) * weight + bias. bfloat16 and float16 are computed in float32 and rounded once, as in
 ATen; the `bf16` kernels round each operation to bfloat16 instead.
 
-`native_batch_norm` writes its arguments running_mean and running_var although its schema does not say so. Every
-kernel here does the same: momentum * mean + (1 - momentum) * running_mean, and the unbiased variance for
-running_var.
+`native_batch_norm` writes to its arguments running_mean and running_var, although its schema does not declare it. Every
+kernel here does the same: momentum * mean + (1 - momentum) * running_mean, and the unbiased variance for running_var.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Tensor = torch.Tensor
 class BatchNorm:
     """Batch norm with one way to compute moments, under the signature of each op.
 
-    `dtype` is the one in which each operation rounds; None is the one in which ATen computes.
+    Each operation rounds to `dtype`; None is the dtype in which ATen computes.
     """
 
     moments: moments.Moments
@@ -50,7 +49,7 @@ class BatchNorm:
         for running, batch in zip((running_mean, running_var), current, strict=True):
             if running is None or batch is None:
                 continue
-            # Computes the bits of `_followed`. Lazy mode can multiply and add in place, but leaves its graph to copy.
+            # This computes the bits of `_followed`. Lazy mode can multiply and add in place, but a copy ends its graph.
             if running.dtype == batch.dtype:
                 running.mul_(1 - momentum).add_(momentum * batch)
             else:
@@ -86,7 +85,7 @@ class BatchNorm:
         return self._normalize(input, weight, bias, running_mean, running_var, False, eps)[0]
 
     def legit(self, input: Tensor, weight: Tensor | None, bias: Tensor | None, *remaining: Any) -> Normalized:
-        """`native`, and without the running statistics the overload `no_stats`."""
+        """Compute `native`, or without running statistics the overload `no_stats`."""
         running = () if len(remaining) == 5 else (None, None)
         return self.native(input, weight, bias, *running, *remaining)
 
@@ -100,7 +99,7 @@ class BatchNorm:
         training: bool,
         eps: float,
     ) -> tuple[Normalized, Tensor | None, Tensor | None]:
-        """The op's three results and, in training, the batch's mean and unbiased variance."""
+        """Return the op's three results and, in training, the batch's mean and unbiased variance."""
         kept = statistics_dtype(input, weight, bias, running_mean, running_var)
         dtype = self.dtype or computing(input.dtype)
         x = input.to(dtype)
@@ -112,7 +111,7 @@ class BatchNorm:
             mean, var = (moment.squeeze(1) for moment in self.moments(x.transpose(0, 1).reshape(x.shape[1], -1)))
             invstd = 1 / torch.sqrt(var + eps)
             save_mean, save_invstd = mean.to(kept), invstd.to(kept)
-            # The op normalizes by the biased variance, and lets the running one follow the unbiased.
+            # The op normalizes by the biased variance, and updates the running variance with the unbiased one.
             n = input.numel() // input.shape[1]
             batch_mean, batch_var = mean, var * n / (n - 1)
         else:
@@ -138,7 +137,7 @@ def no_training_affine(
     momentum: float,
     eps: float,
 ) -> Normalized:
-    """x * a + b with a = invstd * weight and b = bias - mean * a."""
+    """Compute x * a + b with a = invstd * weight and b = bias - mean * a."""
     dtype = computing(input.dtype)
     x, mean = input.to(dtype), running_mean.to(dtype)
     invstd = 1 / torch.sqrt(running_var.to(dtype) + eps)
@@ -150,21 +149,22 @@ def no_training_affine(
 
 
 def _followed(running: Tensor, batch: Tensor | None, momentum: float) -> Tensor:
-    """momentum * batch + (1 - momentum) * running, in the dtype of `running`; a copy of it without a batch."""
+    """Compute momentum * batch + (1 - momentum) * running in the dtype of `running`; without a batch, copy
+    `running`."""
     if batch is None:
         return running.clone()
     return (momentum * batch + (1 - momentum) * running.to(batch.dtype)).to(running.dtype)
 
 
 def _saved_in_evaluation(input: Tensor, mean: Tensor, invstd: Tensor, kept: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The tensors that the op saves in evaluation: empty ones on the CPU, the running statistics on CUDA."""
+    """Return the tensors that the op saves in evaluation: empty ones on the CPU, the running statistics on CUDA."""
     if saves_in_evaluation(input):
         return mean.to(kept), invstd.to(kept)
     return input.new_empty(0, dtype=kept), input.new_empty(0, dtype=kept)
 
 
 def _per_channel(values: Tensor, x: Tensor) -> Tensor:
-    """[channels] -> [1, channels, 1, ...], to broadcast with x."""
+    """Reshape [channels] -> [1, channels, 1, ...], to broadcast with x."""
     return values.reshape(1, -1, *(1 for _ in range(x.dim() - 2)))
 
 
@@ -172,11 +172,10 @@ def _per_channel(values: Tensor, x: Tensor) -> Tensor:
 class BatchNormBackward:
     """The three gradients, with one order of summation.
 
-    With xhat = (x - mean) * invstd over n elements of a channel, the gradient of the input in training is
-    (g - mean(g) - xhat * mean(g * xhat)) * invstd * weight; in evaluation the statistics are constants and it is
-    g * (invstd * weight). `from_raw_sums` takes sum(g * (x - mean)) as sum(g * x) - mean * sum(g), which needs no
-    second pass and cancels when the mean is large. `dtype` is the one in which each operation rounds; None is the
-    one that ATen uses."""
+    With xhat = (x - mean) * invstd over n elements of a channel, the gradient of the input in training is (g - mean(g)
+    - xhat * mean(g * xhat)) * invstd * weight; in evaluation the statistics are constants and it is g * (invstd *
+    weight). `from_raw_sums` takes sum(g * (x - mean)) as sum(g * x) - mean * sum(g), which needs no second pass and
+    cancels when the mean is large. Each operation rounds to `dtype`; None is the dtype in which ATen computes."""
 
     total: Sum = plain_sum
     from_raw_sums: bool = False
@@ -201,12 +200,12 @@ class BatchNormBackward:
         if train and save_mean is not None and save_invstd is not None:
             mean, invstd = save_mean.to(dtype), save_invstd.to(dtype)
         elif not train and running_mean is not None and running_var is not None:
-            # The op saves nothing in evaluation on the CPU: mean and invstd are computed again.
+            # On the CPU the op saves nothing in evaluation, so mean and invstd are recomputed.
             mean, invstd = running_mean.to(dtype), 1 / torch.sqrt(running_var.to(dtype) + eps)
         else:
             raise ValueError("batch norm's backward needs saved statistics in training, running ones in evaluation")
 
-        # For each channel sum(g), which is the bias' gradient, and sum(g * (x - mean)), which is nearly the weight's.
+        # For each channel: sum(g), the bias' gradient, and sum(g * (x - mean)), the weight's but for invstd.
         dims = [dim for dim in range(x.dim()) if dim != 1]
         gradient = self.total(g, dims, False)
         if self.from_raw_sums:

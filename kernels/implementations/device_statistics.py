@@ -1,7 +1,7 @@
 """The statistics that normalizations save for their backward: their dtype, and whether evaluation saves them.
 
-The CPU and CUDA have a rule each, and compilers follow them. Another device may follow either, with its own kernels
-or the CPU's, so the op is tried there: once for each kind of tensors, on an input of one element.
+The CPU and CUDA each have a rule, which compilers follow. Another device may follow either rule, with its own kernels
+or the CPU's. The op is therefore tried there, once for each kind of tensors, on an input of one element.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ EMPTY_IN_EVALUATION = ("cpu", "lazy")
 """Devices whose batch norm saves nothing in evaluation."""
 
 SETTLED = (*EMPTY_IN_EVALUATION, "cuda", "xla", "meta")
-"""Devices on which the op is not tried."""
+"""Devices whose rule is known, on which the op is not tried."""
 
 
 def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch.dtype:
     """Return the dtype of a normalization's statistics.
 
-    On the CPU it is the one of the parameters, and without parameters the one of the input; on CUDA, and in what is
-    traced, the one in which ATen computes. Source: ATen/native/cpu/mixed_data_type.h.
+    On the CPU it is the dtype of the parameters, or of the input without parameters. On CUDA, and while tracing, it is
+    the dtype in which ATen computes. Source: ATen/native/cpu/mixed_data_type.h.
     """
     kind = x.device.type
     of_parameters = next((parameter.dtype for parameter in parameters if parameter is not None), None)
@@ -37,7 +37,8 @@ def statistics_dtype(x: torch.Tensor, *parameters: torch.Tensor | None) -> torch
 
 
 def gradient_dtype(x: torch.Tensor, weight: torch.Tensor | None, *others: torch.Tensor | None) -> torch.dtype:
-    """Return the dtype of the gradients of a normalization's parameters: the weight's, without one the statistics'."""
+    """Return the dtype of the gradients of a normalization's parameters: the weight's, or without one the
+    statistics'."""
     return statistics_dtype(x, *others) if weight is None else weight.dtype
 
 

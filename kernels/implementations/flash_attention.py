@@ -20,7 +20,7 @@ from .precision import above_infinity, blocks, computing, largest_of
 Tensor = torch.Tensor
 
 BLOCK = 64
-"""Keys that the online form processes together."""
+"""The number of keys that the online form processes together."""
 
 
 def _whole_rows(
@@ -34,7 +34,8 @@ def _whole_rows(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The softmax over whole rows, each operation rounded to `dtype` (None: the one in which ATen computes)."""
+    """Compute the softmax over whole rows; each operation rounds to `dtype` (None: the dtype in which ATen
+    computes)."""
     dtype = dtype or computing(query.dtype)
     scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
     largest = above_infinity(largest_of(scores, -1))
@@ -53,14 +54,14 @@ def online(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Blocks of `BLOCK` keys: the sums so far are rescaled whenever the maximum of a row grows.
+    """Compute in blocks of `BLOCK` keys, rescaling the sums so far whenever the maximum of a row grows.
 
     Source: T. Dao, FlashAttention-2, 2023, algorithm 1.
     """
     dtype = computing(query.dtype)
     scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
     values = _heads(value.to(dtype), query)
-    # The least finite number, and not -inf: a block that is masked everywhere would compute -inf - -inf.
+    # The least finite number, not -inf: a fully masked block would compute -inf - -inf.
     least = torch.finfo(dtype).min
     largest = torch.full((*scores.shape[:-1], 1), least, dtype=dtype, device=query.device)
     total = torch.zeros_like(largest)
@@ -81,7 +82,7 @@ fp64 = partial(_whole_rows, torch.float64)
 
 
 def _finished(query: Tensor, result: Tensor, total: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
-    """result / total, 0 for rows that are masked everywhere, and log(total) + largest."""
+    """Return result / total, 0 for fully masked rows, and log(total) + largest."""
     # only such a row has a total below 1, which is 0
     normalized = result / total.clamp(min=torch.finfo(total.dtype).tiny)
     logarithm = (torch.log(total) + largest).squeeze(-1)
@@ -115,7 +116,7 @@ def _gradients(
     row = (g * out.to(dtype)).sum(-1, keepdim=True)
     of_scores = weights * (product(g, values.transpose(-2, -1)) - row) * _factor(query, scale)
     of_query = product(of_scores, keys)
-    # A head of keys that several heads of queries share receives the sum of their gradients.
+    # A key head that several query heads share receives the sum of their gradients.
     of_key = _summed_heads(product(of_scores.transpose(-2, -1), q), key)
     of_value = _summed_heads(product(weights.transpose(-2, -1), g), value)
     return of_query.to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
@@ -135,7 +136,7 @@ def _scores(
     attn_mask: Tensor | None,
     scale: float | None,
 ) -> Tensor:
-    """query @ key^T * scale + mask: [B, H, L, S]."""
+    """Return query @ key^T * scale + mask: [B, H, L, S]."""
     if dropout_p > 0:
         raise NotAvailable("dropout in flash attention", "the CPU's op has none", "choose another op")
     scores = torch.matmul(query.to(dtype), _heads(key.to(dtype), query).transpose(-2, -1))
@@ -153,7 +154,7 @@ def _factor(query: Tensor, scale: float | None) -> float:
 
 
 def _heads(x: Tensor, query: Tensor) -> Tensor:
-    """Repeat each head of keys or values for the heads of queries that share it."""
+    """Repeat each key or value head for the query heads that share it."""
     return x.repeat_interleave(query.shape[1] // x.shape[1], 1) if x.shape[1] != query.shape[1] else x
 
 

@@ -1,8 +1,8 @@
-"""Kernels of the `_foreach` ops that Adam is made of, in their functional form: lists in, a new list out.
+"""Kernels of Adam's `_foreach` ops in their functional form: lists in, a new list out.
 
-Each takes the op's name first, `_foreach_add` or one overload `_foreach_add.List`. The op's last argument is
-one number for all tensors, a list of numbers, a list of tensors, or one tensor: of one number for each place
-for addcmul and addcdiv, of one element for all for mul, add and div."""
+Each takes the op's name first, `_foreach_add` or one overload `_foreach_add.List`. The op's last argument is one number
+for all tensors, a list of numbers, a list of tensors, or one tensor. For addcmul and addcdiv, such a tensor has one
+number for each place; for mul, add and div it has one element for all."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 
 WITH_VALUE = ("addcmul", "addcdiv")
-"""Ops that end in a number for each place."""
+"""Ops whose last argument may be a tensor of one number for each place."""
 
 
 def per_tensor(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """Call the op's form for one tensor on each place of the lists."""
+    """Call the op's single-tensor form on each place of the lists."""
     name = _name(op)
     return [_single(name, arguments, kwargs) for arguments in _places(name, args)]
 
@@ -42,12 +42,12 @@ def reciprocal(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
 
 
 def bf16(op: str, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """Round the tensors of each place to bfloat16, call the op's form for one tensor, cast back."""
+    """Round the tensors of each place to bfloat16, call the op's single-tensor form, and cast back."""
     name = _name(op)
     results = []
     for arguments in _places(name, args):
         tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
-        # Only tensors with dimensions decide the result's dtype, where the first tensor has dimensions.
+        # If the first tensor has dimensions, only tensors with dimensions decide the result's dtype.
         deciding = [tensor.dtype for tensor in tensors if tensor.dim() or not tensors[0].dim()]
         narrow = tuple(
             argument.to(torch.bfloat16) if isinstance(argument, Tensor) and argument.is_floating_point() else argument
@@ -62,7 +62,7 @@ def _name(op: str) -> str:
 
 
 def _places(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Yield the arguments of each place: the lists' elements, and those that are no lists as they are."""
+    """Yield the arguments of each place: the elements of lists, and other arguments unchanged."""
     for place in range(len(args[0])):
         picked = [argument[place] if isinstance(argument, (list, tuple)) else argument for argument in args]
         if name in WITH_VALUE and len(args) > 3 and isinstance(args[3], Tensor):
@@ -74,7 +74,7 @@ def _single(name: str, arguments: tuple[Any, ...], kwargs: dict[str, Any]) -> Te
     if name not in WITH_VALUE or len(arguments) < 4:
         result: Tensor = getattr(aten, name)(*arguments, **kwargs)
     elif isinstance(arguments[3], Tensor):
-        # The form for one tensor needs a number, and reading it out of a tensor would stop a trace.
+        # The single-tensor form needs a number, and reading it out of a tensor would stop a trace.
         lists = ([tensor] for tensor in arguments[:3])
         (result,) = getattr(aten, f"_foreach_{name}")(*lists, arguments[3].reshape(1))
     else:

@@ -101,7 +101,7 @@ def _odd_part(x: torch.Tensor, approximate: str) -> torch.Tensor:
 
 
 def _inner(x: torch.Tensor) -> torch.Tensor:
-    """The u of the tanh form."""
+    """Return u of the tanh form."""
     return BETA * (x + KAPPA * (x * x * x))
 
 
@@ -114,7 +114,7 @@ def _density(x: torch.Tensor) -> torch.Tensor:
 
 
 def _parts(x: torch.Tensor, approximate: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """`slope` and `value` of the derivative, value + x*slope: phi and Phi, or those of the tanh form."""
+    """Return `slope` and `value` of the derivative value + x*slope: phi and Phi, or those of the tanh form."""
     if _is_tanh(approximate):
         t = torch.tanh(_inner(x))
         return 0.5 * (1 - t * t) * _inner_slope(x), 0.5 * (1 + t)

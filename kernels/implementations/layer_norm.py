@@ -31,9 +31,10 @@ def _layer_norm(
     bias: Tensor | None,
     eps: float,
 ) -> Normalized:
-    """Shapes: input [*outer, *normalized_shape]; the statistics [*outer, 1, ...], in the dtype that ATen uses for them.
+    """Normalize the input [*outer, *normalized_shape]; return it with the statistics [*outer, 1, ...].
 
-    Each operation rounds to `dtype`; None is the one in which ATen computes."""
+    The statistics have the dtype that ATen uses for them. Each operation rounds to `dtype`; None is the dtype in which
+    ATen computes."""
     dtype = dtype or computing(input.dtype)
     outer = input.shape[: input.dim() - len(normalized_shape)]
     rows = input.to(dtype).reshape(math.prod(outer), math.prod(normalized_shape))
@@ -62,9 +63,9 @@ InputGradient = Callable[[Tensor, Tensor, Tensor, Tensor, list[int], Sum], Tenso
 
 @dataclass(frozen=True, slots=True)
 class LayerNormBackward:
-    """The gradients of layer norm with one formula for that of the input and one order of summation.
+    """The gradients of layer norm, with one formula for the input's gradient and one order of summation.
 
-    `dtype` is the one in which each operation rounds; None is the one in which ATen computes.
+    Each operation rounds to `dtype`; None is the dtype in which ATen computes.
     """
 
     of_input: InputGradient
@@ -82,7 +83,7 @@ class LayerNormBackward:
         bias: Tensor | None,
         output_mask: Sequence[bool],
     ) -> Gradients:
-        """Return the three gradients, None where `output_mask` excludes one or the parameter is missing."""
+        """Return the three gradients; None if `output_mask` excludes one, or its parameter is missing."""
         dtype = self.dtype or computing(input.dtype)
         g, x, m, r = (tensor.to(dtype) for tensor in (grad_out, input, mean, rstd))
         axis = x.dim() - len(normalized_shape)
@@ -95,7 +96,7 @@ class LayerNormBackward:
         if output_mask[1] and weight is not None:
             of_weight = self.total(g * ((x - m) * r), outer, False).to(kept)
         if output_mask[2] and bias is not None:
-            # Without outer dimensions the sum is grad_out itself, which an op may not return.
+            # Without outer dimensions the sum is grad_out itself, which an op must not return.
             of_bias = self.total(g, outer, False).to(kept, copy=True)
         return of_input, of_weight, of_bias
 
@@ -109,7 +110,7 @@ def _by_centering(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, inner: list
 
 
 def _by_a_line(gy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, inner: list[int], total: Sum) -> Tensor:
-    """rstd*gy + slope*x + offset: ATen's form, whose two last terms cancel when the mean is large."""
+    """Compute rstd*gy + slope*x + offset: ATen's form, whose last two terms cancel if the mean is large."""
     n = math.prod(x.shape[dim] for dim in inner)
     scale = 1 / n if n else math.nan
     ds, db = total(gy * x, inner, True), total(gy, inner, True)

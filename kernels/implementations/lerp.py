@@ -17,7 +17,7 @@ from .precision import in_bfloat16
 
 
 def fma(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
-    # C takes tensors of one dtype: for the half formats, whose weight is float32, it gives None.
+    # C code takes tensors of one dtype; for the half formats, whose weight is float32, it returns None.
     inside = torch.promote_types(start.dtype, torch.float32)
     factor = weight if isinstance(weight, torch.Tensor) else torch.full((), weight, dtype=inside, device=start.device)
     in_c = elementwise("lerp_fma", (start, end, factor))
@@ -33,12 +33,12 @@ def two_products(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | 
 
 
 def fma_two_sided(start: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
-    """ATen's formula: from the nearer end."""
+    """Compute ATen's formula, which starts from the nearer end."""
     if isinstance(weight, torch.Tensor):
         near_end = weight.abs() >= 0.5
         coefficient = torch.where(near_end, weight - 1, weight)
         return fused(coefficient, end - start, torch.where(near_end, end, start))
-    # A number's complement is taken in the precision the number is used in.
+    # A number's complement is computed in the precision in which the number is used.
     number = weight if start.dtype == torch.float64 else float(struct.unpack("f", struct.pack("f", weight))[0])
     return fused(number - 1, end - start, end) if abs(number) >= 0.5 else fused(number, end - start, start)
 

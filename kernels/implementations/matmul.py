@@ -20,10 +20,10 @@ Tensor = torch.Tensor
 Product = Callable[[Tensor, Tensor], Tensor]
 
 PARTS = 4
-"""Parts of the split inner dimension."""
+"""The number of parts of the split inner dimension."""
 
 LONGEST_SEQUENCE = 4096
-"""Rank-one updates after which the sequential form stops to be usable: each is a pass over the result."""
+"""The most rank-one updates of the sequential form: each is a pass over the result, so more would be too slow."""
 
 _HUGE, _DOWN = 2.0**100, 2.0**-24
 """The bound above which multiplying by 2^13 + 1 could overflow, and the power of two that scales such numbers down."""
@@ -32,7 +32,7 @@ _HUGE, _DOWN = 2.0**100, 2.0**-24
 def split_k(a: Tensor, b: Tensor) -> Tensor:
     """Add the products of `PARTS` parts of the inner dimension, first to last.
 
-    The parts are those of `torch.tensor_split`: as equal as can be, longer ones first.
+    The parts are those of `torch.tensor_split`: as equal as possible, longer ones first.
     """
     parts = min(PARTS, max(1, a.shape[-1]))
     pairs = zip(a.tensor_split(parts, -1), b.tensor_split(parts, -2), strict=True)
@@ -83,10 +83,10 @@ def with_tf32_inputs(a: Tensor, b: Tensor) -> Tensor:
 def rounded_to_tf32(x: Tensor) -> Tensor:
     """Round float32 numbers to 11 significant bits, to nearest, by Veltkamp's splitting.
 
-    c = (2^13 + 1) * x; the result is c - (c - x). Infinities and NaN stay what they are, subnormals keep all
-    bits that the splitting leaves them. Source: T. Dekker, A Floating-Point Technique for Extending the
-    Available Precision, Numerische Mathematik 18, 1971."""
-    # A power of two changes the exponent alone: a number scaled down and up again has the same digits.
+    c = (2^13 + 1) * x; the result is c - (c - x). Infinities and NaN stay unchanged, subnormals keep all bits that the
+    splitting leaves. Source: T. Dekker, A Floating-Point Technique for Extending the Available Precision, Numerische
+    Mathematik 18, 1971."""
+    # A power of two changes only the exponent: scaling down and up again keeps the digits.
     scaled = torch.where(x.abs() > _HUGE, x * _DOWN, x)
     c = scaled * (2.0**13 + 1)
     near = c - (c - scaled)
@@ -104,7 +104,7 @@ def _product(order: Product, self: Tensor, mat2: Tensor) -> Tensor:
 
 
 def _addmm(order: Product, self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta * self + alpha * product; factors of 1 are left out, and with beta = 0 `self` is ignored."""
+    """Compute beta * self + alpha * product; factors of 1 are left out, and with beta = 0 `self` is ignored."""
     result = order(wide(mat1), wide(mat2))
     if alpha != 1:
         result = result * alpha
@@ -127,7 +127,7 @@ mm_decomposed = partial(_product, decomposed)
 
 
 def linear_decomposed(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """t, mm and add as separate operations, the rows of a batch flattened."""
+    """Compute t, mm and add as separate operations, with the rows of a batch flattened."""
     x, w, b = _cast(input, weight, bias)
     with without_autocast(x.device.type):
         result = torch.mm(x.reshape(_rows(x), x.shape[-1]), w.t())
@@ -136,7 +136,7 @@ def linear_decomposed(input: Tensor, weight: Tensor, bias: Tensor | None = None)
 
 
 def linear_whole(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """One operation for autograd: linear itself forward, the textbook's three products backward."""
+    """Compute linear as one operation for autograd: linear itself forward, the textbook's three products backward."""
     x, w, b = _cast(input, weight, bias)
     with without_autocast(x.device.type):
         result: Tensor = WholeLinear.apply(x, w, b)  # type: ignore[no-untyped-call]
@@ -156,7 +156,7 @@ def linear_split_k(input: Tensor, weight: Tensor, bias: Tensor | None = None) ->
 
 
 def _computed_in(dtype: torch.dtype, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute in `dtype` and round once; so do the gradients, which autograd casts with the tensors."""
+    """Compute in `dtype` and round once. The same holds for the gradients, which autograd casts with the tensors."""
     x, w, b = _cast(input, weight, bias)
     with without_autocast(x.device.type):
         result: Tensor = aten.linear(x.to(dtype), w.to(dtype), None if b is None else b.to(dtype))
@@ -198,5 +198,5 @@ def _cast(input: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, T
 
 
 def _rows(x: Tensor) -> int:
-    """The number of vectors in a batch."""
+    """Return the number of vectors in a batch."""
     return x.shape[:-1].numel()

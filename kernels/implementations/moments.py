@@ -9,13 +9,13 @@ import torch
 from .precision import blocks
 
 BLOCK = 64
-"""Elements whose moments the blockwise form computes together."""
+"""The number of elements whose moments the blockwise form computes together."""
 
 Moments = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 def two_pass(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """mean = sum(x) / n, variance = sum((x - mean)^2) / n."""
+    """Compute mean = sum(x) / n, variance = sum((x - mean)^2) / n."""
     n = x.shape[1]
     mean = x.sum(1, keepdim=True) / n
     centered = x - mean
@@ -23,19 +23,20 @@ def two_pass(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def reversed_order(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The two-pass form over the elements from last to first."""
+    """Compute the two-pass form over the elements from last to first."""
     return two_pass(x.flip(1))
 
 
 def one_pass(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """variance = E[x^2] - E[x]^2; cancels when the mean is large relative to the deviation, and can be negative."""
+    """Compute variance = E[x^2] - E[x]^2, which cancels if the mean is large relative to the deviation, and can be
+    negative."""
     n = x.shape[1]
     mean = x.sum(1, keepdim=True) / n
     return mean, (x * x).sum(1, keepdim=True) / n - mean * mean
 
 
 def shifted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The one-pass form of x - x[0], the first element of each row."""
+    """Compute the one-pass form of x - x[0], the first element of each row."""
     if x.shape[1] == 0:
         return two_pass(x)
     first = x[:, :1]
@@ -44,7 +45,7 @@ def shifted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def welford(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """One pass over blocks of `BLOCK`, their two-pass moments merged pair after pair.
+    """Compute in one pass over blocks of `BLOCK` elements, merging their two-pass moments pair after pair.
 
     Source: Chan, Golub, LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances,
     1979, equation 2.1 (Welford's update is the case of blocks of one element)."""

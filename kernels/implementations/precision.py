@@ -16,21 +16,22 @@ Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
 """The gradients of a normalization's input, weight and bias."""
 
 Sum = Callable[[torch.Tensor, list[int], bool], torch.Tensor]
-"""Sums over some dimensions, which are kept if the last argument is true."""
+"""Sums over some dimensions, keeping them if the last argument is true."""
 
 
 def computing(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which ATen computes inside a kernel: float32 for bfloat16 and float16, else the same."""
+    """Return the dtype in which ATen computes inside a kernel: float32 for bfloat16 and float16, else the dtype
+    itself."""
     return torch.float32 if dtype in HALVES else dtype
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in the dtype in which ATen computes."""
+    """Return the tensor in the dtype in which ATen computes."""
     return tensor.to(computing(tensor.dtype))
 
 
 def autocast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    """Cast tensors as autocast, where it is on, does for a product: all floating ones but float64 are cast."""
+    """Cast tensors as autocast does for a product, if it is on: all floating-point tensors but float64 are cast."""
     device = next(tensor.device.type for tensor in tensors if tensor is not None)
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return list(tensors)
@@ -44,14 +45,14 @@ def autocast(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
 
 
 def without_autocast(device: str) -> contextlib.AbstractContextManager[object]:
-    """A context in which operations on this device type compute in the dtype of their arguments."""
+    """Return a context in which operations on this device type compute in the dtype of their arguments."""
     if not torch.amp.is_autocast_available(device):
         return contextlib.nullcontext()
     return torch.autocast(device, enabled=False)
 
 
 def blocks(x: torch.Tensor, size: int, dim: int) -> list[torch.Tensor]:
-    """Slices of `size` elements along a dimension, the last one shorter."""
+    """Return slices of `size` elements along a dimension; the last one may be shorter."""
     if not x.dim():
         return [x]
     length = x.shape[dim]
@@ -60,7 +61,7 @@ def blocks(x: torch.Tensor, size: int, dim: int) -> list[torch.Tensor]:
 
 
 def largest_of(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """The maximum, the dimension kept."""
+    """Return the maximum along a dimension, which is kept."""
     # lazy mode has no `amax` of its own
     return x.max(dim, keepdim=True).values
 
@@ -78,7 +79,7 @@ def reversed_sum(x: torch.Tensor, dims: list[int], keepdim: bool = False) -> tor
 
 
 def plain_sum(x: torch.Tensor, dims: list[int], keepdim: bool = False) -> torch.Tensor:
-    """Sum in ATen's order; over no dimension at all the tensor itself."""
+    """Sum in ATen's order; return the tensor itself if there are no dimensions to sum."""
     if not dims:
         return x
     return x.sum(dims, keepdim=keepdim)
@@ -107,7 +108,7 @@ def in_bfloat16(formula: Callable[..., torch.Tensor], *operands: torch.Tensor | 
 def truncated_to_bfloat16(x: torch.Tensor) -> torch.Tensor:
     """Drop the digits that bfloat16 does not have: round towards zero, in the dtype of `x`.
 
-    x: float32 or float64. Finite numbers stay finite; nan and infinity stay what they are.
+    x: float32 or float64. Finite numbers stay finite; nan and infinity stay unchanged.
     """
     size = x.abs()
     near = size.to(torch.bfloat16).to(x.dtype)

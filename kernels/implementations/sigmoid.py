@@ -52,7 +52,7 @@ def backward_bf16(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return in_bfloat16(lambda g, y: g * (y * (1 - y)), grad, y)
 
 
-# silu. The forms by way of tanh use that sigmoid(x) = (1 + tanh(x/2))/2.
+# silu. The tanh forms use sigmoid(x) = (1 + tanh(x/2))/2.
 
 
 def silu_exp_form(x: torch.Tensor) -> torch.Tensor:
@@ -90,7 +90,7 @@ def silu_backward_fma(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 def silu_backward_from_output(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     s = torch.sigmoid(x)
-    y = x * s  # the op is given its input, and not this output, which is computed again
+    y = x * s  # the op receives its input, not this output, which is therefore recomputed
     return grad * (y + s * (1 - y))
 
 

@@ -16,27 +16,27 @@ from .precision import Sum, above_infinity, blocks, computing, largest_of, plain
 Tensor = torch.Tensor
 
 BLOCK = 64
-"""Elements that the online form processes together."""
+"""The number of elements that the online form processes together."""
 
 Form = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
 def without_max(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """m = 0."""
+    """Use m = 0."""
     total = torch.exp(x).sum(dim, keepdim=True)
     return torch.zeros_like(total), total
 
 
 def with_max(x: Tensor, dim: int, total: Sum = plain_sum) -> tuple[Tensor, Tensor]:
-    """m = max(x)."""
+    """Use m = max(x)."""
     largest = largest_of(x, dim)
     return largest, total(torch.exp(x - largest), [dim], True)
 
 
 def online(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """One pass over blocks of `BLOCK`: m is the maximum so far, and s is rescaled whenever it grows."""
+    """Compute in one pass over blocks of `BLOCK`: m is the maximum so far, and s is rescaled whenever m grows."""
     first, *rest = blocks(x, BLOCK, dim)
-    # A first block of -inf alone would compute -inf - -inf, which is NaN.
+    # A first block of only -inf would compute -inf - -inf, which is NaN.
     largest = above_infinity(largest_of(first, dim))
     total = torch.exp(first - largest).sum(dim, keepdim=True)
     for block in rest:
@@ -49,9 +49,9 @@ def online(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 def _softmax(
     form: Form, dtype: torch.dtype | None, self: Tensor, dim: int, half_to_float: bool = False, *, logarithm: bool
 ) -> Tensor:
-    """Softmax or its logarithm by one form; each operation rounds to `dtype` (None: the one ATen computes in)."""
+    """Compute softmax or its logarithm by one form; each operation rounds to `dtype` (None: ATen's computing dtype)."""
     result_dtype = torch.float32 if half_to_float else self.dtype
-    if self.numel() == 0:  # has no maximum
+    if self.numel() == 0:  # an empty tensor has no maximum
         return torch.empty_like(self, dtype=result_dtype)
     x = self.to(dtype or computing(self.dtype))
     shift, total = form(x, dim)
@@ -64,7 +64,7 @@ def _safe_softmax(
     x = self.to(dtype or self.dtype)
     if x.numel() == 0:
         return torch.empty_like(x)
-    # This makes it safe: a row of -inf alone becomes 0, where softmax returns NaN.
+    # This makes it safe: a row of only -inf becomes 0, where softmax returns NaN.
     nothing = (x == -torch.inf).all(dim, keepdim=True)
     return torch.where(nothing, 0.0, _softmax(form, rounded, x, dim, logarithm=False))
 

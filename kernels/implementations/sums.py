@@ -1,8 +1,8 @@
 """Kernels of `sum` and `mean`: orders of summation.
 
-Elements are summed in the order in which the reduced dimensions lie in the tensor's shape, not in memory.
-bfloat16 and float16 are summed in float32 and rounded once, as in ATen; `bf16` rounds each addition to
-bfloat16. A mean divides the sum by the number of elements, before the last rounding."""
+Elements are summed in the order of the reduced dimensions in the tensor's shape, not in memory order. bfloat16 and
+float16 are summed in float32 and rounded once, as in ATen; `bf16` rounds each addition to bfloat16. A mean divides the
+sum by the number of elements, before the last rounding."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ RowSum = Callable[[Tensor], Tensor]
 Dims = Sequence[int] | int | None
 
 LONGEST_SEQUENCE = 4096
-"""Elements of a sum above which the orders that add one by one need their C code."""
+"""The most elements that orders that add one by one sum without C code."""
 
 
 def sequential_rows(matrix: Tensor) -> Tensor:
-    """s = 0; s = s + x[i] for i = 0, 1, ... in each row of [rows, n] -> [rows]."""
+    """Compute s = 0; s = s + x[i] for i = 0, 1, ... in each row of [rows, n] -> [rows]."""
     native = library.rows("sum_sequential", matrix)
     if native is not None:
         return native
@@ -39,7 +39,7 @@ def sequential_rows(matrix: Tensor) -> Tensor:
 
 
 def kahan_rows(matrix: Tensor) -> Tensor:
-    """s = c = 0; y = x[i] - c; t = s + y; c = (t - s) - y; s = t. An infinity makes it NaN.
+    """Compute s = c = 0; y = x[i] - c; t = s + y; c = (t - s) - y; s = t. An infinity makes the result NaN.
 
     Source: W. Kahan, Further Remarks on Reducing Truncation Errors, CACM 8(1), 1965.
     """
@@ -57,13 +57,13 @@ def kahan_rows(matrix: Tensor) -> Tensor:
 
 
 def pairwise_rows(matrix: Tensor) -> Tensor:
-    """S(x) = S(x[: n // 2]) + S(x[n // 2 :]), down to single elements."""
+    """Compute S(x) = S(x[: n // 2]) + S(x[n // 2 :]), down to single elements."""
     native = library.rows("sum_pairwise", matrix)
     return halved_rows(matrix) if native is None else native
 
 
 def halved_rows(matrix: Tensor) -> Tensor:
-    """The pairwise sums of [rows, n] -> [rows] in torch operations, level by level from the bottom.
+    """Return the pairwise sums of [rows, n] -> [rows] in torch operations, level by level from the bottom.
 
     After floor(log2(n)) halvings every part has one or two elements.
     """
@@ -85,7 +85,7 @@ def halved_rows(matrix: Tensor) -> Tensor:
 
 
 def reversed_rows(matrix: Tensor) -> Tensor:
-    """ATen's sum of the elements from last to first."""
+    """Compute ATen's sum of the elements from last to first."""
     return matrix.flip(1).sum(1)
 
 
@@ -100,16 +100,16 @@ def _check_length(order: str, matrix: Tensor) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Summation:
-    """`sum` and `mean` by one way of adding up rows.
+    """`sum` and `mean` by one way to sum rows.
 
-    `dtype` is the one in which each addition rounds; None is the one in which ATen computes.
+    Each addition rounds to `dtype`; None is the dtype in which ATen computes.
     """
 
     rows: RowSum
     dtype: torch.dtype | None = None
 
     def sum(self, x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-        if not (dtype or x.dtype).is_floating_point:  # integers have no rounding that an order could change
+        if not (dtype or x.dtype).is_floating_point:  # integers do not round, so the order is irrelevant
             result: Tensor = aten.sum(x, dim, keepdim, dtype=dtype)
             return result
         result_dtype, dims = dtype or x.dtype, reduced_dims(x, dim)
@@ -123,21 +123,21 @@ class Summation:
 
 
 def reduced_dims(x: Tensor, dim: Dims) -> list[int]:
-    """The dimensions that are reduced, in ascending order; all for None and for an empty list."""
+    """Return the reduced dimensions in ascending order; None and an empty list mean all."""
     if isinstance(dim, int):
         dim = [dim]
     return sorted(axis % x.dim() for axis in dim) if dim and x.dim() else list(range(x.dim()))
 
 
 def rows_of(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """[rows, n]: the elements of each sum in a row, rows in the order of the kept dimensions."""
+    """Return [rows, n]: the elements of each sum in a row, rows in the order of the kept dimensions."""
     kept = [axis for axis in range(x.dim()) if axis not in dims]
     rows = math.prod(x.shape[axis] for axis in kept)
     return x.permute((*kept, *dims)).reshape(rows, math.prod(x.shape[axis] for axis in dims))
 
 
 def reduced_shape(x: Tensor, dims: Sequence[int], keepdim: bool) -> list[int]:
-    """The shape of the result."""
+    """Return the shape of the result."""
     if keepdim:
         return [1 if axis in dims else size for axis, size in enumerate(x.shape)]
     return [size for axis, size in enumerate(x.shape) if axis not in dims]

@@ -1,4 +1,4 @@
-"""Kernels of tanh and tanh_backward: formulas that accelerators and compilers use in their place.
+"""Kernels of tanh and tanh_backward: formulas that accelerators and compilers use.
 
 Each torch operation rounds to the dtype of its inputs; `backward_decomposed` alone computes the half formats in
 float32, as torch's decomposition does. Formulas in exp(-2|x|) take the sign from x, so that large arguments do not
@@ -46,7 +46,8 @@ def sigmoid_form(x: torch.Tensor) -> torch.Tensor:
 
 
 def rational(x: torch.Tensor) -> torch.Tensor:
-    """Eigen's quotient of polynomials, of degree 13 and 6, as XLA uses it; the half formats in float32."""
+    """Compute Eigen's quotient of polynomials of degree 13 and 6, as in XLA; the half formats are computed in
+    float32."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     inside = wide.clamp(-_ONE_FROM, _ONE_FROM)
     square = inside * inside

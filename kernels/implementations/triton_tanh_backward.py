@@ -1,7 +1,7 @@
-"""tanh_backward in Triton, and an example of a kernel file: copy it, change the formula, bring it as your own.
+"""tanh_backward in Triton, and an example of a kernel file: copy it, change the formula, and use it as your own.
 
 Triton comes with torch's builds for GPUs. With TRITON_INTERPRET=1 it runs, slowly, on the CPU. Triton reads the
-annotations of its function: none but tl.constexpr may stand there.
+annotations of its function, which must all be tl.constexpr.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEVICES = ("cuda",)
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 BLOCK = 1024
-"""Elements of one program instance."""
+"""The number of elements of one program instance."""
 
 if HAS_TRITON:
     triton: Any = importlib.import_module("triton")
@@ -40,7 +40,7 @@ if HAS_TRITON:
 
 
 def tanh_backward(grad_output: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Gradient of tanh, [any] float32 or float64 on a GPU -> the operands' common shape, contiguous.
+    """Return the gradient of tanh: [any] float32 or float64 on a GPU -> the operands' common shape, contiguous.
 
     Raises NotAvailable without Triton, and for tensors that are not on a GPU.
     """
@@ -50,7 +50,7 @@ def tanh_backward(grad_output: torch.Tensor, output: torch.Tensor) -> torch.Tens
         raise NotAvailable("kernel tanh_backward=triton", f"it needs a GPU, not {grad_output.device}")
     g, y = (tensor.contiguous() for tensor in torch.broadcast_tensors(grad_output, output))
     result = torch.empty_like(g)
-    # Triton launches on the current GPU, which need not be the one that the tensors are on.
+    # Triton launches on the current GPU, which may not be the tensors' GPU.
     current = torch.cuda.device(g.device) if g.is_cuda else nullcontext()
     with current:
         if result.numel():

@@ -1,1 +1,1 @@
-"""The lab: kernels measured against references, on chosen inputs and on all of them."""
+"""The lab: measures kernels against references, on chosen inputs or on all inputs."""

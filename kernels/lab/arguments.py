@@ -1,4 +1,4 @@
-"""Arguments for any op from any input set: from the tables, or from the op's schema."""
+"""Arguments for any op, drawn from an input set according to a table or to the op's schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .recipes import RECIPES, VARIANTS
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Calls that are measured together: those of one input set, and of one variant where the op has several."""
+    """Calls that are measured together: those of one input set, and of one variant if the op has several."""
 
     inputs: str
     variant: str
@@ -32,15 +32,15 @@ class Case:
 def generated(
     op: str, inputs: Sequence[str], dtype: torch.dtype, samples: int, seed: int, device: str = "cpu"
 ) -> list[Case]:
-    """The cases of an op, set by set; equal arguments give equal bits.
+    """Return the cases of an op, set by set; equal arguments give equal bits.
 
-    samples: the number of elements for an op that works element by element; others get about as many. The tensors are
-    on the CPU; those that a forward saves for its backward are as on the device.
-    Raises KernelNotFound for an unknown op, UsageError for one whose arguments cannot be guessed.
+    samples: the number of elements for an elementwise op, and the approximate number for other ops. The tensors are on
+    the CPU; tensors that a forward saves for its backward are as on the device. Raises KernelNotFound for an unknown
+    op, UsageError for one whose arguments cannot be guessed.
     """
     overloads(op)
     variants = tuple(ELEMENTWISE[op].variants) if op in ELEMENTWISE else VARIANTS.get(op, ("",))
-    # an op whose overloads are listed one by one (`lerp`) uses all of them
+    # an op whose overloads are listed separately (`lerp`) uses all of them
     listed = [name for name in ELEMENTWISE if name == op or ("." not in op and name.startswith(f"{op}."))]
     cases = []
     for name in inputs:
@@ -57,14 +57,15 @@ def generated(
             cases.append(Case(name, variant, made))
     if cases:
         call = cases[0].calls[0]
-        # An op that has no kernel for the device takes its arguments on the CPU: whoever measures it finds out.
+        # An op without a kernel for the device passes here if it accepts its arguments on the CPU; measuring it reports
+        # the failure.
         if (why := refusal(op, call.on(device))) and refusal(op, call):
             raise no_arguments(op, why)
     return cases
 
 
 def _guessed(op: str, source: Source) -> Iterator[LabCall]:
-    """Calls from the schema: tensors of one shape, and plain numbers where it has no default."""
+    """Yield calls guessed from the schema: tensors of one shape, and plain numbers for arguments without a default."""
 
     def placeholder(argument: Any) -> Any:
         """Return `torch.Tensor` for a tensor, a value for a number or dimension, None if it cannot be guessed."""
@@ -86,7 +87,7 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
                 for kind in map(placeholder, required)
             ]
             call = LabCall(tuple(args), {})
-            # some ops take vectors only; the caller checks whether the op takes these at all
+            # some ops accept only vectors; the caller checks whether the op accepts these at all
             if len(shape) == 1 or not refusal(op, call):
                 yield call
         return
@@ -94,7 +95,7 @@ def _guessed(op: str, source: Source) -> Iterator[LabCall]:
 
 
 def overloads(op: str) -> list[Any]:
-    """The overloads of an op that return their results, or the one that is named. Raises KernelNotFound."""
+    """Return the overloads of an op that return their results, or the named overload. Raises KernelNotFound."""
     name, _, wanted = op.partition(".")
     if wanted:
         return [find_overload(op)]
@@ -103,7 +104,7 @@ def overloads(op: str) -> list[Any]:
 
 
 def refusal(op: str, call: LabCall) -> str:
-    """The reason why the op does not take a call, empty when it does."""
+    """Return the reason why the op rejects a call, empty if it accepts it."""
     try:
         overload = find_overload(op, call.args, call.kwargs)
         with torch.random.fork_rng(devices=[]):
@@ -121,11 +122,11 @@ def no_arguments(op: str, why: str) -> UsageError:
 
 
 def how_to_record(op: str) -> str:
-    """The remedy where arguments are missing, as the end of an error message."""
+    """Return the remedy for missing arguments, as the end of an error message."""
     return f"record some with numdrift run SCRIPT --mode cpu --trace-kernel {op}, then give --captured RUN"
 
 
-# The arguments of the ops that work element by element, as a table.
+# The table of the arguments of elementwise ops.
 
 REAL, POSITIVE, TANH = InputPart.REAL, InputPart.POSITIVE, InputPart.TANH
 SIGMOID, UNIT = InputPart.SIGMOID, InputPart.UNIT
@@ -136,10 +137,13 @@ Extras = tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """The parts of the tensors, which come first; then the arguments after them.
+    """The arguments of one elementwise op.
 
-    `each` are pairs of further positional arguments and keywords, all of which are measured together.
-    `variants` are keywords that are measured on their own. `listed` ops take lists of tensors."""
+    parts: the roles of the tensors, which come first
+    each: pairs of further positional arguments and keywords, which are measured together
+    variants: keywords that are measured separately
+    listed: whether the op takes lists of tensors
+    """
 
     parts: tuple[InputPart, ...]
     each: Extras = (((), {}),)
@@ -147,7 +151,8 @@ class Elementwise:
     listed: bool = False
 
     def calls(self, source: Source, variant: str) -> list[LabCall]:
-        """Make one large call of odd size, one on a transposed and one on a tiny tensor; the size counts elements."""
+        """Return a large call of odd size, one on a transposed tensor and one on a tiny tensor; sizes count
+        elements."""
         made = []
         for positional, keywords in self.each:
             shapes: list[tuple[int, ...]] = [(source.samples // len(self.each) | 1,), (9, 5), (3,)]
@@ -163,7 +168,7 @@ class Elementwise:
 
 
 def _drawn(source: Source, part: InputPart, *shape: int) -> torch.Tensor:
-    """A tensor of the shape, a matrix as the transpose of one."""
+    """Return a tensor of the shape; a matrix is the transpose of another."""
     numbers = source.elements(*reversed(shape), part=part)
     return numbers.t() if len(shape) == 2 else numbers
 
@@ -205,4 +210,4 @@ DOMAINS: dict[str, InputPart] = dict.fromkeys(
     "logit": SIGMOID,
     "acosh": InputPart.ABOVE_ONE,
 }
-"""The domains of functions of one number; those that are not listed count as defined everywhere."""
+"""The domains of functions of one number; functions that are not listed count as defined everywhere."""

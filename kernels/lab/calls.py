@@ -1,4 +1,4 @@
-"""One call of an op: its arguments, and all its results as a list of named outputs."""
+"""Calls of an op, and their results as lists of named outputs."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class LabCall:
     kwargs: Mapping[str, Any]
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> LabCall:
-        """The same call with each tensor changed, those in lists included."""
+        """Return the same call with each tensor changed, including those in lists."""
         return LabCall(
             tuple(mapped(value, change) for value in self.args),
             {name: mapped(value, change) for name, value in self.kwargs.items()},
         )
 
     def copy(self) -> LabCall:
-        """The same call on copies of its tensors, with the same strides where those do not overlap."""
+        """Return the same call on copies of its tensors, with the same strides if elements do not overlap in memory."""
         return self.map(lambda tensor: tensor.detach().clone())
 
     def on(self, device: str) -> LabCall:
         return self.map(lambda tensor: tensor.to(device))
 
     def in_float64(self) -> LabCall:
-        """The same call in float64: floating tensors, and dtypes among the arguments."""
+        """Return the same call with floating-point tensors, and dtypes among the arguments, in float64."""
 
         def wide_dtype(value: Any) -> Any:
             return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
@@ -51,13 +51,13 @@ class LabCall:
         yield from tensors_in(tuple(self.kwargs.values()))
 
     def dtype(self) -> torch.dtype:
-        """The dtype of the first floating tensor; float32 when there is none."""
+        """Return the dtype of the first floating-point tensor, float32 if there is none."""
         return next((tensor.dtype for tensor in self.tensors() if tensor.is_floating_point()), torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One output of a call: a tensor, or the tensors of a list. `name` is empty when the op has only one."""
+    """One output of a call: a tensor, or the tensors of a list. `name` is empty if the op has only one output."""
 
     name: str
     tensors: tuple[torch.Tensor, ...]
@@ -70,7 +70,7 @@ def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
     """
     schema = schema_of(overload)
     values = result if isinstance(result, tuple) and len(schema.returns) != 1 else (result,)
-    # A returned argument has the name of the written one: it is counted once, with the written arguments.
+    # A returned argument has the name of the written argument: it is counted once, as a written argument.
     named: list[tuple[str, Any]] = []
     for position, value in enumerate(values if schema.returns else ()):
         returned = schema.returns[position] if position < len(schema.returns) else None
@@ -80,12 +80,12 @@ def outputs(overload: Any, call: LabCall, result: Any) -> list[Output]:
     named += [(name, value) for name, value in _arguments(schema, call) if name in written]
     kept = [Output(name, tuple(tensors_in(value))) for name, value in named]
     kept = [output for output in kept if output.tensors]
-    # The only output of an op needs no name, even where the op calls it `out`.
+    # The only output of an op needs no name, even if the op calls it `out`.
     return [Output("", kept[0].tensors)] if len(named) == 1 and kept else kept
 
 
 def unwritten(overload: Any, call: LabCall) -> Iterator[tuple[str, Any]]:
-    """The arguments that the op leaves as they are, with their names."""
+    """Yield the arguments that the op does not write to, with their names."""
     written = written_names(overload)
     return ((name, value) for name, value in _arguments(schema_of(overload), call) if name not in written)
 

@@ -1,7 +1,7 @@
 """Calls that a run recorded: `<run>/kernels/<op>/<number>.pt`, or any file or folder of such files.
 
-A file is what `torch.save` writes for {"op": name, "args": [...], "kwargs": {...}} of tensors, lists, numbers,
-texts, dtypes and None. It is read with `weights_only=True`: reading runs no code of the file's.
+A file is what `torch.save` writes for {"op": name, "args": [...], "kwargs": {...}} of tensors, lists, numbers, texts,
+dtypes and None. It is read with `weights_only=True`, so reading runs no code from the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .input_sets import CAPTURED
 FOLDER = "kernels"
 
 MOST = 64
-"""Most calls that are read from one folder: the first, the last and evenly spaced ones between."""
+"""The most calls that are read from one folder: the first, the last and evenly spaced ones between."""
 
 
 def captured(op: str, path: Path) -> Case:
@@ -39,7 +39,7 @@ def captured(op: str, path: Path) -> Case:
     elif path.is_dir():
         names = (op, op.partition(".")[0])
         folders = [recorded / name for name in names if (recorded / name).is_dir()]
-        # in the order of the calls: 10.pt comes after 9.pt, and files with other names at the end
+        # in call order: 10.pt comes after 9.pt, and files with other names at the end
         files = sorted(
             (folders[0] if folders else path).glob("*.pt"),
             key=lambda file: (int(file.stem), "") if file.stem.isdigit() else (1 << 62, file.stem),
@@ -61,7 +61,7 @@ def read_call(op: str, file: Path) -> LabCall:
         content = torch.load(file, weights_only=True, map_location="cpu")
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
-    except Exception as error:  # the unpickler meets bytes of any kind, and raises whatever they lead to
+    except Exception as error:  # the unpickler may raise anything for arbitrary bytes
         lines = str(error).strip().splitlines()
         why = lines[0][:200] if lines else type(error).__name__
         raise UsageError(
@@ -87,12 +87,12 @@ def _check_values(file: Path, values: list[Any]) -> None:
             raise UsageError(f"{file} holds a {type(value).__name__}: a call takes tensors, lists, numbers, texts")
 
 
-# The output of a user's kernel is kept out of the lab's own.
+# Keeps the output of a user's kernel out of the lab's own output.
 
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send this process's output, that of C code too, to standard error instead of standard output."""
+    """Send this process's standard output, including that of C code, to standard error."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -106,5 +106,5 @@ def stdout_to_stderr() -> Iterator[None]:
 
 
 def flush_c() -> None:
-    """Write out the output of C code that its library still buffers."""
+    """Flush the output of C code that the C library still buffers."""
     ctypes.CDLL(None).fflush(None)

@@ -1,4 +1,4 @@
-"""Compare every kernel of an op with one reference, on each set of inputs, and summarize the errors."""
+"""Compares every kernel of an op with one reference, on each set of inputs, and summarizes the errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Run = Callable[[Sequence[LabCall]], list[list[Output]]]
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """One kernel on one case. `status` is measured, failed or not available; `why` is the reason if not measured."""
+    """One kernel on one case. `status` is measured, failed or not available; `why` is the reason for the latter two."""
 
     kernel: str
     inputs: str
@@ -49,7 +49,7 @@ class CheckRow:
 
     @property
     def worst(self) -> Measures:
-        """The output with the largest error, then with the most elements that are not finite as they should be."""
+        """The output with the largest error, then with the most elements that are wrongly finite or not finite."""
         return max(
             self.measures,
             key=lambda output_measures: (output_measures.error(1.0), sum(output_measures.mismatches.values())),
@@ -58,10 +58,10 @@ class CheckRow:
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """The kernels to measure: those of the registry by record, users' kernels by file.
+    """The kernels to measure: records of the registry, and files of users.
 
-    A file's kernel is named by the file's stem, which is unique. `seconds` limit loading it, and each case; `opener`
-    makes a device ready in its process (see `IsolatedKernel`).
+    A file's kernel is named by the file's stem, which is unique. `seconds` is the time limit for loading it, and for
+    each case; `opener` makes a device ready in its process (see `IsolatedKernel`).
     """
 
     kernels: Sequence[Kernel]
@@ -84,8 +84,8 @@ def check(
 ) -> list[CheckRow]:
     """Measure each subject on each case. Rows are grouped by kernel, cases in their order.
 
-    A kernel that fails is a row. Raises UsageError when the op cannot be replayed in float64, or a file is no
-    kernel or cannot be loaded. Files run in processes of their own.
+    A failed kernel is a row as well. Files run in separate processes. Raises UsageError if the op cannot be replayed in
+    float64, or a file is not a kernel or cannot be loaded.
     """
     settle_first_calls()
     rows: dict[str, list[CheckRow]] = {}
@@ -98,7 +98,7 @@ def check(
                 operation.name, path, device=device, seconds=subjects.seconds, opener=subjects.opener
             )
             stack.enter_context(isolated)
-            with suppress(NotAvailable):  # the rows report it
+            with suppress(NotAvailable):  # the rows report the failure
                 isolated.load()
             runs[path.stem] = isolated.run
         for case in cases:
@@ -136,13 +136,13 @@ def _row(name: str, case: Case, run: Run, wanted: Sequence[Expected], aten: list
         if original is not None:
             equal = np.concatenate([same(*pair).reshape(-1).numpy() for pair in zip(got, original, strict=True)])
             differs = float(1 - equal.mean()) if equal.size else 0.0
-        # the reference may have been evaluated at some of the elements only: mpmath is slow
+        # the reference may have been evaluated at only some elements: mpmath is slow
         measures.append(measure(flat(got)[reference_output.positions], form, reference_output, differs))
     return replace(row, measures=tuple(measures))
 
 
 def _by_name(results: Iterable[Iterable[Output]]) -> dict[str, list[torch.Tensor]]:
-    """The tensors of each output, those of all calls together."""
+    """Return the tensors of each output, from all calls."""
     parts: dict[str, list[torch.Tensor]] = {}
     for result in results:
         for output in result:
@@ -155,17 +155,19 @@ def _by_name(results: Iterable[Iterable[Output]]) -> dict[str, list[torch.Tensor
 SCHEMA = 1
 
 TOO_ALIKE = ("subnormal", "zero", "special", "ties")
-"""Sets whose elements share their rounding errors, so that a common sign of the errors proves no bias."""
+"""Sets whose elements have correlated rounding errors, so that a common sign of the errors is no evidence of bias."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorSummary:
-    """The worst values of several rows of one kernel, each measure by itself.
+    """The worst values of several rows of one kernel, separately for each measure.
 
-    `where` names the case, and for ops of several outputs the output, with the largest error; empty when
-    nothing is measured. Extremes of `special` overflow inside a kernel, so that set only appears in `remarks` if
-    there are other rows; the bias leaves out `TOO_ALIKE`. `remarks` names the cases where the kernel is not finite
-    as it should be, and the reasons for missing measurements."""
+    where: the case with the largest error, and the output if the op has several; empty if nothing is measured
+    bias: without the sets in `TOO_ALIKE`
+    remarks: the cases in which the kernel is wrongly finite or not finite, and the reasons for missing measurements
+
+    Extremes of `special` overflow inside a kernel, so if there are other rows, that set appears only in `remarks`.
+    """
 
     kernel: str
     status: str
@@ -185,7 +187,7 @@ def summary(rows: Sequence[CheckRow]) -> ErrorSummary:
     status = next(candidate for candidate in (FAILED, MEASURED, ABSENT) if candidate in statuses)
     measured = [row for row in rows if row.measures]
 
-    # Each reason for a missing measurement once, with its cases unless these are all.
+    # Each reason for a missing measurement appears once, with its cases unless it applies to all.
     cases: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.status != MEASURED:
@@ -228,7 +230,7 @@ def summary(rows: Sequence[CheckRow]) -> ErrorSummary:
 
 
 def by_kernel(rows: Iterable[CheckRow]) -> list[ErrorSummary]:
-    """One summary for each kernel, in the order of the rows."""
+    """Return one summary for each kernel, in the order of the rows."""
     groups: dict[str, list[CheckRow]] = {}
     for row in rows:
         groups.setdefault(row.kernel, []).append(row)
@@ -236,7 +238,7 @@ def by_kernel(rows: Iterable[CheckRow]) -> list[ErrorSummary]:
 
 
 def as_data(row: CheckRow) -> dict[str, Any]:
-    """A row for JSON; numbers that JSON does not have are texts such as "inf"."""
+    """Return a row for JSON, with texts such as "inf" for numbers that JSON lacks."""
     return {
         "kernel": row.kernel,
         "inputs": row.inputs,

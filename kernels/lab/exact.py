@@ -1,6 +1,6 @@
-"""Results of ops that work element by element, computed by mpmath with 50 decimal digits or more and rounded once.
+"""Results of elementwise ops, computed by mpmath with at least 50 decimal digits and rounded once.
 
-The module first evaluates an op at the places of a call, then defines the ops as functions of mpmath's numbers."""
+The module first evaluates an op at the elements of a call, then defines the ops as functions of mpmath's numbers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .calls import LabCall
 from .formats import Float64s
 
 DIGITS = 50
-"""Decimal digits for arguments about as large as 1 and as each other; others get more."""
+"""Decimal digits for arguments of magnitudes near 1 and near each other; other arguments need more."""
 
 MOST = 2500
-"""Elements of one case that are computed this way: mpmath needs 10 to 200 microseconds for each."""
+"""The most elements of one case that are computed this way: mpmath needs 10 to 200 microseconds for each."""
 
 Exact = Callable[..., Any]
 
 
 def rounded(number: Any) -> float:
-    """The float64 nearest to an mpmath number, ties to even, subnormals and overflow included."""
+    """Return the float64 nearest to an mpmath number, ties to even, subnormals and overflow included."""
     if not mpmath.isfinite(number) or number == 0:
         return float(number)
     sign, mantissa, exponent, bits = map(int, number._mpf_)
@@ -44,7 +44,8 @@ def rounded(number: Any) -> float:
 
 
 def picked(sizes: list[int], most: int = MOST) -> NDArray[np.intp]:
-    """The positions of elements to evaluate in several tensors: all of a small one, evenly spaced ones of a large one.
+    """Return the positions of elements to evaluate in several tensors: all of a small one, evenly spaced ones of a
+    large one.
 
     Positions count through all tensors; the first, the last and 16 elements before it are always among them.
     """
@@ -68,13 +69,13 @@ def elementwise(
     """Evaluate `function` at the given positions of the calls' results, one after the other -> value, remainder.
 
     The value is the result rounded to float64, the remainder the part that this rounding dropped, rounded to float64.
-    Where an argument is not finite or mpmath has no real result, the value is that of `fallback`.
+    If an argument is not finite, or mpmath has no real result, the value is taken from `fallback`.
     """
     values, remainders = fallback[positions].copy(), np.zeros(len(positions))
     start = 0
     results: dict[tuple[tuple[float, ...], str], tuple[float, float] | None] = {}
     for call in itertools.chain.from_iterable(map(_unlisted, calls)):
-        # The tensors' elements in the order of the result, and the arguments that are no tensors.
+        # The tensors' elements in the order of the result, and the other arguments.
         tensors = torch.broadcast_tensors(*(argument for argument in call.args if isinstance(argument, torch.Tensor)))
         remaining = LabCall(
             tuple(argument for argument in call.args if not isinstance(argument, torch.Tensor)), call.kwargs
@@ -88,8 +89,9 @@ def elementwise(
             # zeros, ties and special numbers repeat many times
             key = (numbers, repr(remaining))
             if key not in results:
-                # Digits enough for a sum of products of the arguments in which the large ones cancel and the small
-                # ones stay: a bit is 0.3 decimal digits, and a product of two numbers spans twice as many as they do.
+                # Enough digits for a sum of products of the arguments in which the large products cancel and the small
+                # ones remain. A bit is 0.3 decimal digits, and the product of two numbers spans twice as many bits as
+                # they do.
                 exponents = [0, *(math.frexp(number)[1] for number in numbers if number)]
                 with mpmath.workdps(DIGITS + int(0.6 * (max(exponents) - min(exponents)))):
                     results[key] = None
@@ -106,7 +108,7 @@ def elementwise(
 
 
 def _unlisted(call: LabCall) -> Iterator[LabCall]:
-    """A call on lists of tensors as one call for each place in the lists."""
+    """Yield one call for each place in the lists of a call on lists of tensors."""
 
     def listed(value: Any) -> bool:
         return (
@@ -122,9 +124,8 @@ def _unlisted(call: LabCall) -> Iterator[LabCall]:
         yield LabCall(tuple(argument[place] if listed(argument) else argument for argument in call.args), call.kwargs)
 
 
-# Activations and their backwards on mpmath numbers, from their definitions.
-#
-# Tails are written so that 1 - s never cancels: a working precision of 50 digits gives float64 twice over.
+# Activations and their backwards on mpmath numbers, from their definitions. Tails are written so that 1 - s never
+# cancels; a working precision of 50 digits is more than twice float64's.
 
 
 def tanh(x: mpf) -> mpf:
@@ -164,7 +165,7 @@ def gelu_backward(grad: mpf, x: mpf, *, approximate: str = "none") -> mpf:
 
 
 def _normal(x: mpf) -> mpf:
-    """The distribution function of the standard normal distribution."""
+    """Return the distribution function of the standard normal distribution."""
     if abs(x) > 10**6:  # beyond mpmath's range
         return mpf(x > 0)
     return mp.erfc(-x / mp.sqrt(2)) / 2

@@ -2,10 +2,10 @@
 
     ulp(r) = 2**(max(floor(log2 |r|), emin) - p + 1)
 
-is the distance of the numbers of the format around the real number r: p is the precision (24 for float32, 8
-for bfloat16) and emin the exponent of the least normal number, so that below it the spacing is that of the
-subnormals. Source: J.-M. Muller, On the definition of ulp(x), INRIA research report 5504, 2005 (Goldberg's
-ulp, extended to reals); D. Goldberg, ACM Computing Surveys 23(1), 1991."""
+is the spacing of the format's numbers around the real number r. p is the precision (24 for float32, 8 for bfloat16) and
+emin the exponent of the least normal number, so that below it the spacing is that of the subnormals. Source: J.-M.
+Muller, On the definition of ulp(x), INRIA research report 5504, 2005 (Goldberg's ulp, extended to reals); D. Goldberg,
+ACM Computing Surveys 23(1), 1991."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Format:
 
     @property
     def unit_roundoff(self) -> float:
-        """Largest relative error of rounding to nearest: 2**-p."""
+        """The largest relative error of rounding to nearest: 2**-p."""
         return math.ldexp(1.0, -self.precision)
 
     @property
@@ -50,7 +50,7 @@ class Format:
         return math.ldexp(2.0 - math.ldexp(1.0, 1 - self.precision), 1 - self.least_exponent)
 
     def ulp(self, values: Float64s) -> Float64s:
-        """The spacing of the format at each finite value; at zero that of the subnormals."""
+        """Return the spacing of the format at each finite value; at zero that of the subnormals."""
         exponents = np.frexp(values)[1] - 1  # frexp's fraction is in [1/2, 1), a format's in [1, 2)
         exponents = np.where(values == 0, self.least_exponent, np.maximum(exponents, self.least_exponent))
         spacing: Float64s = np.ldexp(1.0, exponents - self.precision + 1)
@@ -58,7 +58,7 @@ class Format:
 
 
 def format_of(dtype: torch.dtype) -> Format:
-    """The format of a floating dtype."""
+    """Return the format of a floating dtype."""
     about = torch.finfo(dtype)
     precision = 1 - round(math.log2(about.eps))
     least = round(math.log2(about.tiny))
@@ -67,71 +67,69 @@ def format_of(dtype: torch.dtype) -> Format:
 
 
 INTEGERS = Format("integers", 0, 1, math.inf)
-"""Represents results that are no floating-point numbers: their errors are counted in ones."""
+"""The format of results that are not floating-point numbers: their errors are counted in ones."""
 
 
-# The numbers of the input sets, one function for each set.
-#
-# Each takes how many numbers to draw, the format they are for and a random generator of its own, and returns them
-# in float64; the caller rounds them to the format.
+# The numbers of the input sets, one function for each set. Each takes the number of numbers to draw, their format and a
+# random generator, and returns them in float64; the caller rounds them to the format.
 
 Draw = Callable[[int, Format, torch.Generator], torch.Tensor]
 
 SATURATED_DEVIATION = 4.0
-"""Standard deviation of pre-activations of which a third have |tanh| > 0.999."""
+"""The standard deviation of pre-activations at which a third of them have |tanh| > 0.999."""
 
 OFFSET_MEAN, OFFSET_DEVIATION = 100.0, 0.1
-"""Mean and deviation on which a one-pass variance loses all its digits in float32."""
+"""Mean and deviation at which a one-pass variance loses all its digits in float32."""
 
 RANGE = 30
-"""Powers of ten on either side of 1 that the dynamic range covers, as far as the format has them."""
+"""Powers of ten on either side of 1 that the dynamic range covers, limited by the format."""
 
 
 def normal(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """N(0, 1)."""
+    """Draw from N(0, 1)."""
     return torch.randn(count, dtype=torch.float64, generator=generator)
 
 
 def saturated(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """N(0, 4^2)."""
+    """Draw from N(0, 4^2)."""
     return SATURATED_DEVIATION * normal(count, form, generator)
 
 
 def offset(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """N(100, 0.1^2)."""
+    """Draw from N(100, 0.1^2)."""
     return OFFSET_MEAN + OFFSET_DEVIATION * normal(count, form, generator)
 
 
 def dynamic_range(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """Either sign, magnitudes log-uniform from 1e-30 to 1e30, within the range of the format."""
+    """Draw numbers of either sign, log-uniform in magnitude from 1e-30 to 1e30, within the range of the format."""
     return _log_uniform(count, form, generator, RANGE)
 
 
 def half_dynamic_range(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """The same from 1e-15 to 1e15: squares stay within float32."""
+    """Draw numbers of either sign, log-uniform in magnitude from 1e-15 to 1e15; squares stay within float32."""
     return _log_uniform(count, form, generator, RANGE / 2)
 
 
 def subnormal(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """Either sign, log-uniform from the smallest number of the format to the smallest normal one."""
+    """Draw numbers of either sign, log-uniform from the format's smallest number to its smallest normal number."""
     exponents = _uniform(count, generator) * (form.precision - 1)
     return _signs(count, generator) * torch.ceil(torch.exp2(exponents)) * form.smallest
 
 
 def zero(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """0.0 and -0.0."""
+    """Draw 0.0 and -0.0."""
     return torch.copysign(torch.zeros(count, dtype=torch.float64), _signs(count, generator))
 
 
 def special(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """NaN, infinities, zeros, ones and the extremes of the format."""
+    """Draw NaN, infinities, zeros, ones and the extremes of the format."""
     positive = [0.0, 1.0, math.inf, form.largest, form.tiny, form.smallest, 2.0, 0.5]
     pool = torch.tensor([math.nan, *positive, *(-number for number in positive)], dtype=torch.float64)
     return pool[torch.randint(len(pool), (count,), generator=generator)]
 
 
 def ties(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """Numbers whose squares, and whose sums with 1, lie half way between two numbers of the format.
+    """Draw numbers whose squares, or whose sums with 1, are half way between two numbers of the format.
 
     The square of an odd integer m has p + 1 bits for 2**p <= m**2 < 2**(p + 1) and p the precision: its last
     bit is a tie. Every fourth number is an odd multiple of half an ULP of 1."""
@@ -144,7 +142,7 @@ def ties(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
 
 
 def near_one(count: int, form: Format, generator: torch.Generator) -> torch.Tensor:
-    """Either sign, 1 - k ULP below 1 for k log-uniform from 1 to 4096, or less so that it stays above 1/2."""
+    """Draw 1 - k ULP of either sign, for k log-uniform from 1 to 4096, or less so that the number stays above 1/2."""
     steps = torch.floor(torch.exp2(_uniform(count, generator) * min(12, form.precision - 2)))
     return _signs(count, generator) * (1 - steps * form.unit_roundoff)
 

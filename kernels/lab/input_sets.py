@@ -17,7 +17,7 @@ INPUT_SETS = {
 """Name and description of each set."""
 
 CAPTURED = "captured"
-"""The set that a recorded run provides instead."""
+"""The name of the set of calls that a run recorded."""
 
 
 def parse_inputs(text: str) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ DRAWS: dict[str, stress.Draw] = {
 """The numbers of each of the `INPUT_SETS`."""
 
 MIXED = ("subnormal", "zero", "special")
-"""Sets of which every second element is drawn from N(0, 1), so that each kind is combined with plain numbers too."""
+"""Sets in which every second element is drawn from N(0, 1), so that each kind is also combined with plain numbers."""
 
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
@@ -45,7 +45,7 @@ class InputPart(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Draws the tensors of one input set, in one dtype, from a generator of its own."""
+    """Draws the tensors of one input set, in one dtype, from its own generator."""
 
     inputs: str
     dtype: torch.dtype
@@ -54,13 +54,13 @@ class Source:
     device: str = "cpu"
 
     def elements(self, *shape: int, part: InputPart = InputPart.REAL) -> torch.Tensor:
-        """Arguments of an op that works element by element: every kind of number is combined with every other."""
+        """Return arguments of an elementwise op, in which every kind of number is combined with every other."""
         count = _size(shape)
         numbers = DRAWS[self.inputs](count, self.format, self.generator)
         if self.inputs in MIXED:
             plain = stress.normal(count, self.format, self.generator)
             numbers = torch.where(torch.rand(count, generator=self.generator) < 0.5, numbers, plain)
-        # Then into the range of the part; NaN stays, and `special` leaves the range on purpose.
+        # Then map them into the range of the part. NaN stays, and `special` leaves the range on purpose.
         if part is InputPart.POSITIVE and self.inputs != "special":
             numbers = numbers.abs()
         elif part is InputPart.ABOVE_ONE and self.inputs != "special":
@@ -72,13 +72,16 @@ class Source:
         return self._shaped(numbers, shape)
 
     def saved(self, forward: Callable[..., Sequence[torch.Tensor]], args: Sequence[Any]) -> list[torch.Tensor]:
-        """Return the tensors that the device's forward saves for its backward. For bfloat16 a GPU saves statistics in
-        float32, the CPU in bfloat16, and their backwards take no other dtype."""
+        """Return the tensors that the device's forward saves for its backward.
+
+        For bfloat16 a GPU saves statistics in float32, the CPU in bfloat16, and their backwards accept no other dtype.
+        """
         device_args = [value.to(self.device, copy=True) if isinstance(value, torch.Tensor) else value for value in args]
         return [tensor.to("cpu") for tensor in forward(*device_args)]
 
     def rows(self, *shape: int) -> torch.Tensor:
-        """Arguments of an op that works on rows: at most one special number a row, and squares that fit."""
+        """Return arguments of an op that works on rows, with at most one special number in a row, and squares that
+        fit."""
         draw = stress.half_dynamic_range if self.inputs == "range" else DRAWS[self.inputs]
         count = _size(shape)
         if self.inputs not in ("special", "zero"):
@@ -96,11 +99,11 @@ class Source:
         return self._shaped(torch.where(where, drawn, numbers), shape)
 
     def others(self, *shape: int) -> torch.Tensor:
-        """The second operand of such an op: plain numbers if the set is about single numbers."""
+        """Return the second operand of such an op, plain numbers if the set is about single numbers."""
         return self.parameters(*shape) if self.inputs in MIXED else self.rows(*shape)
 
     def parameters(self, *shape: int) -> torch.Tensor:
-        """N(0, 1) in every set: weights and the like."""
+        """Draw weights and similar arguments, from N(0, 1) in every set."""
         return self._shaped(stress.normal(_size(shape), self.format, self.generator), shape)
 
     @property
@@ -108,14 +111,14 @@ class Source:
         return format_of(self.dtype)
 
     def _activations(self, numbers: torch.Tensor, function: Activation, scale: float) -> torch.Tensor:
-        """The outputs of an activation for the numbers, where these are about as large as its inputs."""
+        """Return the outputs of an activation for the numbers; these should be about as large as its usual inputs."""
         if self.inputs == "offset":
             numbers = 1 + (numbers - stress.OFFSET_MEAN)
         if self.inputs not in ("random", "saturated", "offset"):
             return numbers
         if self.inputs == "random":
             return function(numbers)
-        # drawn for `offset` too, which does not use them: its numbers stay those of other versions
+        # drawn also for `offset`, which does not use them, to keep its numbers the same in all versions
         limits = stress.near_one(numbers.numel(), self.format, self.generator).reshape(numbers.shape)
         close = torch.rand(numbers.shape, generator=self.generator) < 1 / 8
         outputs = function(numbers * scale)
@@ -126,7 +129,7 @@ class Source:
 
 
 def source(inputs: str, op: str, dtype: torch.dtype, samples: int, seed: int, device: str = "cpu") -> Source:
-    """The source of one set; equal arguments give equal numbers, whatever else is drawn."""
+    """Return the source of one set; equal arguments give equal numbers, whatever else is drawn."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {op} {inputs}".encode()))
     return Source(inputs, dtype, generator, samples, device)
 

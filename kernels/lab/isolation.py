@@ -1,6 +1,6 @@
-"""A user's kernel in a process of its own, so that its crash is an answer and not the end of the lab.
+"""A user's kernel in a separate process, so that its crash is a result and does not end the lab.
 
-Both ends are here. `python -m numdrift.kernels.lab.isolation OP FILE DEVICE OPENER` is the process: it reads
+This module has both ends. `python -m numdrift.kernels.lab.isolation OP FILE DEVICE OPENER` is the process: it reads
 paths of saved calls from its standard input and answers each with one line of JSON. The kernel's output goes to
 standard error, and its standard input is empty."""
 
@@ -29,15 +29,15 @@ from .captured import flush_c
 from .trial import attempt
 
 SECONDS = 120.0
-"""Time limit for loading a kernel, the start of its process included, and for the calls of one case."""
+"""The time limit for loading a kernel, including the start of its process, and for the calls of one case."""
 
 MORE_TIME = "--timeout SECONDS gives it more"
 
 
 class IsolatedKernel:
-    """The kernel of one op from a source file, called in another process, which is started when it is needed.
+    """The kernel of one op from a source file, called in another process, which is started on demand.
 
-    `opener` is the `module:function` that makes devices ready there, called with a list of them; empty where torch has
+    `opener` is a `module:function` that is called there with a list of devices to make them ready; empty if torch has
     the device by itself.
     """
 
@@ -60,8 +60,8 @@ class IsolatedKernel:
     def load(self) -> None:
         """Load the file without calling its kernel.
 
-        Raises UsageError when the file is no kernel, or crashes or exceeds the time limit when it is loaded,
-        NotAvailable when it cannot run here.
+        Raises UsageError if the file is not a kernel, or crashes or exceeds the time limit while loading, and
+        NotAvailable if it cannot run here.
         """
         try:
             self._answer("")
@@ -73,10 +73,10 @@ class IsolatedKernel:
             raise UsageError(f"{self._path} {why} when it was loaded") from None
 
     def run(self, calls: Sequence[LabCall]) -> list[list[Output]]:
-        """The outputs of each call.
+        """Return the outputs of each call.
 
-        Raises UsageError when the file is no kernel, NotAvailable when it cannot run here, KernelError when it
-        fails, crashes or exceeds the time limit; a kernel that did the last is not called again.
+        Raises UsageError if the file is not a kernel, NotAvailable if it cannot run here, and KernelError if it fails,
+        crashes or exceeds the time limit. A kernel that exceeded the limit is not called again.
         """
         request = Path(self._folder.name) / "calls.pt"
         torch.save([[list(call.args), dict(call.kwargs)] for call in calls], request)
@@ -84,7 +84,8 @@ class IsolatedKernel:
         return [[Output(name, tuple(tensors)) for name, tensors in outputs] for outputs in saved]
 
     def _answer(self, request: str) -> str:
-        """Send one line and wait for the answer; raise the error that it reports, or that the process has ended."""
+        """Send one line and wait for the answer. Raises the error that it reports, or KernelError if the process has
+        ended."""
         late = KernelError(self.kernel, f"had not returned after {self._seconds:g} s; {MORE_TIME}")
         if self._late:
             raise late
@@ -102,7 +103,7 @@ class IsolatedKernel:
             process.stdin.flush()
         except BrokenPipeError:
             raise self._ended(process) from None
-        # `select` works on the pipe: at most one answer is in transit, so none is left in Python's own buffer.
+        # `select` on the pipe suffices: at most one answer is in transit, so Python's buffer has no other.
         if not select.select([process.stdout], [], [], self._seconds)[0]:
             self._end()
             self._late = True
@@ -148,7 +149,7 @@ class IsolatedKernel:
 
 def main(op: str, path: str, device: str, opener: str) -> None:
     """Serve until standard input ends; an empty line only checks that the file can be loaded."""
-    # The pipes are moved away from 0 and 1 before the kernel's file is loaded: C code prints there, too.
+    # The pipes are moved away from descriptors 0 and 1 before the kernel's file is loaded: C code prints there as well.
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -1,4 +1,4 @@
-"""The distance of a kernel's results from the exact ones.
+"""The distance of a kernel's results from the exact results.
 
 With o a result, r the exact one and ulp the spacing of the output's format at r (see `formats`):
 
@@ -6,13 +6,13 @@ With o a result, r the exact one and ulp the spacing of the output's format at r
     rho     = ||o - r|| / (rms_m ||f(x(1 + u s_m)) - f(x)|| + u ||r||)
     bias    = mean((o - r) / ulp(r)),   z = mean(sign(o - r)) sqrt(n)
 
-rho compares the error with the effect of rounding the inputs (u: unit roundoff of the format, s_m: random signs;
-u |r| is at least half the smallest number). About 1 is as good as the inputs are, above 16 is a fault.
+rho compares the error with the effect of rounding the inputs (u: unit roundoff of the format, s_m: random signs; u |r|
+is at least half the smallest number). A rho of about 1 is as good as the inputs allow; above 16 it is a fault.
 
-|z| above 6 is a bias that rounding to nearest does not have. It is measured along two axes, up (o - r) and away from
-zero (the same with the sign of r), because a kernel that truncates has no bias upwards. Its n counts the errors above
-1/20 ULP, and equal errors of equal results once: inputs that repeat, or that are all so small that only one result
-is possible, are no evidence.
+|z| above 6 is a bias, which rounding to nearest does not have. It is measured along two axes, up (o - r) and away from
+zero (the same with the sign of r), because a kernel that truncates has no upward bias. n counts only errors above 1/20
+ULP, and equal errors of equal results once: inputs that repeat, or that are so small that only one result is possible,
+are no evidence.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .formats import INTEGERS, Float64s, Format
 from .reference import Expected
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
-"""The points of the error's distribution that are kept, as shares of the elements."""
+"""The quantiles of the error's distribution that are kept, as shares of the elements."""
 
 BIASED = 6.0
-"""|z| above which the sign of the errors is not chance."""
+"""The |z| above which the sign of the errors is not due to chance."""
 
 NEGLIGIBLE = 0.05  # ULP
 GRAIN = 1 / 64  # ULP; closer errors of one result are equal
@@ -37,9 +37,9 @@ GRAIN = 1 / 64  # ULP; closer errors of one result are equal
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """Mean error in ULP along one axis, and the distance of its sign from chance in standard deviations.
+    """The mean error in ULP along one axis, and how far its sign is from chance, in standard deviations.
 
-    `towards` names the direction of z's sign: up or down, away from zero or to zero.
+    `towards` is the direction of z's sign: up or down, away from zero or to zero.
     """
 
     ulp: float
@@ -51,10 +51,12 @@ class Bias:
 class Measures:
     """One output of one kernel on one case.
 
-    errors: ULP at `QUANTILES`, of the `finite` elements where result and reference are finite; empty when
-    none is. differs: share of all elements that differ in bits from aten's; None when aten has no result.
-    mismatches: counts of elements that are not finite where they should be or the other way round, by kind. worst:
-    the measured and the expected value where the error is largest."""
+    finite: the number of elements for which result and reference are finite
+    errors: ULP at `QUANTILES` of the finite elements; empty if there are none
+    differs: the share of all elements whose bits differ from aten's; None if aten has no result
+    mismatches: counts of elements that are wrongly finite or not finite, by kind
+    worst: the measured and the expected value at the largest error
+    """
 
     output: str
     elements: int
@@ -68,7 +70,7 @@ class Measures:
     worst: tuple[float, float] | None
 
     def error(self, quantile: float) -> float:
-        """The error in ULP at one of `QUANTILES`, 0 where nothing is finite."""
+        """Return the error in ULP at one of `QUANTILES`, 0 if no element is finite."""
         return self.errors[QUANTILES.index(quantile)] if self.errors else 0.0
 
     @property
@@ -80,21 +82,21 @@ class Measures:
 @np.errstate(over="ignore", invalid="ignore")
 def measure(got: Float64s, form: Format, expected: Expected, differs: float | None) -> Measures:
     """Measure one output that the kernel returned in format `form`, in float64 at the positions of `expected`."""
-    # Errors are measured where both are finite, and where the right infinity replaces a finite number.
+    # Errors are measured where both are finite, and where the result is an infinity of the right sign.
     both = np.isfinite(expected.values) & ~np.isnan(got)
     both &= np.isfinite(got) | (np.sign(got) == np.sign(expected.values))
     o, r, remainder = got[both], expected.values[both], expected.remainders[both]
     if form is INTEGERS:
         signed = o - r
     else:
-        # Numbers that overflow the format count as 2**(emax + 1), so that two such numbers are equal.
+        # Numbers that overflow the format count as 2**(emax + 1), so two such numbers are equal.
         near_o, near_r = (np.clip(values, -form.beyond, form.beyond) for values in (o, r))
         difference = (near_o - near_r) - np.where(np.abs(r) <= form.beyond, remainder, 0.0)
         signed = np.where(difference == 0, 0.0, difference / form.ulp(near_r))
     errors = np.abs(signed)
     worst = int(errors.argmax()) if errors.size else None
 
-    # Elsewhere it counts pairs of actual and expected kind: nan, an infinity or a finite number.
+    # Elsewhere, count pairs of actual and expected kind: nan, an infinity or a finite number.
     counts = {}
     should = _kinds(rounded_to(expected.values, form))
     for is_name, is_kind in _kinds(got).items():
@@ -128,7 +130,7 @@ def _kinds(values: Float64s) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[n
 
 
 def rounded_to(values: Float64s, form: Format) -> Float64s:
-    """Infinities where the value overflows the format, the value itself elsewhere."""
+    """Return infinities for values that overflow the format, and other values unchanged."""
     if form is INTEGERS or math.isinf(form.beyond):
         return values
     limit = form.largest + (form.beyond - form.largest) / 2
@@ -142,7 +144,7 @@ def _rho(got: Float64s, expected: Expected, form: Format) -> float | None:
     if not usable.any():
         return None
     o, r, moved = got[usable], expected.values[usable], expected.sensitivity[usable]
-    # squares of large results would overflow, and of small ones vanish
+    # without scaling, squares of large results would overflow, and those of small results vanish
     scale = float(np.abs(r).max()) or 1.0
     error = float(np.linalg.norm((o - r) / scale))
     rounding = np.maximum(form.unit_roundoff * np.abs(r), form.smallest / 2)
@@ -153,7 +155,7 @@ def _rho(got: Float64s, expected: Expected, form: Format) -> float | None:
 
 
 def _bias(signed: Float64s, got: Float64s, ends: tuple[str, str]) -> Bias:
-    """Mean and z of errors along one axis with these ends; `got` are the results with these errors."""
+    """Return the mean and z of errors along one axis; `ends` name its directions, `got` are the results."""
     finite = np.isfinite(signed)
     if not finite.any():
         return Bias(0.0, 0.0, ends[0])

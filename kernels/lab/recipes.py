@@ -1,4 +1,4 @@
-"""Make arguments of norms, softmaxes, products, reductions and optimizers from an input set."""
+"""Arguments of norms, softmaxes, products, reductions and optimizers, drawn from an input set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Recipe = Callable[[Source, str], Iterator[LabCall]]
 
 
 def _rows(source: Source) -> list[tuple[int, int]]:
-    """Shapes with about `source.samples` elements together: many short rows of odd length, and fewer long ones."""
+    """Return shapes with about `source.samples` elements in total: many short rows of odd length, and fewer long
+    rows."""
     return [(max(4, source.samples // (2 * columns)), columns) for columns in (33, 256)]
 
 
@@ -64,7 +65,7 @@ def _batch_norm(source: Source, variant: str) -> Iterator[LabCall]:
     drawn = source.rows(channels, images * height * width)
     x = drawn.reshape(channels, images, height, width).transpose(0, 1).contiguous()
     weight, bias, mean = (source.parameters(channels) for _ in range(3))
-    # away from 0: otherwise the errors would come from invstd of a variance near 0 alone
+    # away from 0: otherwise all errors would come from the invstd of a variance near 0
     var = (source.parameters(channels) ** 2 + 0.1).to(source.dtype)
     yield LabCall((x, weight, bias, mean, var, variant == "training", 0.1, EPS), {})
 
@@ -84,8 +85,8 @@ def _batch_norm_evaluation(source: Source, variant: str) -> Iterator[LabCall]:
 
 
 def _matrices(source: Source) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """[M, K] and [K, N] with a short and a long K; the products have about `source.samples` elements together."""
-    side = max(3, math.isqrt(source.samples // 2)) | 1  # odd: no kernel's blocks come out even
+    """Yield [M, K] and [K, N] with a short and a long K; the products have about `source.samples` elements in total."""
+    side = max(3, math.isqrt(source.samples // 2)) | 1  # odd: no kernel's block size divides it
     for inner in (33, 512):
         yield source.rows(side, inner), source.others(inner, side)
 
@@ -155,7 +156,7 @@ def _adam(source: Source, variant: str) -> Iterator[LabCall]:
         gradients = [source.elements(*shape) for shape in shapes]
         first = [(0.1 * source.elements(*shape)).to(source.dtype) for shape in shapes]
         second = [(0.1 * source.elements(*shape)).square().to(source.dtype) for shape in shapes]
-        # amsgrad's largest second moment is one that the other moments allow
+        # amsgrad's largest second moment is consistent with the other moments
         largest = [(moment * 1.5).to(source.dtype) for moment in second] if amsgrad else []
         steps = [torch.tensor(7.0) for _ in shapes]
         numbers: dict[str, Any] = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": decay, "eps": 1e-8}
@@ -205,4 +206,4 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "_native_batch_norm_legit": _PHASES,
     "_native_batch_norm_legit_functional": _PHASES,
 }
-"""Kinds of calls that are measured on their own."""
+"""The kinds of calls of each op that are measured separately."""

@@ -1,4 +1,4 @@
-"""The exact results of calls, and the distance by which rounding the inputs alone would move them."""
+"""The exact results of calls, and the distance by which rounding only the inputs would move them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .calls import LabCall, Output, outputs
 from .formats import Float64s, format_of
 
 PERTURBATIONS = 3
-"""Number of random roundings of the inputs from which the condition is estimated."""
+"""The number of random roundings of the inputs from which the condition is estimated."""
 
 Evaluate = Callable[[LabCall], list[Output]]
 
@@ -28,10 +28,11 @@ Evaluate = Callable[[LabCall], list[Output]]
 class Expected:
     """One output of all calls of a case, flat.
 
-    positions: the elements of the output that were evaluated, all of them unless the reference is mpmath's.
-    values, remainders: their exact results rounded to float64, and the rest that rounding dropped; float64 each.
-    sensitivity: root mean square of the change that `PERTURBATIONS` roundings of the inputs cause; NaN where a
-    result is not finite. None for float64 inputs, which float64 cannot judge.
+    positions: the elements of the output that were evaluated; all of them, unless mpmath is the reference
+    values: their exact results rounded to float64
+    remainders: the part that this rounding dropped, in float64
+    sensitivity: the root mean square of the change that `PERTURBATIONS` roundings of the inputs cause; NaN where a
+        result is not finite, None for float64 inputs, which float64 cannot judge
     """
 
     name: str
@@ -42,7 +43,7 @@ class Expected:
 
 
 def describe(operation: Operation, dtype: torch.dtype) -> str:
-    """Name the reference with which the results of kernels for this dtype are compared."""
+    """Return the name of the reference with which kernels for this dtype are compared."""
     if operation.exact:
         return f"exact, in mpmath with {exact.DIGITS} or more digits"
     what = "accurate formula in float64" if operation.reference else "op replayed in float64"
@@ -101,11 +102,11 @@ def in_float64(operation: Operation) -> Evaluate:
 
 
 def draws(op: str, call: LabCall) -> bool:
-    """Check whether two calls of the op differ."""
+    """Check whether two calls of the op differ, because it draws random numbers."""
     overload = find_overload(op, call.args, call.kwargs)
     if not is_random(overload):
         return False
-    # The op is called because attention is tagged as random, but without dropout is not.
+    # The op is called because its tag is not reliable: attention is tagged as random, but is not without dropout.
     with torch.random.fork_rng(devices=[]):
         copies = [call.copy(), call.copy()]
         first_results, next_results = (
@@ -115,14 +116,14 @@ def draws(op: str, call: LabCall) -> bool:
 
 
 def flat(tensors: Iterable[torch.Tensor]) -> Float64s:
-    """All elements of tensors as float64, complex numbers as pairs."""
+    """Return all elements of tensors as float64, complex numbers as pairs."""
     real = [torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]
     parts = [tensor.detach().to("cpu", torch.float64).reshape(-1).numpy() for tensor in real]
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def pooled(results: Iterable[list[Output]]) -> dict[str, Float64s]:
-    """Each output of several calls as one array."""
+    """Return each output as one array over several calls."""
     parts: dict[str, list[Float64s]] = {}
     for result in results:
         for output in result:
@@ -131,12 +132,12 @@ def pooled(results: Iterable[list[Output]]) -> dict[str, Float64s]:
 
 
 def _perturbed(call: LabCall, generator: torch.Generator) -> LabCall:
-    """The call in float64, its tensors moved by one unit roundoff up or down, element by element."""
+    """Return the call in float64, its tensors moved by one unit roundoff up or down, element by element."""
     dtype = call.dtype()
     unit = format_of(dtype).unit_roundoff
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dtype != dtype:  # it was not rounded to the call's own dtype: an index, statistics in float32
+        if tensor.dtype != dtype:  # not rounded to the call's dtype: an index, statistics in float32
             return tensor
         signs = torch.randint(2, tensor.shape, generator=generator).double() * 2 - 1
         return tensor.double() * (1 + unit * signs)

@@ -1,9 +1,9 @@
-"""Measure one kernel on every input, on all cores, resuming an interrupted sweep.
+"""Measures one kernel on every input, on all cores, resuming an interrupted sweep.
 
-Threads take one block after the other. A block's bins are computed by one thread in the order of the inputs,
-and no bin belongs to two blocks: neither the number of threads, nor their order, nor an interruption changes
-a bit of the result. Torch's ops and the reduction in C release the interpreter's lock, so threads are as fast
-as processes here, and kernels need not be sent anywhere."""
+Threads take one block after another. One thread computes the bins of a block in the order of the inputs, and no bin
+belongs to two blocks. So neither the number of threads, nor their order, nor an interruption changes a bit of the
+result. torch's ops and the reduction in C release the interpreter's lock, so threads are as fast as processes, and
+kernels need not be sent to other processes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ SAVE_SECONDS = 3.0
 _TELL_SECONDS = 0.1
 
 _PLAIN_EVERY = 16
-"""Torch's own op is timed on the inputs of one block in this many."""
+"""torch's own op is timed on the inputs of one block in this many."""
 
 Told = Callable[[int], None]
-"""Receives the number of inputs that are measured."""
+"""Receives the number of inputs measured so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One kernel over one domain. `order` is that of the blocks, by default ascending."""
+    """One kernel over one domain. `order` is the order of the blocks, by default ascending."""
 
     candidate: Candidate
     domain: Domain
@@ -48,11 +48,11 @@ class Sweep:
     def run(self, progress: SweepProgress, folder: Path | None = None, report: Told = lambda measured: None) -> None:
         """Measure the blocks that `progress` lacks; save it in `folder` every few seconds and at the end.
 
-        Raises the kernel's errors and KeyboardInterrupt; the measurements up to then are kept.
+        Raises the kernel's errors and KeyboardInterrupt, keeping the measurements so far.
         """
         blocks = [number for number in self.order or self.domain.blocks() if not progress.done[number]]
         work = _Work(self, progress, iter(blocks), folder)
-        # the sweep runs a thread for each core: torch's own threads would share them
+        # the sweep runs a thread for each core, with which torch's own threads would compete
         intra_op = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -77,7 +77,7 @@ class _Work:
     saved: float = field(default_factory=time.perf_counter)
 
     def take_blocks(self) -> None:
-        """Measure blocks in one thread, until there is none left or the sweep stops."""
+        """Measure blocks in one thread until none is left or the sweep stops."""
         candidate, encoding = self.sweep.candidate, self.sweep.domain.encoding
         while True:
             with self.lock:
@@ -89,7 +89,7 @@ class _Work:
             worst, plain = [], 0.0
             pieces = list(self.sweep.domain.pieces(block))
             for start, runs in pieces:
-                if self.stop.is_set():  # a block that is not whole is not kept
+                if self.stop.is_set():  # an incomplete block is not kept
                     return
                 inputs = encoding.tensor(start, encoding.piece)
                 got, want = candidate.results(inputs), candidate.exact_results(inputs)
@@ -109,7 +109,7 @@ class _Work:
                     self.progress.plain_inputs += len(pieces) * encoding.piece
 
     def watch(self, threads: Sequence[Future[None]], report: Told) -> None:
-        """Save and report until the threads are done; an error in one of them stops all, and is raised."""
+        """Save and report until the threads are done. An error in one of them stops all, and is raised."""
         try:
             pending = set(threads)
             while pending:
@@ -123,7 +123,7 @@ class _Work:
             self.stop.set()
 
     def keep(self) -> None:
-        """Bring the clock up to date, and save."""
+        """Update the clock and save."""
         with self.lock:
             now = time.perf_counter()
             self.progress.wall += now - self.clock

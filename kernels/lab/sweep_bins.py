@@ -1,12 +1,11 @@
-"""The data that a sweep keeps of its inputs: a record for each bin, and the worst inputs of all.
+"""The data that a sweep keeps: a record for each bin of inputs, and the worst inputs overall.
 
 The error of a result o against the exact result r is (o - r) / ulp(r), where ulp(r) is the distance of the
 format's numbers around r: 2 ** (max(floor(log2 |r|), least) - precision + 1). It is measured where o is finite
 and r rounds to a finite number; elsewhere both must be NaN, or the same infinity, or they disagree.
 
-Sums are kept in sixteen lanes, an input in the lane of the last four bits of its pattern, so that the order of
-the additions, and with it every bit of the sum, is the same for `reduce_run` here and for the C code of
-`kernels/lab/sweep.c`.
+Sums are kept in sixteen lanes; the last four bits of an input's pattern are its lane. So the order of the additions,
+and every bit of the sum, is the same for `reduce_run` here and for the C code of `kernels/lab/sweep.c`.
 
 Source of the definition: J.-M. Muller, On the definition of ulp(x), INRIA RR-5504, 2005 (Goldberg's form).
 """
@@ -45,23 +44,23 @@ WORST_INPUT = np.dtype([("ulp", np.float64), ("at", np.int64)])
 
 
 Reduction = Callable[[Encoding, NDArray[np.float32], NDArray[np.float64], int, NDArray[Any]], NDArray[Any]]
-"""Adds a run of inputs to its bin; see `reduce_run`."""
+"""Adds a run of inputs to its bin, as `reduce_run` does."""
 
 
 def empty_bins(count: int) -> NDArray[Any]:
-    """Records of bins without an input -> [count] of `BIN`."""
+    """Return empty records of bins -> [count] of `BIN`."""
     bins = np.zeros(count, BIN)
     bins["max_at"] = bins["disagree_at"] = -1
     return bins
 
 
 def no_worst() -> NDArray[Any]:
-    """A list of the worst inputs that holds none -> [0] of `WORST_INPUT`."""
+    """Return an empty list of worst inputs -> [0] of `WORST_INPUT`."""
     return np.zeros(0, WORST_INPUT)
 
 
 def merged_worst(*lists: NDArray[Any]) -> NDArray[Any]:
-    """The `WORST` inputs of largest error, the largest first; of equal ones the smaller bit pattern."""
+    """Return the `WORST` inputs of largest error, largest first; of equal errors, the smaller bit pattern first."""
     candidates = np.concatenate(lists)
     return candidates[np.lexsort((candidates["at"], -candidates["ulp"]))][:WORST]
 
@@ -125,7 +124,7 @@ def reduce_run(
         record["max_ulp"], record["max_at"] = ulp[place], first + place
     if record["disagree_at"][0] < 0 and counted[-1].any():
         record["disagree_at"] = first + int(counted[-1].argmax())
-    # Only inputs that may be among the worst are sorted.
+    # Sort only inputs that may be among the worst.
     places = np.flatnonzero(ulp)
     if len(places) > WORST:
         least = np.partition(ulp[places], -WORST)[-WORST]
@@ -136,7 +135,7 @@ def reduce_run(
 
 
 def lane_sums(lanes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums over the lanes [..., LANES] -> [...], in one order."""
+    """Return sums over the lanes [..., LANES] -> [...], in one order."""
     total = np.zeros(lanes.shape[:-1])
     for lane in range(LANES):
         total += lanes[..., lane]
@@ -149,7 +148,7 @@ def _add_in_lanes(lanes: NDArray[np.float64], values: NDArray[np.float64], first
     padded = np.zeros((rows + 1) * LANES)
     padded[:LANES] = lanes
     padded[LANES + front : LANES + front + len(values)] = values
-    # Along the first axis numpy adds row by row; only along the last one it sums in pairs.
+    # Along the first axis numpy adds row by row; it sums pairwise only along the last axis.
     lanes[:] = np.add.reduce(padded.reshape(-1, LANES), axis=0)
 
 
@@ -169,7 +168,7 @@ SOURCE = CSource(
     ),
     tunings=(("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ()),
 )
-"""No flag lets the compiler change a result: -fno-trapping-math concerns only the exception flags."""
+"""The C source of the reduction. No flag changes a result: -fno-trapping-math affects only the exception flags."""
 
 _WORST_LISTS = np.dtype([("ulp", np.float64, (WORST,)), ("at", np.int64, (WORST,))])
 
@@ -185,7 +184,7 @@ class _CFormat(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class NativeReduction:
-    """`reduce_run` in C, for one format; the bits are the same."""
+    """`reduce_run` in C, for one format, with the same bits."""
 
     function: Any
     about: _CFormat
@@ -229,7 +228,7 @@ def native_reduction(encoding: Encoding) -> NativeReduction:
 
 
 def fastest_reduction(encoding: Encoding) -> tuple[Reduction, str]:
-    """The reduction in C and "", or the one in numpy and the reason."""
+    """Return the reduction in C and "", or the reduction in numpy and the reason."""
     try:
         return native_reduction(encoding), ""
     except (NotAvailable, CompileError) as error:

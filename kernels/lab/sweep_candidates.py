@@ -75,17 +75,19 @@ def candidates(
     every: bool,
     seconds: float = SECONDS,
 ) -> tuple[list[Candidate], list[str]]:
-    """The kernels to sweep, and notes about those that are left out.
+    """Return the kernels to sweep, and notes about those that are left out.
 
-    names: the requested kernels, also .c or .py files of the user; when there are none, `every` chooses between
-    all available ones and only `aten`. seconds: the time limit for loading a file, and for trying it. Raises
-    KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or KernelError for
+    names: the requested kernels, including .c or .py files of the user; if empty, `every` selects all available
+        kernels, and otherwise only `aten` is swept
+    seconds: the time limit for loading a file, and for trying it
+
+    Raises KernelNotFound for an unknown name, CompileError for a file, and UsageError, NotAvailable or KernelError for
     a requested kernel that does not work here."""
     selected = list(dict.fromkeys(_named(registry, subject, name, seconds) for name in names))
     first: dict[str, Kernel] = {}
     for kernel in selected:
         namesake = first.setdefault(kernel.name, kernel)
-        if namesake is not kernel:  # two files of one name in two folders
+        if namesake is not kernel:  # two files with one name in different folders
             raise UsageError(f"{namesake.path} is named {kernel.name!r} too; give {kernel.path} another name")
     if not selected:
         selected = [
@@ -117,7 +119,8 @@ def candidates(
 
 
 def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float) -> Kernel:
-    """Return a kernel by its name, or from a file. A file is first called in a process of its own: it may crash."""
+    """Return a kernel by its name, or from a file. A file is first called in a separate process, because it may
+    crash."""
     op, _, name = text.rpartition("=")
     op = op_name(op)
     if op and op != subject.op:
@@ -136,14 +139,14 @@ def _named(registry: KernelRegistry, subject: Subject, text: str, seconds: float
 
 
 def probe(encoding: Encoding) -> torch.Tensor:
-    """A few numbers around 1, to try a kernel on."""
+    """Return a few numbers around 1, to try a kernel on."""
     one_pattern = encoding.infinity // 2 & ~((1 << encoding.stored) - 1)
     return encoding.tensor(one_pattern, 16)
 
 
 def _source(kernel: Kernel, reference: str) -> str:
-    """SHA-256 of the files of the kernel and the reference; for numdrift's own, of all files in their folders."""
-    # A kernel of numdrift may call any other in its folder; these calls are not followed.
+    """Return the SHA-256 of the files of kernel and reference; for numdrift's own, of all files in their folders."""
+    # numdrift's kernels may call any other in their folder; these calls are not tracked, so all files count.
     paths: list[Path] = []
     for target in (kernel.target, reference):
         file = getattr(importlib.import_module(target.partition(":")[0]), "__file__", None) if target else None

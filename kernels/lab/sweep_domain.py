@@ -1,8 +1,8 @@
 """The inputs of a sweep, and their division into portions.
 
-The bit patterns of a format are divided into blocks, a block into pieces that a kernel is called on, and a
-piece into runs: consecutive requested patterns of one bin. A kernel always receives whole pieces, so that the
-bits it returns for an input do not depend on the requested range.
+The bit patterns of a format are divided into blocks, a block into pieces, and a piece into runs. A kernel is called on
+one piece at a time. A run is consecutive requested patterns of one bin. A kernel always receives whole pieces, so that
+its result for an input does not depend on the requested range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The inputs from `low` to `high`, inclusive; all of them, NaN too, when both are None.
+    """The inputs from `low` to `high`, inclusive; if both are None, all inputs, including NaN.
 
     `intervals` are the bit patterns: (first, last), inclusive, ascending.
     """
@@ -43,13 +43,13 @@ class Domain:
 
     @classmethod
     def whole(cls, encoding: Encoding) -> Domain:
-        """Every bit pattern of a format."""
+        """Return every bit pattern of a format."""
         return cls(encoding, None, None, ((0, encoding.patterns - 1),))
 
     @classmethod
     def between(cls, encoding: Encoding, low: float, high: float) -> Domain:
-        """The numbers from low to high; zero is in it with both signs. Raises UsageError when there is none."""
-        # Places on the line of numbers: 0 is zero, n its n-th neighbour, which has the bit pattern |n|.
+        """Return the numbers from low to high; zero is included with both signs. Raises UsageError if there is none."""
+        # Places on the number line: 0 is zero, n is its n-th neighbour, which has the bit pattern |n|.
         line = range(-encoding.infinity, encoding.infinity + 1)
 
         def value(place: int) -> float:
@@ -68,7 +68,7 @@ class Domain:
 
     @classmethod
     def parse(cls, encoding: Encoding, text: str | None) -> Domain:
-        """Understand LOW:HIGH; None is every bit pattern. Raises UsageError."""
+        """Parse LOW:HIGH; None means every bit pattern. Raises UsageError."""
         if text is None:
             return cls.whole(encoding)
         parts = text.split(":")
@@ -94,13 +94,13 @@ class Domain:
         return "all" if self.low is None or self.high is None else f"{self.low:.17g}:{self.high:.17g}"
 
     def blocks(self) -> list[int]:
-        """The numbers of the blocks that hold inputs, ascending."""
+        """Return the numbers of the blocks that hold inputs, ascending."""
         size = self.encoding.block
         numbers = {n for first, last in self.intervals for n in range(first // size, last // size + 1)}
         return sorted(numbers)
 
     def pieces(self, block: int) -> Iterator[tuple[int, list[Run]]]:
-        """The pieces of a block that hold inputs: the first bit pattern of each, and its runs."""
+        """Yield the pieces of a block that hold inputs: the first bit pattern of each, and its runs."""
         size, shift = self.encoding.piece, self.encoding.bin_shift
         start = block * self.encoding.block
         for piece in range(start, start + self.encoding.block, size):
@@ -113,7 +113,7 @@ class Domain:
                 yield piece, runs
 
     def inputs_of(self, block: int) -> int:
-        """The number of inputs in a block."""
+        """Return the number of inputs in a block."""
         start = block * self.encoding.block
         end = start + self.encoding.block - 1
         return sum(max(0, min(end, last) - max(start, first) + 1) for first, last in self.intervals)
@@ -122,15 +122,15 @@ class Domain:
 # The floating-point formats of sweeps, and the division of their bit patterns.
 
 BIN_MANTISSA_BITS = 3
-"""A bin holds the inputs of one sign, one exponent and one value of this many leading mantissa bits."""
+"""The number of leading mantissa bits that, with sign and exponent, identify a bin."""
 
 BLOCK = 1 << 20
-"""Inputs that one thread measures before it takes the next; for 16-bit formats it is `BLOCK_16`."""
+"""The number of inputs that a thread measures before it takes the next block; for 16-bit formats `BLOCK_16`."""
 
 BLOCK_16 = 1 << 12
 
 PIECE = 1 << 16
-"""Inputs that a kernel is called on at once; of 2**14 to 2**20, the fastest for tanh (they stay in the cache)."""
+"""The number of inputs in one call of a kernel; of 2**14 to 2**20, the fastest for tanh (they stay in the cache)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Encoding:
 
     @property
     def infinity(self) -> int:
-        """The bit pattern of infinity; those above it up to the sign bit are NaN."""
+        """The bit pattern of infinity; patterns above it, up to the sign bit, are NaN."""
         return self.sign - (1 << self.stored)
 
     @property
@@ -172,7 +172,7 @@ class Encoding:
 
     @property
     def bin_shift(self) -> int:
-        """A bit pattern shifted to the right by this is the number of its bin."""
+        """The right shift that turns a bit pattern into the number of its bin."""
         return self.stored - BIN_MANTISSA_BITS
 
     @property
@@ -193,7 +193,7 @@ class Encoding:
         return dtype
 
     def tensor(self, first: int, count: int) -> torch.Tensor:
-        """The numbers with the bit patterns from `first` on, as a tensor [count] of this format."""
+        """Return the numbers with the bit patterns from `first` on, as a tensor [count] of this format."""
         if self.width == 32:
             return torch.from_numpy((np.arange(count, dtype=np.uint32) + np.uint32(first)).view(np.float32))
         # numpy has no bfloat16, and torch cannot view uint16 as bfloat16: int16 has the same bits
@@ -201,7 +201,7 @@ class Encoding:
         return torch.from_numpy(bits.view(np.int16)).view(self.torch_dtype)
 
     def values(self, patterns: NDArray[Any]) -> NDArray[np.float64]:
-        """The numbers with these bit patterns, exactly."""
+        """Return the numbers with these bit patterns, exactly."""
         bits = np.asarray(patterns, np.int64)
         with np.errstate(invalid="ignore"):
             if self.name == "float16":
@@ -211,11 +211,11 @@ class Encoding:
             return wide.view(np.float32).astype(np.float64)
 
     def value(self, pattern: int) -> float:
-        """The number with this bit pattern."""
+        """Return the number with this bit pattern."""
         return float(self.values(np.array([pattern]))[0])
 
     def hexadecimal(self, pattern: int) -> str:
-        """A bit pattern as people write it: 0x3f800000."""
+        """Return a bit pattern in hexadecimal: 0x3f800000."""
         return f"0x{pattern:0{self.width // 4}x}"
 
 

@@ -1,4 +1,4 @@
-"""The results of a sweep: totals over all bins, the envelope for the plot, the JSON, and a close look at the worst."""
+"""The results of a sweep: totals over all bins, the envelope for the plot, the JSON, and a zoom on the worst input."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Floats = NDArray[np.float64]
 class KernelErrors:
     """The errors of one kernel over all inputs; shares are of the measured inputs, errors in ULP.
 
-    `max_at` and `disagree_at` are bit patterns, None where there is none. `slowdown` is the time for an input
-    over that of torch's own op alone, None where too little was measured."""
+    `max_at` and `disagree_at` are bit patterns, or None. `slowdown` is the time for an input as a multiple of the time
+    of torch's own op, None if too little was measured."""
 
     candidate: Candidate
     domain: Domain
@@ -38,7 +38,7 @@ class KernelErrors:
         return self.domain.encoding
 
     def total(self, count: str) -> int:
-        """The sum of one of the `COUNTS` over all bins."""
+        """Return the sum of one of the `COUNTS` over all bins."""
         return int(self.progress.bins[count].sum())
 
     @property
@@ -64,7 +64,7 @@ class KernelErrors:
         return self._mean("bias")
 
     def share(self, count: str) -> float:
-        """One of the `COUNTS` over the number of measured inputs."""
+        """Return one of the `COUNTS` divided by the number of measured inputs."""
         return self.total(count) / max(self.total("measured"), 1)
 
     @property
@@ -80,7 +80,7 @@ class KernelErrors:
 
 @dataclass(frozen=True, slots=True)
 class BinErrors:
-    """The bins with inputs, as columns -> [bins]. `low` and `high` are those nearest to and farthest from zero."""
+    """The bins with inputs, as columns -> [bins]. `low` and `high` are the inputs nearest to and farthest from zero."""
 
     first: NDArray[np.int64]
     last: NDArray[np.int64]
@@ -109,17 +109,17 @@ class BinErrors:
         )
 
     def centers(self, encoding: Encoding) -> Floats:
-        """A finite number of each bin in the middle of its logarithms; NaN for bins of NaN."""
+        """Return the geometric mean of each bin's bounds, a finite number; NaN for bins of NaN."""
         smallest = encoding.value(1)
         low, high = np.maximum(np.abs(self.low), smallest), np.abs(self.high)
-        with np.errstate(invalid="ignore"):  # the product of the roots, since the numbers' own would overflow
+        with np.errstate(invalid="ignore"):  # a product of roots, because the product of the numbers would overflow
             middle = np.sqrt(low) * np.sqrt(high)
         middle[~np.isfinite(self.high)] = np.nan
         return np.where(self.first >= encoding.sign, -middle, middle)
 
 
 def as_json(errors: KernelErrors) -> dict[str, Any]:
-    """The result of one kernel, with its bins as columns; numbers that JSON lacks are texts."""
+    """Return the result of one kernel, with its bins as columns, and texts for numbers that JSON lacks."""
     encoding, progress = errors.encoding, errors.progress
     bins = BinErrors.of(errors)
     columns: dict[str, list[Any]] = {
@@ -152,7 +152,7 @@ def as_json(errors: KernelErrors) -> dict[str, Any]:
 
 
 def place(encoding: Encoding, pattern: int) -> dict[str, Any]:
-    """One input: its bits and its value."""
+    """Return one input: its bits and its value."""
     value = encoding.value(pattern)
     return {"bits": encoding.hexadecimal(pattern), "value": json_number(value)}
 
@@ -164,7 +164,7 @@ def json_number(value: float) -> float | str:
 # The errors of all kernels at the inputs around one input.
 
 RADIUS = {16: 48, 32: 160}
-"""The number of inputs to each side, by the width of the format."""
+"""The number of inputs on each side, by the width of the format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Zoom:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """Places of the inputs on the line of numbers, counted from the center -> [n]."""
+        """The places of the inputs on the number line, counted from the center -> [n]."""
         count = len(next(iter(self.errors.values())))
         steps = np.arange(self.first, self.first + count, dtype=np.int64) - self.center
         return -steps if self.center >= self.encoding.sign else steps
@@ -204,9 +204,11 @@ class Zoom:
 
 
 def zoom_on_worst(all_errors: Sequence[KernelErrors]) -> Zoom | None:
-    """The neighbourhood of the worst input: aten's, where aten is above half an ULP, else that of all kernels.
+    """Return the neighbourhood of aten's worst input if its error is above half an ULP, else of the worst of all
+    kernels.
 
-    None where every kernel is exact. Coarse kernels are bad in many places; the places where torch is matter more.
+    Return None if every kernel is exact. Coarse kernels are bad in many places, so the places where torch is bad matter
+    more.
     """
     aten = [
         kernel_errors for kernel_errors in all_errors if kernel_errors.kernel == "aten" and kernel_errors.max_ulp > 0.5
@@ -218,7 +220,7 @@ def zoom_on_worst(all_errors: Sequence[KernelErrors]) -> Zoom | None:
     radius, sign = RADIUS[encoding.width], center & encoding.sign
     first = max(center - radius, sign)
     last = min(center + radius, sign + encoding.infinity - 1)
-    # From the same whole pieces that the sweep measures: a kernel's results may depend on the tensor it is called on.
+    # Computed from the same whole pieces as in the sweep: a kernel's results may depend on the tensor.
     size = encoding.piece
     errors = {}
     for kernel_errors in all_errors:

@@ -1,8 +1,8 @@
 """The progress of one kernel's sweep, and its storage between commands.
 
-In the kernel's folder, `sweep.json` holds the state's identity and names the file of the arrays, `bins-<n>.npz`.
-The arrays are written first, under a new name, and `sweep.json` is replaced in one step after that. However the
-process ends, the folder holds a complete state."""
+In the kernel's folder, `sweep.json` has the state's identity and the name of the file of arrays, `bins-<n>.npz`. The
+arrays are written first, under a new name; then `sweep.json` is replaced atomically. However the process ends, the
+folder has a complete state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FILE = "sweep.json"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Everything that a result depends on: a state is used only where all of it is the same."""
+    """Everything that a result depends on; a state is used only if all of it is the same."""
 
     op: str
     kernel: str
@@ -57,17 +57,18 @@ class Identity:
         )
 
     def folder(self, out: Path, *, plain: bool) -> Path:
-        """The folder of the state; its name ends in a digest of the settings if the sweep is restricted or special."""
+        """Return the folder of the state; its name ends in a digest of the settings if the sweep is restricted or
+        special."""
         kernel = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in self.kernel)
         name = f"sweep_{self.op}_{self.dtype}_{kernel}"
         if not plain:
-            # sweeps that differ in these must not use each other's state
+            # sweeps that differ in these must not share a state
             special = repr((self.varied, self.held, self.range, self.kernel))
             name += f"_{hashlib.sha256(special.encode()).hexdigest()[:8]}"
         return out / "kernels" / name
 
     def changes(self, before: Mapping[str, Any]) -> list[str]:
-        """The differences from another identity, as `torch 2.12.0 -> 2.13.0`."""
+        """Return the differences from another identity, as `torch 2.12.0 -> 2.13.0`."""
         return [
             f"{name} differs" if name == "source" else f"{name} {before.get(name)} -> {value}"
             for name, value in asdict(self).items()
@@ -79,8 +80,8 @@ class Identity:
 class SweepProgress:
     """The measurements so far. `done` marks blocks by their number.
 
-    `wall` are the seconds it took, `thread_seconds` those of all threads together; `plain_seconds` those that
-    torch's own op alone took, on one thread, for `plain_inputs` inputs.
+    `wall` is the elapsed time in seconds, `thread_seconds` that of all threads together. `plain_seconds` is the time
+    that torch's own op took on one thread for `plain_inputs` inputs.
     """
 
     bins: NDArray[Any]
@@ -100,18 +101,18 @@ class SweepProgress:
         return bool(self.done[domain.blocks()].all())
 
     def inputs(self) -> int:
-        """The number of inputs that are measured."""
+        """Return the number of measured inputs."""
         return int(self.bins["count"].sum())
 
     def add(self, block: int, first_bin: int, bins: NDArray[Any], worst: NDArray[Any]) -> None:
-        """Enter a block that was measured."""
+        """Add a measured block."""
         self.bins[first_bin : first_bin + len(bins)] = bins
         self.worst = merged_worst(self.worst, worst)
         self.done[block] = True
 
 
 def load(folder: Path, identity: Identity, domain: Domain) -> tuple[SweepProgress | None, str]:
-    """Return the kept state and "", or None and the reason why it cannot be used ("" when there is none)."""
+    """Return the kept state and "", or None and the reason why it cannot be used ("" if there is no state)."""
     path = folder / _FILE
     if not path.exists():
         return None, ""
@@ -156,7 +157,7 @@ def save(folder: Path, identity: Identity, progress: SweepProgress) -> None:
         "plain_seconds": progress.plain_seconds,
         "plain_inputs": progress.plain_inputs,
     }
-    # The arrays exist under a new name: from here on both states are complete.
+    # The arrays exist under a new name, so from here on both states are complete.
     scratch = folder / f"{_FILE}.new"
     scratch.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     scratch.replace(folder / _FILE)

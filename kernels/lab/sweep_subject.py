@@ -26,8 +26,8 @@ _PROBE = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 class Subject:
     """One overload of an op, as a function of one tensor.
 
-    `varied` is the argument that takes all inputs; `held` are the others that are passed, in the order of the
-    schema: numbers for tensors, anything for other arguments.
+    `varied` is the argument that takes all inputs. `held` are the other passed arguments in the order of the schema:
+    numbers for tensors, anything for other arguments.
     """
 
     op: str
@@ -42,7 +42,7 @@ class Subject:
         return function(*args, **kwargs)
 
     def arguments(self, inputs: torch.Tensor) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments as the dispatcher passes them: tensors of the shape and dtype of `inputs`."""
+        """Return the arguments as the dispatcher passes them: tensors of the shape and dtype of `inputs`."""
         held = dict(self.held)
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -62,7 +62,7 @@ class Subject:
         return args, kwargs
 
     def described(self) -> str:
-        """`output, with grad_output = 1`: the argument that varies and those that do not."""
+        """Return the varied and the held arguments as text: `output, with grad_output = 1`."""
         others = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
                            for name, value in self.held)  # fmt: skip
         return f"{self.varied}, with {others}" if others else self.varied
@@ -91,12 +91,12 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
     held_values = _parsed(op, hold, arguments, varied)
     for name in held_values.keys() & tensors:
         held_values[name] = torch.tensor(held_values[name]).to(encoding.torch_dtype).item()
-    # Check first whether the op may work element by element, and only then ask the user for missing arguments.
+    # First check whether the op can be elementwise; only then ask the user for missing arguments.
     guesses: dict[str, Any] = {}
     for name, argument in arguments.items():
         kind = str(argument.type)
         if name != varied and not argument.has_default_value() and kind != "Tensor" and not kind.startswith("Optional"):
-            # the last dimension, or something small of its type
+            # the last dimension, or a small value of the argument's type
             guesses[name] = (-1 if "dim" in name else 1) if kind == "int" else _GUESSES.get(kind)
     guessed = _held(op, arguments, varied, {**guesses, **held_values})
     if why := _mixing(Subject(op, overload, encoding, varied, tuple(guessed)).call, overload):
@@ -109,7 +109,7 @@ def subject_of(op: str, encoding: Encoding, vary: str | None = None, hold: Seque
 
 
 def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
-    """List the tensors in `hold` that the format rounds more than float32, as `output=0.999 is 1 in bfloat16`."""
+    """Describe the tensors in `hold` that the format rounds more than float32 does: `output=0.999 is 1 in bfloat16`."""
     notes = []
     held = dict(subject.held)
     tensors = {argument.name for argument in schema_of(subject.overload).arguments if _is_tensor(argument)}
@@ -122,7 +122,7 @@ def roundings(subject: Subject, hold: Sequence[str]) -> list[str]:
 
 
 def _overload(op: str) -> Any:
-    """The named overload, or else the first one that takes a tensor and writes to no argument."""
+    """Return the named overload, else the first that takes a tensor and writes to no argument."""
     name, _, wanted = op.partition(".")
     packet = find_packet(name)
     if wanted:
@@ -165,7 +165,8 @@ def _parsed(op: str, hold: Sequence[str], arguments: Mapping[str, Any], varied: 
 
 
 def _held(op: str, arguments: Mapping[str, Any], varied: str, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The arguments to pass: those without a default, those in `values`, and the positional ones before these."""
+    """Return the arguments to pass: those without a default, those in `values`, and positional arguments before
+    these."""
     positional = [name for name, argument in arguments.items() if not argument.kwarg_only]
     needed = [name for name in positional if name in values or not arguments[name].has_default_value()]
     last = max((positional.index(name) for name in needed), default=-1)
@@ -203,7 +204,7 @@ def not_elementwise(op: str, why: str) -> UsageError:
 
 
 def _try(subject: Subject) -> None:
-    """Raise UsageError unless the op, in float64, works element by element with these very arguments."""
+    """Raise UsageError unless the op, in float64, works element by element with exactly these arguments."""
     op, overload = subject.op, subject.overload
     probe = torch.tensor(_PROBE, dtype=torch.float64)
     try:
@@ -223,19 +224,19 @@ def _try(subject: Subject) -> None:
         raise not_elementwise(op, "mixes its inputs")
 
 
-# Check that an op may work element by element: values for the arguments it needs, and a trial on two shapes.
+# The check that an op may work element by element: guessed arguments, and a trial on two shapes.
 
 _GUESSES = {"bool": False, "number": 0.5, "float": 0.5, "int": 1, "str": "none"}
 _SHAPES = ((7,), (3, 3))
 
 
 def _mixing(call: Callable[[Any, torch.Tensor], Any], overload: Any) -> str:
-    """The reason why an op cannot work element by element; empty where it may.
+    """Return the reason why an op cannot work element by element, empty if it may.
 
-    call: the op as a function of the overload and one float64 tensor, tried on 7 numbers and on 3 x 3, of
-    which one is then changed; inputs that the op does not take prove nothing."""
+    call: the op as a function of the overload and one float64 tensor. It is tried on 7 numbers and on 3 x 3, of
+        which one is then changed; inputs that the op rejects prove nothing."""
     schema = schema_of(overload)
-    # read from the schema where possible: batch norm without its statistics crashes the process (torch 2.13)
+    # read from the schema if possible: batch norm without its statistics crashes the process (torch 2.13)
     if [str(result.type) for result in schema.returns] != ["Tensor"]:
         return "returns no single tensor"
     for begin, what in (("List", "lists"), ("Optional[Tensor]", "tensors that may be missing")):

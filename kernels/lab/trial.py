@@ -1,7 +1,7 @@
-"""Try a user's kernel on a small input, in a process of its own, since it may crash.
+"""Tries a user's kernel on a small input, in a separate process because it may crash.
 
-python -m numdrift.kernels.lab.trial FILE OP RESULT OPENER writes the outcome to RESULT, as JSON; without an op (an
-empty text) only the functions that the file exports.
+python -m numdrift.kernels.lab.trial FILE OP RESULT OPENER writes the outcome to RESULT, as JSON. If OP is empty, the
+outcome has only the functions that the file exports.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from .calls import LabCall, Output, outputs, same, unwritten
 from .reference import draws
 
 SAMPLES = 16
-"""The approximate number of elements on which ops are tried that do not work element by element."""
+"""The approximate number of elements on which ops that are not elementwise are tried."""
 
 NEAR = 1 / 16
-"""Relative error within which two results are near: every kernel of an op has most of its results there."""
+"""The relative error up to which two results are near; most results of every kernel of an op are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """The dtypes that a file exports, the outcome of the small input for each dtype, in words, and warnings.
 
-    With an `error` the other fields are empty; `exit_code` is then the error's.
+    With an `error` the other fields are empty, and `exit_code` is the error's.
     """
 
     dtypes: tuple[str, ...] = ()
@@ -100,7 +100,12 @@ def _outcome(kernel: Kernel, signature: KernelSignature, name: str, opener: str)
         wanted = attempt(aten, [call.on(device) for call in calls], device)
     except NotAvailable as error:
         return f"{not_tried}{error.why}", ""
-    except (RuntimeError, AssertionError, ImportError, KernelError) as error:  # torch was built without the device
+    except (
+        RuntimeError,
+        AssertionError,
+        ImportError,
+        KernelError,
+    ) as error:  # for example, torch was built without the device
         return f"{not_tried}{_line(error, aten)}", ""
     try:
         got = attempt(kernel, calls, device)
@@ -131,17 +136,17 @@ def main(path: str, op: str, result: str, opener: str = "") -> None:
     Path(result).write_text(json.dumps(asdict(tried(Path(path), op, opener))), encoding="utf-8")
 
 
-# Call a kernel as the op would be called, and refuse results that the op would never return.
+# Calls a kernel as the op would be called, and refuses results that the op would never return.
 
 NO_KERNEL = "Could not run 'aten::"
 """The beginning of torch's error for an op without a kernel on a device."""
 
 
 def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[Output]]:
-    """Return the outputs of each call, on the CPU; the calls themselves stay as they are.
+    """Return the outputs of each call, on the CPU; the calls themselves stay unchanged.
 
-    Raises KernelError when the kernel raises, returns other shapes or dtypes than the op, or writes to
-    arguments that the op leaves alone; NotAvailable when it does not compute such a dtype, or raises it itself.
+    Raises KernelError if the kernel raises, returns other shapes or dtypes than the op, or writes to arguments that the
+    op does not write to. Raises NotAvailable if it does not compute the dtype, or raises it itself.
     """
     name = f"{kernel.op}={kernel.name}"
     for call in calls:
@@ -203,11 +208,12 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# Check that a kernel can run on this machine.
+# The check that a kernel can run on this machine.
 
 
 def why_not(kernel: Kernel) -> str:
-    """The reason why a kernel cannot run here; empty when it can. Raises KernelNotFound for an op unknown to torch."""
+    """Return the reason why a kernel cannot run here; empty when it can. Raises KernelNotFound for an op unknown to
+    torch."""
     op_overloads = overloads(kernel.op)
     runs_here = kernel.devices == ANY_DEVICE or "cpu" in kernel.devices
     for device in () if runs_here else kernel.devices:
@@ -227,7 +233,7 @@ def why_not(kernel: Kernel) -> str:
 
 
 def native_status() -> str:
-    """Say whether C code or torch formulas compute the native kernels."""
+    """Describe whether C code or torch formulas compute the native kernels."""
     return library.status()
 
 

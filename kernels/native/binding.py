@@ -1,4 +1,4 @@
-"""The signature with which an op calls a user's kernel, from the op's schema in aten; kernels in C are called so.
+"""The signature of a user's kernel, derived from the op's schema in aten, and calls of kernels in C.
 
 In C: void kernel_float32(int64_t n, <numbers and texts>, <tensors>, float *result). Every tensor is a pointer
 to n contiguous elements, every number or flag a double, every text a `const char *`, each group in the order
@@ -23,7 +23,7 @@ from .library import has_memory
 from .source import user_source
 
 C_TYPES = {"float32": "float", "float64": "double", "bfloat16": "uint16_t", "float16": "uint16_t"}
-"""The C type of an element; the 16-bit dtypes as their bit patterns."""
+"""The C type of an element; 16-bit dtypes are passed as bit patterns."""
 
 _KINDS = {"Tensor": "tensor", "float": "number", "number": "number", "bool": "number", "str": "text"}
 _EXAMPLE_SHAPE = (2, 3)
@@ -31,7 +31,7 @@ _EXAMPLE_SHAPE = (2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of an op; `kind` is tensor, number, text, or other for a value that C cannot take."""
+    """One argument of an op; `kind` is tensor, number, text, or other for a value that cannot be passed to C."""
 
     name: str
     kind: str
@@ -49,15 +49,15 @@ class KernelSignature:
     arguments: tuple[Argument, ...]
 
     def named(self, kind: str) -> list[str]:
-        """The names of the arguments of one kind."""
+        """Return the names of the arguments of one kind."""
         return [argument.name for argument in self.arguments if argument.kind == kind]
 
     def scalars(self) -> list[Argument]:
-        """The arguments that C takes before the tensors."""
+        """Return the arguments that come before the tensors in C."""
         return [argument for argument in self.arguments if argument.kind in ("number", "text")]
 
     def in_c(self, dtype: str) -> str:
-        """The declaration of the C function for a key of C_TYPES."""
+        """Return the declaration of the C function for a dtype, a key of C_TYPES."""
         element = C_TYPES[dtype]
         parts = [
             "int64_t n",
@@ -71,7 +71,7 @@ class KernelSignature:
         return f"void kernel_{dtype}({', '.join(parts)})"
 
     def in_python(self) -> str:
-        """The head of the Python function."""
+        """Return the head of the Python function."""
         parts: list[str] = []
         for argument in self.arguments:
             if argument.keyword and "*" not in parts:
@@ -80,7 +80,7 @@ class KernelSignature:
         return f"def {self.op.partition('.')[0]}({', '.join(parts)}):"
 
     def values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name, defaults included. Raises TypeError for another op's call."""
+        """Return the arguments of a call by name, defaults included. Raises TypeError for another op's call."""
         passed = dict(zip((argument.name for argument in self.arguments), args, strict=False)) | dict(kwargs)
         names = {argument.name for argument in self.arguments}
         wrong = sorted(passed.keys() - names) + [
@@ -91,7 +91,7 @@ class KernelSignature:
         return {argument.name: passed.get(argument.name, argument.default) for argument in self.arguments}
 
     def example(self, dtype: torch.dtype, device: str = "cpu") -> tuple[list[Any], dict[str, Any]]:
-        """Arguments to try the op with: [2, 3] tensors of distinct values between 0 and 1, defaults, halves."""
+        """Return arguments to try the op with: [2, 3] tensors of distinct values between 0 and 1, defaults, halves."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for place, argument in enumerate(self.arguments, 1):
@@ -110,7 +110,7 @@ class KernelSignature:
 
     def is_elementwise(self) -> bool:
         """Check whether the op returns one tensor, element by element, from arguments that C can take."""
-        # Found by calling the op itself on a small input: torch does not tag all of them as pointwise.
+        # Found by calling the op on a small input, because torch does not tag all such ops as pointwise.
         wanting = any(argument.kind == "other" and not argument.optional for argument in self.arguments)
         if wanting or is_random(self.overload):
             return False
@@ -123,7 +123,8 @@ class KernelSignature:
 
 
 def signature_of(op: str) -> KernelSignature:
-    """The signature of the overload that `op` names, or else of the one that writes no argument and takes most tensors.
+    """Return the signature of the overload that `op` names, else of the one that writes to no argument and takes the
+    most tensors.
 
     Raises KernelNotFound, naming the nearest, for an op that torch does not have.
     """
@@ -148,7 +149,7 @@ def _signature(op: str, overload: Any) -> KernelSignature:
         arguments.append(
             Argument(
                 name=argument.name,
-                # an int of a pointwise op is a number like others, elsewhere it is a dimension or a size
+                # in a pointwise op an int is a plain number, elsewhere it is a dimension or a size
                 kind="number" if of == "int" and pointwise else _KINDS.get(of, "other"),
                 keyword=argument.kwarg_only,
                 optional=optional,
@@ -160,10 +161,10 @@ def _signature(op: str, overload: Any) -> KernelSignature:
 
 @dataclass(frozen=True, slots=True)
 class CKernel:
-    """The functions of a compiled file by dtype, called as an op is called.
+    """The functions of a compiled file by dtype, called like an op.
 
-    `name` is `op=name`. The result is contiguous, of the operands' common shape and dtype, on the device of the
-    first one; operands elsewhere than on the CPU are copied there first (a lazy one is thereby computed).
+    `name` is `op=name`. The result is contiguous, has the operands' common shape and dtype, and is on the device of the
+    first operand. Operands on other devices are first copied to the CPU, which executes a lazy operand's graph.
     """
 
     name: str
@@ -178,7 +179,7 @@ class CKernel:
         tensors = {name: values[name] for name in self.signature.named("tensor") if values[name] is not None}
         inputs = [tensor for tensor in tensors.values() if isinstance(tensor, torch.Tensor)]
 
-        # The dtype is that of the tensors which have dimensions: the others count as numbers.
+        # The dtype is that of the tensors with dimensions; tensors without dimensions count as numbers.
         dtypes = {tensor.dtype for tensor in inputs if tensor.dim()} or {tensor.dtype for tensor in inputs}
         if len(dtypes) != 1 or not dtypes <= self.functions.keys():
             called = " and ".join(sorted(str(input_dtype).removeprefix("torch.") for input_dtype in dtypes))
@@ -215,7 +216,7 @@ class CKernel:
 
 
 def exported(path: Path, library: Library) -> dict[str, Callable[..., None]]:
-    """The functions `kernel_<dtype>` of a compiled file, by dtype. Raises UsageError if it cannot be loaded."""
+    """Return the functions `kernel_<dtype>` of a compiled file, by dtype. Raises UsageError if it cannot be loaded."""
     try:
         handle = ctypes.CDLL(str(library.path))
     except OSError as error:
@@ -226,8 +227,8 @@ def exported(path: Path, library: Library) -> dict[str, Callable[..., None]]:
 def bind(path: Path, signature: KernelSignature) -> CKernel:
     """Compile a user's C file for an op.
 
-    Raises UsageError for an op that is not elementwise and for a file without the function that the op needs,
-    and the errors of `compile_library`.
+    Raises UsageError for an op that is not elementwise, and for a file that lacks the op's function. Also raises the
+    errors of `compile_library`.
     """
     if not signature.is_elementwise():
         raise UsageError(

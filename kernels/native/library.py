@@ -1,7 +1,8 @@
-"""The kernels in C that numdrift ships, as functions of tensors.
+"""The C kernels that numdrift ships, as functions of tensors.
 
-Each returns None where it does not apply: no compiler, tensors of another device or dtype than its own, tensors
-without memory (lazy, meta, fake, functional). The caller then computes the same bits with torch's operations.
+Each returns None where it does not apply: without a compiler, for tensors of other devices or dtypes than its own, and
+for tensors without memory (lazy, meta, fake, functional). The caller then computes the same bits with torch's
+operations.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ ELEMENTWISE = {
     "lerp_fma": (3, 0),
     "fma": (3, 0),
 }
-"""The numbers of tensors and of scalars that a kernel of elementwise.c takes; the file has their formulas."""
+"""The numbers of tensors and scalars that each kernel of elementwise.c takes; the file has the formulas."""
 
 ROWS = ("sum_sequential", "sum_pairwise", "sum_kahan")
 """The kernels of rows.c; the file has their orders of summation."""
 
 SUFFIXES = {torch.float32: "float32", torch.float64: "float64"}
-"""The dtypes of the shipped kernels, as their symbols end."""
+"""The suffixes of the shipped kernels' symbols, by dtype."""
 
 Functions = dict[tuple[str, torch.dtype], Callable[..., None]]
 
@@ -46,7 +47,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 @dataclass(frozen=True, slots=True)
 class NativeKernels:
-    """The functions by name and dtype; none, and the reason, where they are not available."""
+    """The functions by name and dtype; if they are not available, none, and the reason."""
 
     functions: Functions
     hardware_fma: bool = False
@@ -65,7 +66,7 @@ def elementwise(name: str, tensors: Sequence[torch.Tensor], scalars: Sequence[fl
     function = _kernel_for(name, tensors)
     if function is None:
         return None
-    # Contiguous and of the common shape; tensors that are so already are not copied.
+    # Make them contiguous and of the common shape; tensors that already are so are not copied.
     operands, shape = tensors, tensors[0].shape
     if not all(tensor.shape == shape and tensor.is_contiguous() and not tensor.is_neg() for tensor in tensors):
         spread = torch.broadcast_tensors(*(tensor.resolve_neg() for tensor in tensors))
@@ -80,9 +81,8 @@ def elementwise(name: str, tensors: Sequence[torch.Tensor], scalars: Sequence[fl
 def rows(name: str, matrix: torch.Tensor) -> torch.Tensor | None:
     """Call a C kernel that reduces each row of a [rows, columns] matrix to one number.
 
-    matrix: float32 or float64, any strides.
-    Returns [rows] of its dtype, or None where the kernel does not apply. Raises ValueError for an unknown kernel
-    and for another number of dimensions.
+    matrix: float32 or float64, any strides. Returns [rows] of its dtype, or None where the kernel does not apply.
+    Raises ValueError for an unknown kernel, or a tensor that is not a matrix.
     """
     if name not in ROWS or matrix.dim() != 2:
         raise ValueError(f"no kernel {name!r} of {matrix.dim()} dimensions; {ROWS} take [rows, columns]")
@@ -98,7 +98,7 @@ def rows(name: str, matrix: torch.Tensor) -> torch.Tensor | None:
 
 
 def status() -> str:
-    """Describe what computes: `native (...)`, or `torch formulas (...)` with the reason."""
+    """Describe the code in use: `native (...)`, or `torch formulas (...)` with the reason."""
     native = _native()
     if native.reason:
         return f"torch formulas ({native.reason})"
@@ -106,12 +106,12 @@ def status() -> str:
 
 
 def is_native() -> bool:
-    """Check whether C code computes, where its dtypes and tensors allow it."""
+    """Check whether C code is used, for dtypes and tensors that allow it."""
     return not _native().reason
 
 
 def bind(library: Library) -> Functions:
-    """The functions of a compiled elementwise.c or rows.c, by name and dtype. Raises OSError."""
+    """Return the functions of a compiled elementwise.c or rows.c, by name and dtype. Raises OSError."""
     handle = ctypes.CDLL(str(library.path))
     functions: Functions = {}
     pointer, count = ctypes.c_void_p, ctypes.c_int64
@@ -154,13 +154,13 @@ def _kernel_for(name: str, tensors: Sequence[torch.Tensor]) -> Callable[..., Non
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
-    """Check whether the elements of a tensor can be read at its address: an ordinary, dense one on the CPU."""
+    """Check whether the elements of a tensor can be read at its address, as for an ordinary, dense CPU tensor."""
     try:
         if type(tensor) not in _PLAIN or tensor.device.type != "cpu" or tensor.layout != torch.strided:
             return False
         if not tensor.numel():
             return True
-        # the address of a freed storage is 0, plus the offset into it
+        # the address of a freed storage is 0 plus the tensor's offset
         return bool(tensor.data_ptr() and (not tensor.storage_offset() or tensor.untyped_storage().nbytes()))
     except (RuntimeError, NotImplementedError):
         return False

@@ -1,4 +1,4 @@
-"""The files that kernels are in, and how those in C are compiled. Imports no torch."""
+"""The files of kernels, and the compiler flags for those in C. Imports no torch."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ FLAGS = (
     "-Werror=implicit-function-declaration",
     "-Wl,--no-undefined",
 )
-"""Every operation rounds where it stands; what is not defined is an error at once."""
+"""Flags with which every operation rounds as written, and an undefined symbol is an error at compile time."""
 
 TUNINGS = (("-march=native",), ())
-"""With the instructions of this CPU, fused multiply-add among them, where the compiler knows it."""
+"""Flags for the instructions of this CPU, including fused multiply-add, if the compiler supports them."""
 
 SUFFIXES = (".c", ".py")
 
 
 def shipped_source(name: str, *more: str) -> CSource:
-    """One of the C files beside this one; `more` are further flags."""
+    """Return one of the C files in this folder; `more` are further flags."""
     return CSource(Path(__file__).with_name(name), (*FLAGS, *more), TUNINGS)
 
 
 def user_source(path: Path) -> CSource:
-    """A user's C file, compiled as the shipped ones are."""
+    """Return a user's C file, compiled as the shipped ones are."""
     return CSource(path, FLAGS, TUNINGS)
 
 
 def checked_path(path: Path) -> Path:
-    """The absolute path of a user's file. Raises UsageError when it is not there or neither C nor Python."""
+    """Return the absolute path of a user's file. Raises UsageError if it is missing, or is neither C nor Python."""
     path = path.expanduser().absolute()
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path} is no kernel: a kernel is a file that ends in {' or '.join(SUFFIXES)}")

@@ -1,1 +1,1 @@
-"""Ops in float64 without cancellation, to measure kernels against."""
+"""The references with which kernels are compared: ops in float64 without cancellation."""

@@ -56,11 +56,10 @@ def silu_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return grad * torch.where(x < 0, left, right)
 
 
-# gelu and gelu_backward in float64, free of cancellation; as accurate as the activations above.
-#
-# The argument of erfc and exp is taken with 106 bits, since their relative error is the argument's error times
-# the square of the argument. Near the zero r of a derivative its Taylor series in x - r replaces the sum that
-# cancels. The constants were computed with mpmath at 60 digits.
+# gelu and gelu_backward in float64, free of cancellation; as accurate as the activations above. The argument of erfc
+# and exp has 106 bits, since their relative error is the argument's error times the square of the argument. Near the
+# zero r of a derivative its Taylor series in x - r replaces the sum that cancels. The constants were computed with
+# mpmath at 60 digits.
 
 _ROOT_HALF = (0.7071067811865476, -4.833646656726457e-17)
 _TWO_BETA = (1.5957691216057308, -9.96930880911092e-17)
@@ -75,7 +74,7 @@ _SATURATED = 64.0
 
 @dataclass(frozen=True, slots=True)
 class _Zero:
-    """A zero of a derivative, as high and low part, and the Taylor coefficients there from the first power on."""
+    """A zero of a derivative, as high and low part, with the Taylor coefficients there from the first power on."""
 
     high: float
     low: float
@@ -144,7 +143,7 @@ def gelu_backward(grad: torch.Tensor, x: torch.Tensor, *, approximate: str = "no
         slope = _near(_TANH_ZERO, inside, slope)
     else:
         slope = _near(_ERF_ZERO, inside, _normal(inside) + inside * _density(inside))
-    # the argument was clamped: a NaN or infinite one must make the result NaN
+    # the argument was clamped, but a NaN or infinite argument must make the result NaN
     return grad * (slope + 0 * x)
 
 
@@ -172,7 +171,7 @@ def _logistic(x: Pair) -> torch.Tensor:
 
 
 def _near(zero: _Zero, x: torch.Tensor, elsewhere: torch.Tensor) -> torch.Tensor:
-    """The Taylor series of a derivative around its zero, and `elsewhere` further away."""
+    """Return the Taylor series of a derivative near its zero, and `elsewhere` further away."""
     offset = (x - zero.high) - zero.low
     series = torch.full_like(offset, zero.coefficients[-1])
     for coefficient in reversed(zero.coefficients[:-1]):
@@ -180,10 +179,9 @@ def _near(zero: _Zero, x: torch.Tensor, elsewhere: torch.Tensor) -> torch.Tensor
     return torch.where(offset.abs() < _NEAR, offset * series, elsewhere)
 
 
-# addcmul, addcdiv and lerp in float64: evaluated with 106 bits and rounded once, so nothing cancels.
-#
-# Tensors are float64 and broadcast. A number (`value`, a scalar weight) counts as it is passed, although kernels
-# round it to their own precision. Where a part overflows, the plain float64 formula counts.
+# addcmul, addcdiv and lerp in float64: evaluated with 106 bits and rounded once, so nothing cancels. Tensors are
+# float64 and broadcast. A number (`value`, a scalar weight) is used unrounded, although kernels round it to their own
+# precision. Where a part overflows, the plain float64 formula is used.
 
 
 def addcmul(base: torch.Tensor, first: torch.Tensor, second: torch.Tensor, *, value: float = 1) -> torch.Tensor:

@@ -33,12 +33,11 @@ def scaled_dot_product_attention(
     return result
 
 
-# Matrix products whose sums are as accurate as if computed with twice the digits of float64.
-#
-# Products of numbers that were float32 or narrower are exact in float64; their sum is compensated.
+# Matrix products whose sums are as accurate as if computed with twice the digits of float64. Products of float32 or
+# narrower numbers are exact in float64; their sum is compensated.
 
 CHUNK = 1 << 22
-"""Products that are held at once."""
+"""The most products in memory at the same time."""
 
 
 def mm(self: Tensor, mat2: Tensor) -> Tensor:
@@ -81,7 +80,7 @@ def sum(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The sum of float64 numbers, correct to float64's rounding unless it cancels 30 digits or more."""
+    """Return the sum of float64 numbers, correctly rounded unless 30 digits or more cancel."""
     dims = reduced_dims(self, dim)
     return compensated(rows_of(self, dims)).reshape(reduced_shape(self, dims, keepdim))
 
@@ -93,14 +92,14 @@ def mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The sum divided by the number of elements."""
+    """Return the sum divided by the number of elements."""
     dims = reduced_dims(self, dim)
     rows = rows_of(self, dims)
     return (compensated(rows) / rows.shape[1]).reshape(reduced_shape(self, dims, keepdim))
 
 
 def compensated(rows: Tensor) -> Tensor:
-    """Sum rows, [rows, n] -> [rows]. A row with an infinity or NaN returns the plain sum."""
+    """Sum rows, [rows, n] -> [rows]. A row with an infinity or NaN is summed plainly."""
     high, low = rows, torch.zeros_like(rows)
     while high.shape[1] > 1:
         if high.shape[1] % 2:
@@ -117,14 +116,14 @@ def compensated(rows: Tensor) -> Tensor:
 
 # Numbers of about 106 bits, as the unevaluated sum of two float64 tensors: a high part and its rounding error.
 #
-# Source: T. J. Dekker, A floating-point technique for extending the available precision, Numer. Math. 18, 1971.
-# A part that overflows makes nan; `settled` replaces it by the plain float64 value.
+# Source: T. J. Dekker, A floating-point technique for extending the available precision, Numer. Math. 18, 1971. A part
+# that overflows becomes nan; `settled` replaces it with the plain float64 value.
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def pair(value: torch.Tensor) -> Pair:
-    """A float64 tensor as a pair."""
+    """Return a float64 tensor as a pair."""
     return value, torch.zeros_like(value)
 
 
@@ -150,6 +149,6 @@ def over(a: Pair, b: Pair) -> Pair:
 
 
 def settled(value: Pair, plain: torch.Tensor) -> torch.Tensor:
-    """The pair rounded to float64; `plain` where that is not finite."""
+    """Return the pair rounded to float64, or `plain` where that is not finite."""
     total = value[0] + value[1]
     return torch.where(torch.isfinite(total), total, plain)

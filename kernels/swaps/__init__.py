@@ -1,1 +1,1 @@
-"""Swaps: other kernels for some ops of a running script, in each mode, and the proof that they ran."""
+"""Swaps: other kernels for some ops of a running script, in any mode, and the proof that they ran."""

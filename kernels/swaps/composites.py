@@ -1,7 +1,7 @@
 """Composite ops kept whole in Inductor's graphs: `decompose.linear=off`.
 
-Inductor receives a graph in which each call of the op is one node, and its backward another. Before it lowers
-the graph, the traced nodes are restored: the compiled code stays the same.
+Inductor receives a graph in which each call of the op is one node, and its backward another. Before lowering, the
+traced nodes are restored, so the compiled code stays the same.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_composite(op: str) -> bool:
 
 
 class WholeComposites:
-    """Follows calls of composite ops while compilers trace, and shows them whole, until `close`."""
+    """Records calls of composite ops while compilers trace, and folds each into one node, until `close`."""
 
     def __init__(self, ops: Container[str]) -> None:
         self._ops = ops
@@ -53,7 +53,7 @@ class WholeComposites:
         self._patches = Patches("swapped composite ops")
 
     def covers(self, target: Target) -> bool:
-        """Check whether calls of this overload are followed."""
+        """Check whether calls of this overload are recorded."""
         return target.composite and not target.writes and target.op in self._ops
 
     def install(self) -> None:
@@ -69,7 +69,7 @@ class WholeComposites:
         self._patches.also(change_around_inner_compile(fold_calls, unfold_calls))
 
     def replace_python_kernels(self, target: Target, replacement: Callable[[Original], Original]) -> None:
-        """Replace torch's Python implementations of the op, too."""
+        """Replace torch's Python implementations of the op as well."""
         self._patches.also(composite_ops.replace_python_kernels(target.overload, replacement))
 
     def close(self) -> None:
@@ -77,13 +77,13 @@ class WholeComposites:
         self._opaque_ops.close()
 
     def followed(self, target: Target, original: Original) -> Original:
-        """Wrap torch's implementation of the op so that the nodes of its calls are noted while a compiler traces."""
+        """Wrap torch's implementation of the op to record the nodes of its calls while a compiler traces."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             graph = traced_graph()
             if graph is None or getattr(self._running, "inside", False):
                 return original(*args, **kwargs)
-            # The nodes of a call follow the last node before it; calls inside of it are a part of it.
+            # The nodes of a call follow the last node before it; inner calls are part of the call.
             before = next(iter(reversed(graph.nodes)), None)
             self._running.inside = True
             try:
@@ -100,7 +100,7 @@ class WholeComposites:
             inputs = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
             try:
                 named, keywords = _named(tuple(args)), _named(dict(kwargs))
-            except LookupError:  # then an opaque op represents the call
+            except LookupError:  # an opaque op then represents the call
                 named, keywords = None, {}
             self._calls.append(
                 CompositeCall(
@@ -141,9 +141,9 @@ class WholeComposites:
 
 
 def _named(value: Any) -> Any:
-    """Arguments with the names of nodes for tensors.
+    """Return arguments with node names in place of tensors.
 
-    Raises LookupError for a size that the graph computes, and for a tensor that it has no node for."""
+    Raises LookupError for a size that the graph computes, and for a tensor without a node."""
     if isinstance(value, torch.Tensor):
         node = traced_node(value)
         if node is None:

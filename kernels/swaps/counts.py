@@ -1,8 +1,8 @@
-"""The call counts of swapped kernels, in a file that outlives the process, even if a kernel crashes it.
+"""The call counts of swapped kernels, in a file that survives the process, even if a kernel crashes it.
 
-The file is mapped into memory; a count is one store, and the kernel of the operating system keeps it after any
-end of the process. Each record is five unsigned 64-bit numbers: the calls in the forward, the backward and the
-optimizer, the places where a compiler traced the kernel into its graph, and whether a call is running.
+The file is mapped into memory. A count is one store, which the operating system preserves however the process ends.
+Each record is five unsigned 64-bit numbers: the calls in the forward, the backward and the optimizer, the places where
+a compiler traced the kernel into its graph, and whether a call is running.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECORD = struct.Struct(f"={len(COLUMNS)}Q")
 
 @dataclass(frozen=True, slots=True)
 class SwapCounts:
-    """The calls of one swapped kernel by phase; `running` counts calls that were entered and not left."""
+    """The calls of one swapped kernel by phase; `running` counts calls that began and did not end."""
 
     forward: int = 0
     backward: int = 0
@@ -31,12 +31,12 @@ class SwapCounts:
         return self.forward + self.backward + self.optimizer
 
     def by_phase(self) -> dict[str, int]:
-        """The counts in the form of the manifest."""
+        """Return the counts in the form of the manifest."""
         return {name: count for name, count in asdict(self).items() if name != "running"}
 
 
 class CountsFile:
-    """The counts of one run, one record a swap."""
+    """The counts of one run, one record per swap."""
 
     def __init__(self, path: Path | None, records: int) -> None:
         size = max(1, records) * RECORD.size
@@ -53,25 +53,25 @@ class CountsFile:
         self._numbers[record * len(COLUMNS) + COLUMNS.index(column)] += 1
 
     def enter(self, record: int) -> None:
-        """Note that a call of the kernel begins."""
+        """Record that a call of the kernel begins."""
         self._numbers[record * len(COLUMNS) + COLUMNS.index("running")] += 1
 
     def leave(self, record: int) -> None:
-        """Note that a call of the kernel has ended, with or without an error."""
+        """Record that a call of the kernel has ended, with or without an error."""
         self._numbers[record * len(COLUMNS) + COLUMNS.index("running")] -= 1
 
     def read(self) -> list[SwapCounts]:
         return [SwapCounts(*numbers) for numbers in RECORD.iter_unpack(self._memory[:])]
 
     def forget(self) -> None:
-        """Count in this process's own memory from now on: it is a fork of the counted one."""
+        """Count in this process's own memory from now on, because it is a fork of the counted process."""
         copy = mmap.mmap(-1, len(self._memory))
         copy[:] = self._memory[:]
         self._memory, self._numbers = copy, memoryview(copy).cast("Q")
 
 
 def read_counts(path: Path, records: int) -> list[SwapCounts]:
-    """The counts that a run wrote; zeros where it wrote none."""
+    """Return the counts that a run wrote, zeros if it wrote none."""
     data = path.read_bytes() if path.exists() else b""
     whole = len(data) // RECORD.size * RECORD.size
     counts = [SwapCounts(*numbers) for numbers in RECORD.iter_unpack(data[:whole])]

@@ -1,8 +1,8 @@
 """Swaps inside compiled graphs: where a compiler would decompose the op, it finds one opaque op instead.
 
-The opaque op is `numdrift::<op>_<overload>`, with the arguments of the aten op after the number of the place in
-the graph. So a swapped graph never has the key of an unswapped one in Inductor's cache. The kernel is chosen when
-the compiler traces, by the module path that the traced op carries.
+The opaque op is `numdrift::<op>_<overload>`. Its arguments are the number of the place in the graph, and those of the
+aten op. So a swapped graph never has the cache key of an unswapped graph in Inductor. The kernel is chosen while the
+compiler traces, by the module path of the traced op.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SwappedDecompositions:
         self._patches = Patches("swapped decompositions")
 
     def check(self, swaps: Sequence[Swap]) -> None:
-        """Raise UsageError for `decompose.<op>=off` of an op that is not decomposed anyway."""
+        """Raise UsageError for `decompose.<op>=off` of an op that is not decomposed in the first place."""
         for swap in swaps:
             op = swap.request.op
             apart = self.takes_apart(op) or is_composite(op)
@@ -65,7 +65,7 @@ class SwappedDecompositions:
                 )
 
     def takes_apart(self, op: str) -> bool:
-        """Check whether Inductor itself decomposes an op, and no part of torch above it."""
+        """Check whether Inductor itself decomposes an op, rather than a part of torch above it."""
         overloads = overloads_of(op.partition(".")[0])
         return any(overload in self._table and not operators.is_composite(overload) for overload in overloads)
 
@@ -80,7 +80,7 @@ class SwappedDecompositions:
         def run(place: int, *args: Any, **kwargs: Any) -> Any:
             traced = self._places[place]
             result = self._execution.run(traced.swap, SwappedCall(target, target.overload, args, kwargs), traced.site)
-            # The surrounding code was generated for the meta kernel's strides and dtypes: the result must have these.
+            # The surrounding code was generated for the meta kernel's strides and dtypes, which the result must have.
             expected = self._promised.of(target.overload, args, kwargs)
             return conform(str(traced.swap.request), result, expected, strided=True, cast=True)
 

@@ -24,8 +24,7 @@ from .swap import Target, resolve, targets_of
 class Swaps:
     """Kernels that replace others from `install` to `close`.
 
-    `requests` may be empty; then nothing changes. `counts` is the file that the calls are counted in
-    (None: memory only).
+    With empty `requests` nothing changes. `counts` is the file in which calls are counted (None: only in memory).
     """
 
     def __init__(self, requests: Sequence[SwapRequest], registry: KernelRegistry, counts: Path | None = None) -> None:
@@ -41,15 +40,15 @@ class Swaps:
         self._composites: WholeComposites | None = None
 
     def observe(self, ops: Sequence[str], observer: SwapObserver) -> None:
-        """Show every call of these ops to `observer`, whether they are swapped or not."""
+        """Report every call of these ops to `observer`, whether they are swapped or not."""
         self.observed = tuple(ops)
         self._execution.observer = observer
 
     def install(self, device: str, *, compiled: bool = False) -> None:
-        """Swap the ops that are dispatched on `device`, with `compiled` also those that compilers trace.
+        """Swap the ops that are dispatched on `device`; with `compiled`, also the ops that compilers trace.
 
-        Without `compiled` modules are followed where a swap names one: their hooks would be traced, too.
-        Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of an op that is not
+        If a swap names a module, modules are followed, but only without `compiled`, because a compiler would trace
+        their hooks. Raises NotAvailable, KernelNotFound, and UsageError for `decompose.<op>=off` of an op that is not
         decomposed."""
         ops = dict.fromkeys([*(swap.request.op for swap in self._swaps), *self.observed])
         if not ops:
@@ -77,7 +76,7 @@ class Swaps:
         decompositions.install()
         self._decompositions = decompositions
         whole = {swap.request.op for swap in self._swaps if swap.request.from_decomposition}
-        # An op that Inductor decomposes is opaque already; one that torch decomposes above it must be put together.
+        # An op that Inductor decomposes is opaque already; an op that torch decomposes above it must be reassembled.
         composites = frozenset(op for op in whole if not decompositions.takes_apart(op))
         if composites:
             self._composites = WholeComposites(composites)
@@ -107,8 +106,11 @@ class Swaps:
         ]
 
     def notices(self, accelerator: str | None = None) -> list[str]:
-        """Return notices for readers of the run: torch operations replace C code that is not available, or a user's C
-        code computes an accelerator's tensors on the CPU."""
+        """Return notices for readers of the run.
+
+        Torch operations may replace C code that is not available, or a user's C code may compute an accelerator's
+        tensors on the CPU.
+        """
         native = [swap for swap in self._swaps if swap.kernel.native]
         if accelerator is not None:
             copies = f"its tensors are copied there from {accelerator}, and its result back"
@@ -119,19 +121,19 @@ class Swaps:
         return [f"{native[0].request} is computed by {library.status()}"]
 
     def modules(self) -> dict[str, list[str]]:
-        """The modules that have called each op that is swapped at some places only."""
+        """Return the modules that called each op that is swapped only at some sites."""
         return {op: list(modules) for op, modules in self._execution.modules.items()}
 
     def counts(self) -> list[SwapCounts]:
-        """The calls so far, one entry a request."""
+        """Return the calls so far, one entry per request."""
         return self._counts.read()
 
     def forget(self) -> None:
-        """Stop counting: this is a fork of the counted process."""
+        """Stop counting, because this is a fork of the counted process."""
         self._counts.forget()
 
     def close(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         if self._overrides is not None:
             self._overrides.close()
         if self._decompositions is not None:
@@ -145,7 +147,7 @@ class Swaps:
 
     def _override(self, target: Target, key: str) -> None:
         assert self._overrides is not None
-        # above autograd, the forms that write stay torch's own
+        # above autograd, forms that write to arguments stay torch's own
         if target.writes and target.composite:
             return
         try:

@@ -1,4 +1,4 @@
-"""One call of a swapped op: the choice of its kernel, the checks of the kernel's results, and its count."""
+"""Calls of swapped ops: the choice of the kernel, the checks of its results, and its count."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Arguments = Sequence[Any]
 Keywords = Mapping[str, Any]
 
 CALLS_WATCHED = 8
-"""Calls of a user's kernel whose arguments are compared before and after."""
+"""The number of calls of a user's kernel whose arguments are compared before and after."""
 
 MODULES_NAMED = 8
-"""Modules that a message names."""
+"""The most modules that a message names."""
 
 
 class SwapObserver(Protocol):
@@ -39,7 +39,7 @@ class SwapObserver(Protocol):
 
 
 class SwappedCall:
-    """One call of a target: `original` is torch's own kernel for it, `tensors` are those in the arguments."""
+    """One call of a target. `original` is torch's own kernel for it, `tensors` are the tensors in the arguments."""
 
     __slots__ = ("args", "kwargs", "lazy", "original", "target", "tensors", "traced")
 
@@ -80,14 +80,15 @@ class SwapExecution:
         self._expectations = Expectations()
 
     def dispatched(self, call: SwappedCall) -> Any:
-        """Execute a call that the dispatcher has handed over."""
-        # Torch executes a kernel's own calls; inner ops of a composite kernel may be swapped, except the op itself.
+        """Execute a call that comes from the dispatcher."""
+        # torch executes a kernel's own calls. Inner ops of a composite kernel may be swapped, except the op itself.
         running = self._running.targets
         inside = running and (not running[-1].composite or any(target.op == call.target.op for target in running))
-        # Kernels compute floating-point tensors; anything else (a count, a mask) is left to torch.
+        # Kernels compute floating-point tensors; torch computes anything else (a count, a mask).
         if inside or not any(tensor.is_floating_point() for tensor in call.tensors):
             return call.by_torch()
-        # A compiler inspects the call's result before it traces the call: any kernel returns the same kind of result.
+        # A compiler inspects the call's result before it traces the call; torch's own kernel returns the same kind of
+        # result.
         if call.traced and not is_being_traced():
             return call.by_torch()
         site = traced_site() if call.traced else self._sites.here()
@@ -96,20 +97,21 @@ class SwapExecution:
         return self.run(swap, call, site)
 
     def called_at(self, op: str, site: CallSite) -> None:
-        """Remember the modules that call an op swapped at some places only, to report them if no place was reached."""
+        """Remember the modules that call an op that is swapped only at some sites, to report them if no site was
+        reached."""
         modules = self.modules.get(op)
         if modules is not None and site.module is not None and len(modules) < MODULES_NAMED:
             modules[site.module] = None
 
     def run(self, swap: Swap | None, call: SwappedCall, site: CallSite) -> Any:
-        """Run the call with the swap's kernel (None: torch's own), count it and show it to the observer."""
+        """Run the call with the swap's kernel (None: torch's own), count it and report it to the observer."""
         op, observer = call.target.op, self.observer
         self._running.targets.append(call.target)
         try:
             if observer is None or not observer.wants(op, site) or call.traced:
                 return call.by_torch() if swap is None else self._swapped(swap, call, site)
             args, kwargs = call.args, call.kwargs
-            if call.target.writes:  # the observer receives the arguments as they were before
+            if call.target.writes:  # the observer receives the arguments as they were before the call
                 args = mapped(list(args), torch.Tensor.clone)
                 kwargs = {name: mapped(value, torch.Tensor.clone) for name, value in kwargs.items()}
             result = call.by_torch() if swap is None else self._swapped(swap, call, site)
@@ -143,7 +145,8 @@ class SwapExecution:
         try:
             function = swap.function(call.target)
             if call.lazy and not call.target.composite and not swap.kernel.needs_compiler:
-                # The lazy core has removed views and mutations before it passes the tensors, so it supports none.
+                # The lazy core removes views and mutations before it passes the tensors on, so the kernel must use
+                # none.
                 function = _functional(function)
             with watched:
                 return call.target.call(conforming, call.args, call.kwargs)
@@ -159,7 +162,7 @@ class SwapExecution:
 
 
 def _functional(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function without views and writes, also under a dispatch mode."""
+    """Return the function without views and mutations, also under a dispatch mode."""
     transformed = torch.func.functionalize(function, remove="mutations_and_views")
 
     def functional(*args: Any, **kwargs: Any) -> Any:
@@ -169,7 +172,7 @@ def _functional(function: Callable[..., Any]) -> Callable[..., Any]:
     return functional
 
 
-# Checks of a kernel against the op that it replaces: results of the same kind, and unchanged arguments.
+# The checks of a kernel against the op that it replaces: results of the same kind, and unchanged arguments.
 
 
 def conform(kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, strided: bool, cast: bool = False) -> Any:
@@ -202,7 +205,7 @@ def conform(kernel: str, result: Any, expected: Sequence[ExpectedTensor], *, str
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Apply `change` to a tensor, or to those in a list or tuple."""
+    """Apply `change` to a tensor, or to the tensors in a list or tuple."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, (list, tuple)):
@@ -213,8 +216,8 @@ def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 @contextmanager
 def arguments_left_alone(kernel: str, target: Target, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Raise KernelError when the kernel has written to an argument that the op does not write to."""
-    # Values are compared, because torch counts no writes below autograd.
+    """Raise KernelError if the kernel wrote to an argument that the op does not write to."""
+    # Values are compared, because torch does not count writes below autograd.
     written = written_names(target.overload)
     names = [argument.name for argument in arguments_of(target.overload)]
     named = [*zip(names, args, strict=False), *kwargs.items()]
@@ -240,5 +243,5 @@ def refuse_unsupported(kernel: Kernel, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def text_of(shape: Sequence[int], dtype: torch.dtype) -> str:
-    """The dtype and shape of a tensor, as `float32[3, 4]`."""
+    """Return the dtype and shape of a tensor, as `float32[3, 4]`."""
     return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"

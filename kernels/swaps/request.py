@@ -1,11 +1,11 @@
 """The swaps that a mode requests: `kernel.<op>[@<module>][:<occurrence>]=<kernel>` and `decompose.<op>=off`.
 
     kernel.tanh_backward=fma            every tanh_backward
-    kernel.tanh_backward@net.1=fma      those of the module net.1 and of what is inside it
-    kernel.tanh_backward@net.1:0=fma    the first one of net.1 in each step
-    kernel.tanh_backward@:2=fma         the third one of each step
+    kernel.tanh_backward@net.1=fma      those of the module net.1 and of its submodules
+    kernel.tanh_backward@net.1:0=fma    the first of net.1 in each step
+    kernel.tanh_backward@:2=fma         the third of each step
     kernel.sum.dim_IntList=kahan        one overload of an op
-    kernel.tanh_backward=mine.c         a kernel of one's own
+    kernel.tanh_backward=mine.c         a user's own kernel
 
 Parsing needs no torch.
 """
@@ -23,7 +23,7 @@ from ..registry import ANY_DEVICE, Kernel, KernelRegistry, built_in, load_target
 
 KEY = re.compile(r"(?:aten(?:\.|::))?(?P<op>\w+(?:\.\w+)?)(?:@(?P<module>[\w.]*)(?::(?P<occurrence>\d+))?)?")
 OWN = (".c", ".py")
-"""The endings of the path of a user's own kernel."""
+"""The suffixes of users' own kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SwapRequest:
 
     @property
     def from_decomposition(self) -> bool:
-        """Check whether this is `decompose.<op>=off`: the op's own kernel in place of its decomposition."""
+        """Check whether this is `decompose.<op>=off`, which runs the op's own kernel in place of its decomposition."""
         return self.key.startswith("decompose.")
 
 
@@ -73,7 +73,7 @@ def _request(group: str, key: str, kernel: str) -> SwapRequest:
     )
 
 
-# Find ops and kernels by name, before anything is started. Imports torch only where a name requires it.
+# Finds ops and kernels by name before anything is started. Imports torch only if a name requires it.
 
 
 def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, device: str) -> None:
@@ -91,14 +91,14 @@ def check_swaps(requests: Sequence[SwapRequest], registry: KernelRegistry, devic
 
 
 def check_op(op: str, registry: KernelRegistry) -> None:
-    """Raise KernelNotFound, naming the nearest, when there is no such op or it computes nothing."""
+    """Raise KernelNotFound, naming the nearest op, if there is no such op or it computes nothing."""
     registered = {operation.name for operation in registry.operations()}
     if op not in registered:
         load_target("numdrift.kernels.swaps.swap:targets_of")(op)
 
 
 def find_kernel(request: SwapRequest, registry: KernelRegistry, *, run: bool = True) -> Kernel:
-    """Return the kernel of a request. `run` executes a user's Python file; without it the record has a name only.
+    """Return the kernel of a request. `run` executes a user's Python file; without it the record has only a name.
 
     Raises KernelNotFound, and for a user's kernel the errors of `user_kernel`.
     """
@@ -125,7 +125,7 @@ def known_kernels(own: Sequence[tuple[str, Path]] = (), *, run: bool = True) -> 
 
 
 def own_kernel(op: str, path: Path, registry: KernelRegistry, *, run: bool) -> Kernel:
-    """The record of a user's own kernel. Raises UsageError when the op has a kernel of that name."""
+    """Return the record of a user's own kernel. Raises UsageError if the op already has a kernel of that name."""
     for registered in registry.kernels(op):
         if registered.name == path.stem and registered.path and Path(registered.path).resolve() == path.resolve():
             return registered

@@ -1,9 +1,8 @@
-"""The place in the script where an op is being executed: phase, module and its index among the calls of its step.
+"""The site of an op that is being executed: its phase, its module, and its index among the calls of its step.
 
-A backward op belongs to the module whose forward made its autograd node: when a module's call ends, the nodes
-behind its outputs that no inner module has claimed are marked with its path, and so are those behind the
-inputs of a module that it calls. Modules are followed only where a swap names one, by torch's global
-module hooks."""
+A backward op belongs to the module whose forward made its autograd node. When a module's call ends, the nodes behind
+its outputs that no inner module has claimed are marked with its path. So are the nodes behind the inputs of a module
+that it calls. Modules are followed only if a swap names one, by torch's global module hooks."""
 
 from __future__ import annotations
 
@@ -28,15 +27,15 @@ MARK = "numdrift_module"
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """The site of one call. `module` is the path from the outermost module that was called, "" for that one itself,
-    None where modules are not followed."""
+    """The site of one call. `module` is the path from the outermost called module, "" for that module itself, None if
+    modules are not followed."""
 
     phase: Phase
     module: str | None = None
 
 
 def traced_site() -> CallSite:
-    """The site of the op that a compiler is tracing."""
+    """Return the site of the op that a compiler is tracing."""
     backward, module = traced_place()
     return CallSite("backward" if backward else "forward", module)
 
@@ -57,13 +56,13 @@ class Sites:
         node = current_autograd_node()
         if node is not None:
             return CallSite("backward", None if self._modules is None else node.metadata.get(MARK))
-        # An evaluation has no gradients either, but does not run between a backward and the end of its step.
+        # An evaluation also runs without gradients, but not between a backward and the end of its step.
         optimizing = self._after_backward and not torch.is_grad_enabled()
         path = None if self._modules is None else self._modules.current
         return CallSite("optimizer" if optimizing else "forward", path)
 
     def occurrence(self, key: Hashable) -> int:
-        """The number of earlier queries for the same key in this step."""
+        """Return the number of earlier queries for the same key in this step."""
         self._counts[key] += 1
         return self._counts[key] - 1
 
@@ -81,7 +80,7 @@ class Sites:
 
 
 class ModulePaths:
-    """Tracks the path of the module whose forward runs, and marks the autograd nodes that it makes."""
+    """Tracks the path of the module whose forward runs, and marks the autograd nodes that it creates."""
 
     def __init__(self) -> None:
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
@@ -109,7 +108,7 @@ class ModulePaths:
             named = root.named_modules(remove_duplicate=True)
             names = {id(submodule): without_wrapper(name) for name, submodule in named}
             self._names[root] = names
-        # a module that its root does not hold (one made in a forward) is named by its class
+        # a module that its root does not contain (one created in a forward) is named by its class
         self._stack.append(names.get(id(module), type(module).__name__))
 
     def _left(self, module: torch.nn.Module, _: Any, outputs: Any) -> None:
@@ -121,7 +120,7 @@ class ModulePaths:
         self._mark(outputs, path)
 
     def _mark(self, tensors: Any, path: str) -> None:
-        """Mark the autograd nodes behind these tensors with the path, unless they have one."""
+        """Mark the autograd nodes behind these tensors with the path, unless they already have one."""
         pending = [tensor.grad_fn for tensor in tensors_in(_leaves(tensors)) if tensor.grad_fn is not None]
         while pending:
             node = pending.pop()

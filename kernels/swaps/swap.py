@@ -1,4 +1,4 @@
-"""One swap with its kernel, the choice of the swap for a call, and the overloads of aten that a swap takes over."""
+"""One swap with its kernel, the choice of the swap for a call, and the aten overloads that a swap replaces."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from .sites import CallSite, Sites
 
 @dataclass(slots=True)
 class Swap:
-    """A request and its kernel. `number` is its place among the swaps of its mode, and in the counts.
+    """A request and its kernel.
 
-    `alternates` are the kernels of the same name for ops that take over the op's part in other modes; `watched`
-    counts the calls whose arguments were compared before and after.
+    number: its index among the swaps of its mode, and in the counts
+    alternates: the kernels of the same name for ops that replace the op in other modes
+    watched: the number of calls whose arguments were compared before and after
     """
 
     number: int
@@ -47,11 +48,12 @@ class Swap:
         return self.request.module is not None or self.request.occurrence is not None
 
     def serves(self, target: Target) -> bool:
-        """Check whether the kernel, or its namesake for an op that takes over the op's part, computes `target`."""
+        """Check whether the kernel, or its namesake for an op that replaces the op in other modes, computes
+        `target`."""
         return target.functional_name in self._functions or self._kernel_for(target) is not None
 
     def function(self, target: Target) -> Callable[..., Any]:
-        """Return the function that computes the functional form of `target`, which the swap must serve."""
+        """Return the function that computes the functional form of `target`; `serves` must be true for `target`."""
         name = target.functional_name
         if name not in self._functions:
             kernel = self._kernel_for(target)
@@ -78,7 +80,7 @@ def resolve(requests: Sequence[SwapRequest], registry: KernelRegistry) -> list[S
 
 
 def choose(swaps: Sequence[Swap], site: CallSite, sites: Sites) -> Swap | None:
-    """Choose the swap for a call at `site`: of those that cover it the one with the narrowest scope."""
+    """Choose the swap for a call at `site`: of the swaps that cover it, the one with the narrowest scope."""
 
     def breadth(swap: Swap) -> tuple[bool, int]:
         """Sort occurrences before modules, inner modules before outer ones, and unscoped swaps last."""
@@ -92,7 +94,7 @@ def choose(swaps: Sequence[Swap], site: CallSite, sites: Sites) -> Swap | None:
             continue
         if wanted is None:
             return chosen or swap
-        # No break after a choice: each requested occurrence is counted at every call that it covers.
+        # No break after a choice, because each swap counts occurrences at every call that it covers.
         if sites.occurrence(swap.number) == wanted and chosen is None:
             chosen = swap
     return chosen
@@ -108,10 +110,13 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One overload that is taken over. `functional` is the overload whose results its kernels compute, and
-    `functional_name` its name for kernels of any op (`lerp.Scalar`); `writes` names the arguments that then
-    receive the results (none: the kernel's results are the op's). `composite` ops are made of others above
-    autograd."""
+    """One overload that a swap replaces.
+
+    functional: the overload whose results its kernels compute
+    functional_name: that overload's name for kernels of any op (`lerp.Scalar`)
+    composite: whether the op is made of other ops above autograd
+    writes: the arguments that receive the results; if there are none, the kernel's results are the op's
+    """
 
     op: str
     overload: Any
@@ -128,7 +133,7 @@ class Target:
         named = {name: value for name, value in kwargs.items() if name not in self.writes}
         results = kernel(*args, **named)
         for output, result in zip(tensors_in(outputs), tensors_in(results), strict=True):
-            # an `out=` of another shape is resized, as torch does it; the first argument never is
+            # as in torch, an `out=` of another shape is resized; the first argument never is
             if output is not args[0] and output.shape != result.shape:
                 output.resize_(result.shape)
             output.copy_(result)
@@ -138,7 +143,7 @@ class Target:
 
 
 def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
-    """Return every overload that a swap of `op` (or of one overload, `sum.dim_IntList`) takes over.
+    """Return every overload that a swap of `op` (or of one overload, `sum.dim_IntList`) replaces.
 
     Raises KernelNotFound, naming the nearest, when aten has no such op.
     """
@@ -156,9 +161,9 @@ def targets_of(op: str, also: Sequence[str] = ()) -> list[Target]:
 
 
 def _family(op: str, name: str) -> Iterator[Target]:
-    """The targets among the overloads of `name` and of its in-place form, for a swap of `op`."""
+    """Yield the targets among the overloads of `name` and of its in-place form, for a swap of `op`."""
 
-    def computes(overload: Any) -> bool:  # tensors go in, and more than a view of them comes out
+    def computes(overload: Any) -> bool:  # takes tensors, and returns more than views of them
         takes_tensors = any("Tensor" in argument.kind for argument in arguments_of(overload))
         return takes_tensors and not returns_view(overload)
 
@@ -184,5 +189,5 @@ def _family(op: str, name: str) -> Iterator[Target]:
         if same and (outputs or len(writes) == 1):
             yield made(overload, same[0], tuple(outputs or writes))
         elif not outputs and op.partition(".")[0] == str(overload).split(".")[1]:
-            # An op that writes in a form of its own (`_fused_adam_`) is computed by the kernels of its own name.
+            # An op that writes in its own form (`_fused_adam_`) is computed by the kernels of its own name.
             yield made(overload, overload)

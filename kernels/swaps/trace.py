@@ -1,4 +1,4 @@
-"""Record the first calls of an op with shapes and value ranges, and keep their inputs for the lab."""
+"""Records the first calls of an op with shapes and value ranges, and keeps their inputs for the lab."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .execution import text_of
 from .sites import CallSite
 
 FIRST_CALLS = 5
-"""Calls of an op that are written down, in each phase."""
+"""The number of calls of an op that are recorded in each phase."""
 
 MOST_BYTES = 64 * 2**20
-"""The inputs of a call are kept up to this size."""
+"""The largest size of a call's inputs that are kept."""
 
 
 class CallTrace:
-    """Writes down the first calls of `ops` with `write`, and keeps their inputs in `folder`/<op>/<number>.pt."""
+    """Records the first calls of `ops` with `write`, and keeps their inputs in `folder`/<op>/<number>.pt."""
 
     def __init__(self, ops: Sequence[str], folder: Path, write: Callable[..., None]) -> None:
         self._ops = frozenset(ops)
@@ -42,7 +42,7 @@ class CallTrace:
         kwargs: Mapping[str, Any],
         result: Any,
     ) -> None:
-        """Write down a call. `args` and `kwargs` are as they were before it."""
+        """Record a call. `args` and `kwargs` are the arguments as they were before it."""
         self._seen[op, site.phase] += 1
         tensors = [*tensors_in(list(args)), *tensors_in(list(kwargs.values()))]
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -68,7 +68,7 @@ class CallTrace:
 
 
 def describe(value: Any) -> str:
-    """A value in one phrase; a tensor by dtype, shape and range (not where reading it would execute a graph)."""
+    """Describe a value in one phrase; a tensor by dtype, shape, and range unless reading it would execute a graph."""
     if not isinstance(value, torch.Tensor):
         if isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value)):
             return f"[{', '.join(describe(element) for element in value)}]"
@@ -85,7 +85,7 @@ def describe(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value with tensors detached, on the CPU, each with its own storage only."""
+    """Return the value with its tensors detached, on the CPU, each with only its own storage."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().clone()
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""One node in place of the many that a composite op became in a graph, and the restoration of the many.
+"""Replaces the nodes of a composite op in a graph with one node, and restores them.
 
-`fold` takes a compiler's graph and shows each composite call as one node; `unfold` restores exactly the graph that
-was folded. Nodes that are added to a folded graph stay when it is unfolded, behind the nodes that they followed.
+`fold` returns a compiler's graph with one node for each composite call; `unfold` restores exactly the folded graph.
+Nodes that were added to a folded graph remain when it is unfolded, behind the nodes that they followed.
 
     w_t = t(w); y = tanh(x); mm = mm(y, w_t); out = sin(mm)     as it was traced, t and mm by linear(y, w)
     y = tanh(x); linear = linear(y, w); out = sin(linear)       folded
@@ -26,7 +26,7 @@ PART = "numdrift_part"
 OURS = (CALL, ORIGIN, PART, WHOLE)
 
 OpaqueOp = Callable[[Group], tuple[Any, int]]
-"""Returns the op that represents a group that no op of aten can represent, and its number."""
+"""Returns the op that represents a group if no aten op can, and its number."""
 
 Ranks = Mapping[Node, int]
 
@@ -41,7 +41,7 @@ class Whole:
 
 
 def fold(graph: Graph, groups: Sequence[Group], opaque: OpaqueOp) -> Graph:
-    """Return the graph with one node for each group; a group that would make the graph circular is not folded."""
+    """Return the graph with one node for each group; a group that would create a cycle is not folded."""
     ranks = {node: rank for rank, node in enumerate(graph.nodes)}
     named = {node.name: node for node in ranks}
     folded, new = Graph(), dict[Node, Node]()
@@ -62,7 +62,7 @@ def fold(graph: Graph, groups: Sequence[Group], opaque: OpaqueOp) -> Graph:
             new[item] = folded.node_copy(item, new.__getitem__)
             new[item].meta[ORIGIN] = (item, ranks[item])
             continue
-        # The op itself represents the group if the graph has the call's arguments, and the group takes only them.
+        # The op itself represents the group if the graph has the call's arguments, and the group reads only these.
         result, arguments = item.result, item.call.arguments(named)
         argument_nodes: list[Node] = []
         map_arg(arguments, argument_nodes.append)
@@ -89,7 +89,7 @@ def fold(graph: Graph, groups: Sequence[Group], opaque: OpaqueOp) -> Graph:
         for place, output in enumerate(item.outputs):
             take(output, operator.getitem, node, place)
 
-    # Views that only the inside of groups needs are removed, the last one first: unfolding restores them.
+    # Views that only the inside of groups needs are removed, last first; unfolding restores them.
     for view in sorted((node for group in groups for node in group.views), key=ranks.__getitem__, reverse=True):
         if not new[view].users:
             folded.erase_node(new[view])
@@ -101,7 +101,7 @@ def _without(meta: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _contracted(graph: Graph, groups: Sequence[Group], ranks: Ranks) -> list[Node | Group]:
-    """Return nodes and groups, each behind those that it needs. Groups are left out until no circle is left."""
+    """Return nodes and groups in topological order, leaving out groups until no cycle is left."""
     remaining = list(groups)
     while True:
         of_node = {member: group for group in remaining for member in group.members}
@@ -116,7 +116,7 @@ def _contracted(graph: Graph, groups: Sequence[Group], ranks: Ranks) -> list[Nod
         ordered = in_order({item: (rank, 0) for item, rank in items.items()}, needs)
         if len(ordered) == len(items):
             return ordered
-        # An item that comes neither before a circle nor behind one is in it: a group of the circle is removed.
+        # An item that is neither before nor behind a cycle is part of one: remove a group of it.
         users: dict[Any, set[Any]] = {item: set() for item in items}
         for item, needed in needs.items():
             for needed_item in needed:
@@ -126,13 +126,13 @@ def _contracted(graph: Graph, groups: Sequence[Group], ranks: Ranks) -> list[Nod
 
 
 def in_order(ranks: Mapping[Any, tuple[int, int]], needs: Mapping[Any, Iterable[Any]]) -> list[Any]:
-    """Order items by rank, each behind those that it needs; those in a circle are missing."""
+    """Order items by rank, each behind the items that it needs; items in a cycle are left out."""
     users: dict[Any, list[Any]] = {item: [] for item in ranks}
     waiting = {item: len(set(needs[item])) for item in ranks}
     for item in ranks:
         for needed in set(needs[item]):
             users[needed].append(item)
-    # the number decides between equal ranks, so that items are never compared
+    # the number breaks ties between equal ranks, so that items are never compared
     number = {item: place for place, item in enumerate(ranks)}
     ready = [(ranks[item], number[item], item) for item, count in waiting.items() if not count]
     heapq.heapify(ready)
@@ -154,10 +154,14 @@ def is_folded(graph: Graph) -> bool:
 
 @dataclass(slots=True)
 class _Folded:
-    """The nodes that those of a folded graph represent.
+    """The nodes that the nodes of a folded graph represent.
 
-    A key is a node of the graph that was folded, or one added since. `places` are the places of keys, `now` the
-    nodes that exist already, `stand_ins` those to remove; `ranks` are the places in the graph that was folded.
+    keys: for each node, its node in the original graph, a list of them if it represents several results, or the
+        node itself if it was added since
+    places: the places of keys
+    now: the nodes that already exist, by key
+    stand_ins: the nodes to remove
+    ranks: the places in the original graph
     """
 
     keys: dict[Node, Node | list[Node]] = field(default_factory=dict)
@@ -169,10 +173,10 @@ class _Folded:
     @classmethod
     def read(cls, graph: Graph) -> _Folded:
         folded = cls()
-        last = 0  # the previous node's place in the graph that was folded
+        last = 0  # the previous node's place in the original graph
         for position, node in enumerate(graph.nodes):
             whole: Whole | None = node.meta.get(WHOLE)
-            # An added node may have a copy of another node's meta: the first one with this meta counts.
+            # An added node may have a copy of another node's meta; only the first node with this meta counts.
             if whole is not None and whole.outputs[0] not in folded.places:
                 folded.ranks = whole.ranks
                 folded.places.update({member: (whole.ranks[member], 0) for member in whole.members})
@@ -195,7 +199,7 @@ class _Folded:
 
 
 def unfold(graph: Graph) -> None:
-    """Restore the folded nodes, in the graph itself; nodes added since and all other nodes stay."""
+    """Restore the folded nodes in place; all other nodes stay, including nodes added since."""
     folded = _Folded.read(graph)
     keys, places, now = folded.keys, folded.places, folded.now
 

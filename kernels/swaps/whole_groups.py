@@ -13,7 +13,7 @@ from numdrift.harness.torch_private.composite_ops import is_operator
 from numdrift.harness.torch_private.operators import returns_view
 
 CALL = "numdrift_composite"
-"""The key of a node's meta with the number of the composite call in which it was traced."""
+"""The key in a node's meta for the number of the composite call in which it was traced."""
 
 
 RESHAPE = torch.ops.aten.view.default
@@ -21,17 +21,18 @@ RESHAPE = torch.ops.aten.view.default
 
 @dataclass(frozen=True, slots=True)
 class NamedNode:
-    """A tensor among the arguments of a call, by the name of its node."""
+    """A tensor among the arguments of a call, represented by its node's name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CompositeCall:
-    """One call of a composite op as it was traced.
+    """One traced call of a composite op.
 
-    `results` are its results by the names of their nodes, `sequence` the numbers of its autograd nodes.
-    `args` and `kwargs` are the arguments with `NamedNode` for tensors, None where they cannot be written down.
+    args, kwargs: the arguments with `NamedNode` for tensors; `args` is None if they cannot be represented
+    results: its results by node name
+    sequence: the numbers of its autograd nodes
     """
 
     number: int
@@ -43,7 +44,7 @@ class CompositeCall:
     sequence: frozenset[int]
 
     def arguments(self, nodes: Mapping[str, Node]) -> tuple[Any, Any] | None:
-        """Return positional and keyword arguments, with nodes for tensors; None where a node is missing."""
+        """Return positional and keyword arguments with nodes for tensors, None if a node is missing."""
         try:
             return None if self.args is None else (_placed(self.args, nodes), _placed(dict(self.kwargs), nodes))
         except KeyError:
@@ -62,8 +63,10 @@ def _placed(value: Any, nodes: Mapping[str, Node]) -> Any:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """The nodes of one call in one graph, its forward or its backward. `views` only show tensors from outside
-    and are used there, too: they stay outside."""
+    """The nodes of one call in one graph, of its forward or its backward.
+
+    `views` are views of outside tensors that are also used outside, so they stay outside.
+    """
 
     call: CompositeCall
     backward: bool
@@ -86,10 +89,11 @@ class Group:
 
     @property
     def result(self) -> Node | None:
-        """The output that is the call's only result, the other outputs being the same elements in other shapes."""
+        """Return the output that is the call's only result; any other outputs are the same elements in other shapes."""
         if self.backward or len(self.call.results) > 1:
             return None
-        # Not checked earlier: sizes may be symbols, and comparing a gradient's with the result's adds a guard.
+        # Not checked earlier, because sizes may be symbols, and comparing a gradient's size with the result's adds a
+        # guard.
         last = self.outputs[-1]
         got, expected = last.meta["val"], next(iter(self.call.results.values()))
         if (got.shape, got.stride(), got.dtype) != (expected.shape, expected.stride(), expected.dtype):
@@ -102,7 +106,7 @@ class Group:
         return last if static and all(node in seen for node in others) else None
 
     def takes_only(self, nodes: Container[Node]) -> bool:
-        """Check whether no tensor comes in but these nodes and views of them."""
+        """Check whether the only input tensors are these nodes and views of them."""
         for node in filter(is_tensor, self.inputs):
             while node not in nodes and is_view(node):
                 node = node.all_input_nodes[0]
@@ -112,7 +116,7 @@ class Group:
 
     @property
     def text(self) -> str:
-        """A text that is equal for groups with the same computation on inputs of the same names."""
+        """Return a text that is equal for groups with the same computation on inputs of the same names."""
         lines = [f"{node.name} = {node.target}({node.args}, {node.kwargs})" for node in self.members]
         return "\n".join([*lines, str(self.kinds_of_inputs), str(self.outputs)])
 
@@ -132,7 +136,7 @@ def groups_of(graph: Graph, calls: Sequence[CompositeCall]) -> list[Group]:
         elif _of_backward(node) and node.meta.get("seq_nr") in by_sequence:
             backward.setdefault(by_sequence[node.meta["seq_nr"]].number, []).append(node)
 
-    # Forward nodes that only a call's backward uses, because it computes them again, belong to the backward.
+    # Forward nodes that only a call's backward uses, because it recomputes them, belong to the backward.
     for number in forward.keys() & backward.keys():
         nodes_of_backward = set(backward[number])
         for node in reversed(forward[number]):
@@ -142,7 +146,7 @@ def groups_of(graph: Graph, calls: Sequence[CompositeCall]) -> list[Group]:
         forward[number] = [node for node in forward[number] if node not in nodes_of_backward]
         backward[number] = [*again, *backward[number]]
 
-    # Nodes that Inductor has created name no call: those on a path from members to members belong to the call.
+    # Nodes that Inductor created name no call; those on a path between members belong to the members' call.
     place = {node: number for number, node in enumerate(graph.nodes)}
     made = [node for node in place if "seq_nr" not in node.meta and CALL not in node.meta and is_tensor(node)]
     groups = []
@@ -161,9 +165,10 @@ def groups_of(graph: Graph, calls: Sequence[CompositeCall]) -> list[Group]:
 
 
 def _group(call: CompositeCall, backward: bool, nodes: Iterable[Node]) -> Group | None:
-    """Return a group, None if no node can represent it: it computes nothing, or handles more than tensors and sizes."""
+    """Return a group, or None if no node can represent it: it computes nothing, or has values besides tensors and
+    sizes."""
     members = dict.fromkeys(nodes)
-    # Views of outside tensors that are used outside, too, and the views that those are made of, stay outside.
+    # Views of outside tensors that are also used outside stay outside, with the views that they are made of.
     results: Container[str] = () if backward else call.results
     outer: list[Node] = []
     for node in members:
@@ -182,7 +187,7 @@ def _group(call: CompositeCall, backward: bool, nodes: Iterable[Node]) -> Group 
     )
     outputs = tuple(node for node in members if any(user not in members for user in node.users))
     sizes = [node.meta.get("val") for node in inputs if not is_tensor(node)]
-    # a bool is an int to Python, and no size
+    # in Python a bool is an int, but it is not a size
     are_sizes = all(isinstance(size, (int, torch.SymInt)) and not isinstance(size, bool) for size in sizes)
     computes = any(not is_view(node) for node in members)
     if not outputs or not computes or not are_sizes or not all(map(is_tensor, outputs)):
@@ -201,7 +206,7 @@ def is_view(node: Node) -> bool:
 
 
 def _of_backward(node: Node) -> bool:
-    """Check whether a node is of the backward; forward nodes that the backward computes again are not."""
+    """Check whether a node belongs to the backward; forward nodes that the backward recomputes do not."""
     if node.op == "placeholder":
         return node.name.startswith("tangents")
     return str(node.meta.get("partitioner_tag")).endswith("_backward")

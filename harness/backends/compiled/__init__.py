@@ -1,1 +1,1 @@
-"""torch.compile: the mode, Inductor's support and work, its graphs, and compiled graphs taken apart on a tape."""
+"""torch.compile: the mode, Inductor's support and work, its graphs, and the decomposition of graphs on a tape."""

@@ -1,5 +1,8 @@
-"""Adapts torch.compile to the bring-up tools: the code that Inductor, or another backend, makes of each operator, and
-the operators that it hands to ATen's kernels."""
+"""The adapter of torch.compile for the bring-up tools.
+
+It shows the code that Inductor or another backend makes of each operator, and the operators that it hands to ATen's
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +41,12 @@ if TYPE_CHECKING:
     from ...records.mode_spec import ModeSpec
 
 INDUCTOR = "inductor lowering"
-"""The component to blame where Inductor does not support an operator."""
+"""The component that a lack of support in Inductor is attributed to."""
 
 
 @contextmanager
 def inductor_as_stated(spec: ModeSpec) -> Iterator[None]:
-    """Configure Inductor as a mode states it, within the context."""
+    """Apply a mode's settings to Inductor within the context."""
     with inductor_settings_kept(spec.inductor):
         configure_inductor(spec)
         yield
@@ -54,7 +57,7 @@ class CompileAdapter:
     executes_at_once = False
 
     def __init__(self, spec: ModeSpec) -> None:
-        """Raises UsageError for a backend that torch.compile does not know."""
+        """Raise UsageError for a backend that torch.compile does not know."""
         self.spec = spec
         self.name = self._backend
         require_backend(spec.name, self.name)
@@ -79,8 +82,11 @@ class CompileAdapter:
             )
 
     def supports(self, node: torch.fx.Node) -> SupportAnswer:
-        """Let Inductor decompose the node and lower it alone, without generating code. Another backend compiles the
-        node alone and executes it once: it refuses where it raises and eager execution does not."""
+        """Return whether the backend supports a node.
+
+        Inductor decomposes and lowers the node alone, without generating code. Any other backend compiles the node
+        alone and executes it once. It does not support the node if it raises and eager execution does not.
+        """
         alone = one_node(node)
         if self._backend == "inductor":
             with inductor_as_stated(self.spec):
@@ -98,7 +104,7 @@ class CompileAdapter:
             except Exception as error:  # noqa: BLE001, as above
                 try:
                     alone.graph(*examples(alone.inputs))
-                except Exception:  # noqa: BLE001, these values are refused by the op itself
+                except Exception:  # noqa: BLE001, the op itself refuses these values
                     return SupportAnswer()
                 return SupportAnswer(_said(error), self._backend)
         return SupportAnswer()
@@ -136,11 +142,11 @@ def _said(error: Exception) -> str:
 
 @contextmanager
 def observe_compiled(script: str, device: str, report: Callable[[Work], None]) -> Iterator[Tell]:
-    """Report the compiler's work, and the copies to and from the device unless that is the host."""
+    """Report the compiler's work, and the copies to and from the device if it is an accelerator."""
     with ExitStack() as observed:
         tells = [observed.enter_context(CompiledWork(script, report))]
         if is_accelerator(device):
-            with suppress(NotAvailable):  # the compiler's own work is reported all the same
+            with suppress(NotAvailable):  # the compiler's own work is still reported
                 tells.append(observed.enter_context(DeviceTraffic(script, device, report)))
 
         def tell() -> None:
@@ -155,9 +161,10 @@ def observe_compiled(script: str, device: str, report: Callable[[Work], None]) -
 
 @contextmanager
 def observe_inductor(script: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
-    """Report each operator of a graph that Inductor lowers within the context. Raises what the observer failed with.
+    """Report each operator of a graph that Inductor lowers within the context.
 
-    A graph from a cache was lowered by another process, so no such cache is used.
+    Raise the observer's own failure at the end. Graph caches are disabled: a graph from a cache was lowered by another
+    process.
     """
     lines, kept = ScriptLines(script), KeptFailure()
     calls: dict[Any, list[LoweredNode]] = {}
@@ -177,7 +184,7 @@ def observe_inductor(script: str, report: Callable[[OperatorCall], None]) -> Ite
 
     def ended() -> None:
         for number, nodes in calls.items():
-            computed_again = number in done  # in the backward, from what the forward has saved
+            computed_again = number in done  # in the backward, from saved values of the forward
             if not computed_again or any(lowered_node.reason for lowered_node in nodes):
                 done.add(number)
                 with kept:
@@ -186,7 +193,7 @@ def observe_inductor(script: str, report: Callable[[OperatorCall], None]) -> Ite
 
     with ExitStack() as undone:
         undone.callback(without_graph_caches())
-        with suppress(NotAvailable):  # each node then represents an operator of its own
+        with suppress(NotAvailable):  # without numbers each node represents a separate operator
             undone.callback(number_decomposed_calls())
         undone.callback(watch_lowering(seen, failed, ended))
         yield
@@ -194,18 +201,18 @@ def observe_inductor(script: str, report: Callable[[OperatorCall], None]) -> Ite
 
 
 def _lowered_call(lowered: Sequence[LoweredNode], lines: ScriptLines) -> OperatorCall:
-    """Return the operator that these nodes were decomposed from, or that a single node is."""
+    """Return the call of the operator that these nodes were decomposed from, or that a single node calls."""
     nodes = [lowered_node.node for lowered_node in lowered]
     original = _original(nodes[0]) or nodes[0].target
     if len(nodes) == 1 and str(nodes[0].target) == str(original):  # a copied graph has copies of its overloads
         value = nodes[0].meta.get("val")
         device = value.device.type if isinstance(value, torch.Tensor) else "cpu"
-        # The arguments of the node, with fake tensors in place of nodes
+        # Put fake tensors in place of the nodes among the arguments.
         args = torch.fx.node.map_arg(nodes[0].args, lambda node: node.meta.get("val"))
         kwargs = torch.fx.node.map_arg(nodes[0].kwargs, lambda node: node.meta.get("val"))
         configured = configuration(original, args, kwargs, device)
     else:
-        # Its own arguments are gone: the tensors that go into its nodes replace them.
+        # The operator's own arguments are lost: the tensors that its nodes take replace them.
         input_nodes = dict.fromkeys(
             input_node for node in nodes for input_node in node.all_input_nodes if input_node not in nodes
         )
@@ -223,13 +230,13 @@ def _lowered_call(lowered: Sequence[LoweredNode], lines: ScriptLines) -> Operato
 
 
 def _original(node: torch.fx.Node) -> Any:
-    """Return the operator that a node was decomposed from, None where that is not known."""
+    """Return the operator that a node was decomposed from, None if it is unknown."""
     origin = node.meta.get("original_aten")
     return origin if parts_of_op(origin) is not None else None
 
 
 def _instruction(lowered: LoweredNode) -> str:
-    """Return the instruction that Inductor made of a node, as `float32[4] Pointwise add(float32[4], 10)`."""
+    """Return the instruction that Inductor made of a node: `float32[4] Pointwise add(float32[4], 10)`."""
     node = lowered.node
     parts = parts_of_op(node.target)
     name = getattr(node.target, "__name__", str(node.target)) if parts is None else parts[1]
@@ -249,7 +256,7 @@ def _plain(value: Any) -> str:
 
 
 def _text(node: torch.fx.Node) -> str:
-    """Return the tensors of a node's result by dtype and shape."""
+    """Return the dtypes and shapes of the tensors in a node's result."""
     value = node.meta.get("val")
     values = value if isinstance(value, (list, tuple)) else [value]
     return ", ".join(tensor_text(item) for item in values if isinstance(item, torch.Tensor))

@@ -1,4 +1,4 @@
-"""The graphs of torch.compile: dynamo's, what goes into Inductor, and the kernels that come out of it."""
+"""The graphs of torch.compile: dynamo's, the graphs that go into Inductor, and the kernels that come out of it."""
 
 from __future__ import annotations
 
@@ -53,14 +53,16 @@ NOTHING_MET = "it met nothing that it may compile (a forward under torch.compile
 WITHOUT_ATEN = "backend {} makes no graph of aten ops: it runs what dynamo captured"
 
 COUNTED = ("compiled", "cached", "executed", "dynamo", "breaks")
-"""The events that are counted in a step. An execution is `cached` when its graph was compiled before it."""
+"""The events that are counted in a step. An execution is `cached` if its graph was executed before."""
 
 
 class CompiledCapture:
-    """Captures every compilation of the run, in any step and by any backend.
+    """The capture of every compilation of the run, in any step and by any backend.
 
-    `script` is the path of the training script. `named_tensors` returns the names of its tensors; without it they have
-    their names in the modules that are passed to `adopted`. In `steps` every execution is written down.
+    script: the path of the training script.
+    named_tensors: returns the script's tensors by name. Without it they have their names in the modules that are passed
+        to `adopted`.
+    steps: the steps in which every execution is recorded.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class CompiledCapture:
 
     @property
     def inside(self) -> bool:
-        """Say whether this thread is executing or compiling a graph: ops dispatched meanwhile are part of one."""
+        """True while this thread executes or compiles a graph. Ops dispatched meanwhile are part of the graph."""
         return bool(self._inside)
 
     def install(self) -> None:
@@ -111,14 +113,14 @@ class CompiledCapture:
         self._names.adopt(module)
 
     def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
-        """Do nothing: a compiled backward is seen when it is compiled."""
+        """Do nothing: a compiled backward is observed when it is compiled."""
 
     def closing(self, moment: Moment) -> None:
         if moment == "step":
             self._end_step()
 
     def reached(self, moment: Moment) -> None:
-        """Do nothing: what a step did was counted when it closed."""
+        """Do nothing: the events of a step were counted when it closed."""
 
     def remove(self) -> None:
         self._watching = False
@@ -236,7 +238,7 @@ class CompiledCapture:
             self._unavailable("post", "Inductor generated no code that could be seen for a graph")
         if is_compiled_by_inductor(compiled):
             self._executables[id(compiled)] = pre.executable
-            # Once this object is gone, another one may get its id, so the entry goes with it.
+            # Another object may get this id once the object is freed, so the entry is removed with it.
             weakref.finalize(compiled, self._executables.pop, id(compiled), None)
             return compiled
         return self._watched(compiled, pre.executable)
@@ -284,7 +286,7 @@ class CompiledCapture:
             return execute()
 
     def _watched(self, compiled: Any, executable: Executable) -> Any:
-        """Return a function that does what `compiled` does, and notes each execution."""
+        """Return a function that calls `compiled` and records each execution."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
             self._try("executions", lambda: self._executed(executable))
@@ -303,12 +305,12 @@ class CompiledCapture:
         if self._folder.step in self._steps:
             self._folder.executed(executable.base, executable.hash)
 
-    # a failure here stops nothing else
+    # A failure in the capture stops nothing else.
 
     def _try(self, stage: str, do: Callable[[], Any]) -> Any:
         try:
             return do()
-        except Exception as error:  # noqa: BLE001, the compilation goes on whatever fails here
+        except Exception as error:  # noqa: BLE001, the compilation continues whatever fails here
             self._failed(stage, error)
             return None
 
@@ -327,7 +329,7 @@ class CompiledCapture:
 
 
 class Depth:
-    """The depth to which this thread is inside of something; true above zero."""
+    """The number of `entered` contexts that this thread is in. It is true above zero."""
 
     def __init__(self) -> None:
         self._thread = threading.local()

@@ -1,7 +1,7 @@
 """The calls of compiled code in a recorded step: the graph that dynamo captured, its inputs, and its backwards.
 
-Between a call's `first` and `last` lie the calls on the tape that it became. In their place `recompiled_step` executes
-the captured graph, compiled anew by other stages or settings of the compiler.
+On the tape, such a call is represented by the calls of ops between its `first` and `last`. In their place
+`recompiled_step` executes the captured graph, compiled again by other stages or settings of the compiler.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from ...tape.tape import NotReplayable, View
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedCall:
-    """One call of a captured graph, on the tape from `first` to before `last`.
+    """One call of a captured graph.
 
-    `given` and `outputs` have a view in place of each tensor; `differentiable` says which of `given` need gradients.
-    `generators` are the states before the call, `autocast` the dtypes of the device types that it was on for.
-    `forwards` are the inputs of the forward graphs that were executed in it, by the number of their execution.
+    first, last: the index of its first call on the tape, and the index after its last.
+    given, outputs: its inputs and outputs, with a view in place of each tensor.
+    differentiable: for each input, whether it needs a gradient.
+    grad: whether gradients were enabled.
+    autocast: the dtypes of autocast by the device types that it was enabled for.
+    generators: the states of the random generators before the call, by device.
+    forwards: the inputs of the forward graphs that were executed in the call, by the number of their execution.
     """
 
     graph: CapturedGraph
@@ -42,10 +46,13 @@ class CapturedCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackwardCall:
-    """One execution of the backward of the forward execution `forward`, on the tape from `first` to before `last`.
+    """One execution of a compiled backward.
 
-    `tangents` are the gradients of the captured call's outputs, by the number of the output. `gradients` are its
-    results, in the order of the forward graph's inputs, None for an input without a gradient.
+    forward: the number of the forward execution that it belongs to.
+    first, last: the index of its first call on the tape, and the index after its last.
+    tangents: the gradients of the captured call's outputs, by the number of the output.
+    gradients: its results, in the order of the forward graph's inputs, None for an input without a gradient.
+    generators: the states of the random generators before it, by device.
     """
 
     forward: int
@@ -58,7 +65,7 @@ class BackwardCall:
 
 @dataclass(slots=True, eq=False)
 class CapturedCalls:
-    """The captured calls of one step; `reason` says why some of them are missing."""
+    """The captured calls of one step. `reason` says why some are missing, "" if none is."""
 
     calls: list[CapturedCall] = field(default_factory=list)
     backwards: list[BackwardCall] = field(default_factory=list)
@@ -66,15 +73,15 @@ class CapturedCalls:
 
     @contextmanager
     def complete(self) -> Iterator[None]:
-        """Note a failure within the context as the `reason`: the tape is complete without the captured calls."""
+        """Keep a failure within the context as the `reason`, since the tape is complete without the captured calls."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001, it is noted
+        except Exception as error:  # noqa: BLE001, it is kept
             self.reason = self.reason or (str(error) if isinstance(error, NotReplayable) else in_words(error))
 
 
 class OpenCall:
-    """A captured graph that is being called. `forwards` is filled by the forward graphs that are executed in it."""
+    """A captured graph that is being called. The forward graphs that are executed in the call fill `forwards`."""
 
     def __init__(
         self,
@@ -102,15 +109,17 @@ class OpenCall:
         )
 
     def returned(self, outputs: Any) -> CapturedCall:
-        """Return the call with these outputs. Raises NotReplayable."""
+        """Return the call with these outputs. Raise NotReplayable if one is a tensor that is not on the tape."""
         flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         views = viewed_by(self._log, flat, are_inputs=False)
         return replace(self._call, last=len(self._log.calls), outputs=views)
 
 
 def viewed_by(log: CallLog, values: Sequence[Any], *, are_inputs: bool) -> list[Any]:
-    """Return the values with a view in place of each tensor. Raises NotReplayable for a tensor that the tape does not
-    know, unless they are inputs, which it takes as they are."""
+    """Return the values with a view in place of each tensor.
+
+    A tensor that is not on the tape is added to it if the values are inputs; otherwise raise NotReplayable.
+    """
     viewed = []
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -123,11 +132,10 @@ def viewed_by(log: CallLog, values: Sequence[Any], *, are_inputs: bool) -> list[
 
 
 def tangents_of(graph: torch.fx.Graph) -> dict[int, int]:
-    """Return the inputs of a backward graph that are gradients of its forward's results: the number of the result by
-    that of the input.
+    """Return the inputs of a backward graph that are gradients of its forward's results.
 
-    Raises NotReplayable for the gradient of something else: of an input that the forward has written, or of the base
-    of a view.
+    The dictionary has the number of the result by the number of the input. Raise NotReplayable for the gradient of
+    another value: of an input that the forward has written, or of the base of a view.
     """
     tangents: dict[int, int] = {}
     for number, node in enumerate(graph_node for graph_node in graph.nodes if graph_node.op == "placeholder"):

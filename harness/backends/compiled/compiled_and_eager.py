@@ -1,4 +1,4 @@
-"""Captures both the graphs that torch.compile makes and the ops that the script runs outside of them."""
+"""Capture both the graphs that torch.compile makes and the ops that the script runs outside of them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .capture import CompiledCapture
 
 
 class EagerUntilCompiled:
-    """The capture of eager modes: eager, joined by one of compiled graphs once the script calls `torch.compile`.
+    """The capture of eager modes. A capture of compiled graphs joins it once the script calls `torch.compile`.
 
-    From that call on modules are no longer followed: a compiler would trace the hooks that do it.
+    From that call on, modules are no longer followed, because a compiler would trace the hooks that follow them.
     """
 
     def __init__(self, request: CaptureRequest) -> None:
@@ -39,7 +39,7 @@ class EagerUntilCompiled:
                 compiled = self._joined()
                 compiled.install()
                 self._compiled = compiled
-            except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+            except Exception as error:  # noqa: BLE001, the training continues whatever fails here
                 self._request.failed(error)
         return compile_()
 
@@ -59,7 +59,7 @@ class EagerUntilCompiled:
             self._compiled.backward_started(losses)
         self._eager.backward_started(losses)
 
-    # The eager capture begins last and ends first: its step lies within that of the compiled one.
+    # The eager capture begins a step last and ends it first, so its step is within that of the compiled capture.
 
     def closing(self, moment: Moment) -> None:
         self._eager.closing(moment)

@@ -1,5 +1,4 @@
-"""Executes a compiled graph node by node on the tape, by torch's own kernels, and describes the place of each node in
-the step."""
+"""Execute a compiled graph node by node on the tape, by torch's own kernels, and describe the site of each node."""
 
 from __future__ import annotations
 
@@ -23,17 +22,19 @@ from ...torch_private.operators import written_names
 from .fx_graph import module_path
 
 SIZES = "sym_"
-"""The beginning of the names of ops that only read a size."""
+"""The prefix of the names of ops that only read a size."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interpreted:
-    """A node that is on the tape as the call number `position`, which returned `count` tensors: fresh outputs,
-    then those that it wrote.
+    """A node that has been executed on the tape.
 
-    `given` are these tensors and `outputs` all of its results, both empty where they are not kept; those `given` by a
-    random node are always kept. `swapped` is the function that executed the node in place of the op that the call
-    names.
+    position: the index of its call on the tape.
+    outputs: all of its results; empty if they are not kept.
+    given: its fresh outputs, and then the tensors that it wrote; empty if they are not kept. They are always kept for a
+        random node.
+    count: the number of fresh outputs and written tensors.
+    swapped: the function that executed the node in place of the call's op, None if the op itself was executed.
     """
 
     position: int
@@ -55,12 +56,13 @@ class Described:
 
 
 class Interpreter:
-    """Executes one graph once. `layouts` are the tensors in whose layout some of its values are wanted, `random` the
-    random calls of its real execution.
+    """One execution of one graph.
 
-    Unless it shall `keep` them, values are released when no later node takes them. `copies` are the calls on the tape
-    by which a random op gets an argument in another layout, each with the graph's value that it copies, None for a
-    value that is not the graph's.
+    layouts: the tensors in whose layout some of its values are wanted.
+    random: the random calls of the graph's real execution.
+    keep: whether to keep all values. Otherwise a value is released once no later node takes it.
+    copies: the calls on the tape that copy an argument of a random op into another layout, by index on the tape. Each
+        has the key of the graph's value that it copies, None for a value that is not the graph's.
     """
 
     def __init__(
@@ -82,9 +84,9 @@ class Interpreter:
         self._values: dict[torch.fx.Node, Any] = {}
 
     def run(self, module: torch.fx.GraphModule, inputs: list[Any]) -> list[Any]:
-        """Return the graph's outputs. Raises NotReplayable for a graph that cannot be taken apart."""
+        """Execute the graph and return its outputs. Raise NotReplayable for a graph that a tape cannot hold."""
         input_values = iter(inputs)
-        # By node, the nodes whose values no later node takes
+        # For each node, the nodes whose values no later node takes
         ending: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         seen: set[torch.fx.Node] = set()
         for node in reversed(module.graph.nodes):
@@ -124,7 +126,7 @@ class Interpreter:
         if operation is torch.ops.aten.view.default:
             try:
                 args[0].view(args[1])
-            except RuntimeError:  # memory that is laid out in this way has no such view: the compiler copies
+            except RuntimeError:  # this memory layout does not allow the view: the compiler copies
                 operation = torch.ops.aten.reshape.default
         described = self._describe(node)
         if is_random(operation):
@@ -135,7 +137,7 @@ class Interpreter:
             operation = swapped
         noted_call = self._log.take(operation, args, kwargs, described.place, grad=False)
         outputs = execute(*args, **kwargs)
-        # The outputs in the wanted layouts. A value that as_strided reads stays: it counts in the memory itself.
+        # Put the outputs in the wanted layouts, except for one that as_strided reads: its strides refer to the memory.
         if not any(user.target is torch.ops.aten.as_strided.default for user in node.users):
             if isinstance(outputs, (list, tuple)):
                 outputs = [self._in_layout((node.name, index), output) for index, output in enumerate(outputs)]
@@ -158,10 +160,10 @@ class Interpreter:
         return outputs
 
     def _as_drawn(self, node: torch.fx.Node, operation: Any, args: tuple[Any, ...], place: OpPlace) -> tuple[Any, ...]:
-        """Return the arguments of a random op, laid out as its real execution took them: a kernel draws in the order
-        of the memory.
+        """Return the arguments of a random op in the layouts of its real execution.
 
-        Arguments that it writes stay, and so do those with one place for several elements.
+        The layout matters because a kernel draws in the order of the memory. The arguments of an op that writes to one
+        are not changed, nor is an argument that has one place in memory for several elements.
         """
         random_call = self._random.next(operation)
         if random_call is None or not random_call.draws or written_names(operation):
@@ -171,7 +173,7 @@ class Interpreter:
             if not isinstance(value, torch.Tensor):
                 continue
             size, stride = next(layouts, ((), ()))
-            # A dimension of one element has no step; one whose step is 0 has one place for all of its elements.
+            # The stride of a dimension of one element is irrelevant. A stride of 0 means one place for all elements.
             steps = [(own, drawn) for own, drawn, n in zip(value.stride(), stride, size, strict=False) if n > 1]
             differ = value.size() == size and any(own != drawn for own, drawn in steps)
             if not differ or not all(drawn for _, drawn in steps):
@@ -185,7 +187,7 @@ class Interpreter:
         return tuple(arguments)
 
     def _in_layout(self, key: ValueKey, value: Any) -> Any:
-        """Return the value in the layout that it is wanted in; a view stays as it is."""
+        """Return the value in its wanted layout. A view is returned unchanged."""
         wanted = self._layouts.get(key)
         if wanted is None or not isinstance(value, torch.Tensor) or self._log.table.slot_of(value) is not None:
             return value
@@ -193,7 +195,7 @@ class Interpreter:
 
 
 def flat_outputs(node: torch.fx.Node) -> list[Any]:
-    """Return the results of a graph, which its output node has."""
+    """Return the results of a graph from its output node."""
     outputs = node.args[0]
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
@@ -203,7 +205,7 @@ def layout_of(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], tuple[int, ..
 
 
 def laid_out_like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return the value in memory of its own that is laid out as that of `wanted`."""
+    """Return a copy of the value in new memory, in the layout of `wanted`. Raise NotReplayable if they do not match."""
     if wanted.size() != value.size() or wanted.dtype != value.dtype:
         raise NotReplayable(
             f"a compiled graph gives {wanted.dtype} {tuple(wanted.size())} where its nodes give "
@@ -215,13 +217,13 @@ def laid_out_like(wanted: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return made.copy_(value)
 
 
-# The places of compiled graphs' nodes in the step: their module, their line, and the group that they belong to.
+# The sites of compiled graphs' nodes in the step: their module, their line, and the group that they belong to.
 
 STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
 
 class NodeNames:
-    """Numbers the nodes of one step. `run` is the number of an execution, which a backward shares with its forward."""
+    """The numbers and names of one step's nodes. `run` is the number of an execution; a backward has its forward's."""
 
     def __init__(self, script: str) -> None:
         self._script = script
@@ -243,14 +245,14 @@ class NodeNames:
         )
 
     def sequence(self, run: int, node: torch.fx.Node) -> int | None:
-        """Return a negative number that only this node and its counterparts in the other direction have."""
+        """Return a negative number that only this node and its counterparts in the other direction share."""
         number = node.meta.get("seq_nr")
         if not isinstance(number, int) or number < 0:
             return None
         return self._sequences.setdefault((run, number), -len(self._sequences) - 1)
 
     def module(self, graph: CompiledGraph, node: torch.fx.Node) -> str | None:
-        """Return the path of the node's module; a backward node has that of the forward node with its number."""
+        """Return the path of the node's module. A backward node has that of the forward node with the same number."""
         key = (graph.region, node.meta.get("seq_nr"))
         for name in STACKS:
             if node.meta.get(name):
@@ -263,5 +265,5 @@ class NodeNames:
         return "" if graph.phase == "forward" and node.meta.get("stack_trace") else None
 
     def frames(self, node: torch.fx.Node) -> tuple[str, ...]:
-        """Return the user's frames that the compiler has noted: from the region inwards, the innermost first."""
+        """Return the user's frames that the compiler has recorded, from within the region, innermost first."""
         return frames_in(str(node.meta.get("stack_trace") or ""), self._script)

@@ -1,5 +1,7 @@
-"""A piece of Python that dynamo has captured, and the meaning of its graphs' inputs and outputs to the script:
-parameters and buffers by name, the loss, inputs by number."""
+"""A piece of Python that dynamo has captured, and the bindings of its graphs' inputs and outputs to the script.
+
+The bindings are parameters and buffers by name, the loss, and inputs by number.
+"""
 
 from __future__ import annotations
 
@@ -23,25 +25,25 @@ LIFTED_INPUT = re.compile(r"^(?:primals_(\d+)|arg(\d+)_\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class GraphSignature:
-    """The bindings of a dynamo graph's inputs and outputs, in their order."""
+    """The bindings of a dynamo graph's inputs and outputs, in order."""
 
     inputs: Sequence[str]
     outputs: Sequence[str]
 
 
 def signature_of(seen: DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
-    """Return the bindings of dynamo's inputs and outputs. `names` are bindings by the identity of the tensor."""
+    """Return the bindings of a dynamo graph's inputs and outputs. `names` has bindings by the tensor's `id`."""
     order = {name: number for number, name in enumerate(seen.locals)}
 
     def place(graph_input: GraphInput) -> tuple[int, list[Any]]:
-        """Return the place among the frame's variables, in dynamo's order of use: `L['x'][10]` follows `L['x'][9]`."""
+        """Return a sort key: the frame's variable in dynamo's order of use, then its parts. `x[10]` follows `x[9]`."""
         matched = VARIABLE.match(graph_input.source)
         if matched is None:
             return len(order) + 1, []
         parts = re.split(r"(\d+)", matched[2])
         return order.get(matched[1], len(order)), [int(part) if part.isdigit() else part for part in parts]
 
-    # Name the inputs that are no arguments of the script's
+    # Name the inputs that are not the script's own arguments.
     named: dict[str, str] = {}
     for item in seen.inputs:
         example = item.example
@@ -56,7 +58,7 @@ def signature_of(seen: DynamoGraph, names: Mapping[int, str]) -> GraphSignature:
     own = sorted((graph_input for graph_input in seen.inputs if not named[graph_input.name]), key=place)
     numbers = {graph_input.name: number for number, graph_input in enumerate(own)}
     inputs = [named[graph_input.name] or f"input {numbers[graph_input.name]}" for graph_input in seen.inputs]
-    # `loss` for the one output that is a differentiable number, `output N` for the others
+    # If exactly one output is a differentiable number, it is the `loss`. All others are `output N`.
     returned = next((node.args[0] for node in reversed(seen.graph.nodes) if node.op == "output"), ())
     flat: Sequence[Any] = returned if isinstance(returned, (list, tuple)) else [returned]
     losses = []
@@ -82,19 +84,19 @@ def dynamo_bindings(graph: torch.fx.Graph, signature: GraphSignature) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class AotBindings:
-    """The bindings of one graph of AOTAutograd: those of the values that go in and come out."""
+    """The bindings of the inputs and outputs of one AOTAutograd graph."""
 
     signature: GraphSignature
     phase: str
 
     def of(self, graph: torch.fx.Graph) -> dict[str, str]:
-        """Return the bindings by the names of the graph's nodes. Several outputs of one value are joined by `, `."""
+        """Return the bindings by the names of the graph's nodes. Several bindings of one output are joined by `, `."""
         bindings: dict[str, str] = {}
         for node in graph.nodes:
             if node.op != "placeholder":
                 continue
             bound = self._described_input(node.meta.get("desc"))
-            # Older torch has no descriptions; there the names tell: `primals_1`, `arg0_1`, `tangents_1`.
+            # Older versions of torch have no descriptions. There the names decide: `primals_1`, `arg0_1`, `tangents_1`.
             lifted, tangent = LIFTED_INPUT.match(node.name), re.match(r"^tangents_(\d+)$", node.name)
             if not bound and lifted is not None:
                 bound = self._given(int(lifted[1]) - 1 if lifted[1] else int(lifted[2]))
@@ -126,7 +128,7 @@ class AotBindings:
                 outputs, at = self.signature.outputs, description.idx if kind == "PlainAOTOutput" else number
                 bound = outputs[at] if at < len(outputs) else f"saved {node.name}"
             before = bindings.get(node.name, "")
-            # The name of an input stays. A value is called saved only where it is nothing else.
+            # An input keeps its name. A value is called saved only if it has no other binding.
             if node.name in input_names or (node.name in bindings and bound.startswith("saved ")):
                 continue
             bindings[node.name] = f"{before}, {bound}" if before and not before.startswith("saved ") else bound
@@ -136,15 +138,15 @@ class AotBindings:
         return self.signature.inputs[number] if number < len(self.signature.inputs) else ""
 
     def _described_input(self, described: Any) -> str:
-        """Return the binding of an input by AOTAutograd's description of it, "" where it has none."""
+        """Return the binding of an input from AOTAutograd's description of it, "" if there is none."""
         kind = type(described).__name__
         if kind == "PlainAOTInput":
             return self._given(described.idx)
         if kind in ("ParamAOTInput", "BufferAOTInput"):
             return f"{kind.removesuffix('AOTInput').lower().replace('param', 'parameter')} {described.target}"
         if kind == "TangentAOTInput":
-            # The output of the forward that it belongs to: its number lies below a description of what was done to it.
-            # Or it is no output, but an input that the forward has written.
+            # A tangent belongs to an output of the forward. The output's number is nested within descriptions of how it
+            # was transformed. A tangent may also belong to an input that the forward has written.
             output = described.output
             while not hasattr(output, "idx"):
                 inner = getattr(output, "base_of", getattr(output, "base", None))
@@ -160,22 +162,22 @@ def _gradient(binding: str) -> str:
     return f"gradient {binding.removeprefix('parameter ')}" if binding else "gradient"
 
 
-# The script's names of its parameters and buffers.
+# The script's names for its parameters and buffers.
 
 
 class ScriptNames:
-    """Bindings by the identity of the tensor: those that `named_tensors` returns, else those of the adopted modules."""
+    """Bindings by the tensor's `id`: those that `named_tensors` returns, else those of the adopted modules."""
 
     def __init__(self, named_tensors: NamedTensors | None = None) -> None:
         self._named_tensors = named_tensors
         self._modules: list[weakref.ref[torch.nn.Module]] = []
 
     def adopt(self, module: torch.nn.Module) -> None:
-        """Take the names of a module's tensors, as the module itself has them when `torch.compile` has wrapped it."""
+        """Use the names of a module's tensors. If `torch.compile` has wrapped it, use those of the original module."""
         self._modules.append(weakref.ref(getattr(module, "_orig_mod", module)))
 
     def by_identity(self) -> dict[int, str]:
-        """Return the current bindings; a tensor with several names has its first one."""
+        """Return the current bindings. A tensor with several names has the first one."""
         names: dict[int, str] = {}
         if self._named_tensors is not None:
             for binding, tensor in self._named_tensors().items():
@@ -191,15 +193,17 @@ class ScriptNames:
         return names
 
 
-# The captured piece, from dynamo's graph to the graphs that are compiled from it.
+# The captured region, from dynamo's graph to the graphs that are compiled from it.
 
 
 @dataclass(slots=True)
 class CapturedRegion:
-    """`reserve` returns the name of its forward graph when one is first needed; its dynamo graph has the same name.
+    """A region that dynamo has captured.
 
-    `modules` are the paths of its forward by autograd sequence number; `lowered` says that a compiler went on
-    from dynamo's graph. `hash` is that of dynamo's graph.
+    reserve: returns the name of the forward graph when it is first needed. The dynamo graph has the same name.
+    hash: the hash of dynamo's graph.
+    modules: the module paths of the forward, by autograd sequence number.
+    lowered: whether a compiler has made aten graphs from dynamo's graph.
     """
 
     reserve: Callable[[], str]
@@ -218,7 +222,7 @@ class CapturedRegion:
         return self._base
 
     def traced(self) -> None:
-        """Write dynamo's graph: dynamo will not trace the frame anew."""
+        """Write dynamo's graph, since dynamo will not trace the frame again."""
         write, self.write_dynamo = self.write_dynamo, None
         if write is not None:
             write()
@@ -226,7 +230,7 @@ class CapturedRegion:
 
 @dataclass(slots=True)
 class Executable:
-    """A graph that can be executed: `base` is its name without a stage, `ran` whether it was executed before."""
+    """A graph that can be executed. `base` is its name without a stage; `ran` is true once it has been executed."""
 
     base: str
     hash: str
@@ -235,7 +239,7 @@ class Executable:
 
 @dataclass(frozen=True, slots=True)
 class PreGraph:
-    """A graph as it goes into the compiler: `outputs` are in its order, None where it returns no value there."""
+    """A graph that goes into the compiler. `outputs` are in the graph's order, None where it returns no value."""
 
     graph: Graph
     outputs: Sequence[str | None]

@@ -1,4 +1,4 @@
-"""One execution of a compiled graph as a snapshot: its graph executed op by op on copies, beside its actual outputs."""
+"""The snapshot of a compiled graph's execution: the graph executed op by op on copies, beside the actual outputs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,13 @@ OTHER_DRAWS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledExecution:
-    """An execution that is about to begin: `inputs` are the script's own tensors, `copies` are they as they
-    are now, and `generators` the states of the generators. `ports` are the names of inputs and outputs."""
+    """An execution that is about to begin.
+
+    ports: the names of the inputs, and those of the outputs.
+    inputs: the script's own tensors.
+    copies: copies of the inputs, made before the execution.
+    generators: the states of the random generators before the execution, by device.
+    """
 
     graph: CompiledGraph
     wish: Wish
@@ -42,7 +47,7 @@ class CompiledExecution:
     generators: Mapping[str, torch.Tensor]
 
     def snapshot(self, outputs: Sequence[Any], names: NodeNames, reason: Reason, error: str = "") -> Snapshot:
-        """Make the snapshot of the execution, which returned `outputs`, or raised `error`."""
+        """Return the snapshot of the execution, which returned `outputs` or raised `error`."""
         log, copies = _NotingLog(), list(self.copies)
         inputs = [
             Port(name, log.table.view(value, is_input=True))
@@ -50,8 +55,7 @@ class CompiledExecution:
             if isinstance(value, torch.Tensor)
         ]
         results, unplayable = self._interpreted(log, copies, names, error)
-        # The actual outputs, each beside the result of the op by op execution at its place. The inputs that it has
-        # written come last.
+        # Pair each actual output with the result of the op-by-op execution at its position. Written inputs come last.
         triples = list(zip(self.ports[1], outputs, results if results is not None else outputs, strict=False))
         for index in written_inputs(self.graph.module.graph).values() if outputs else ():
             triples.append((f"{self.ports[0][index]}{AFTERWARDS}", self.inputs[index], copies[index]))
@@ -81,8 +85,11 @@ class CompiledExecution:
     def _interpreted(
         self, log: _NotingLog, copies: list[Any], names: NodeNames, error: str
     ) -> tuple[list[Any] | None, str]:
-        """Execute the graph op by op, from the state that the generators had; return its results, None where it cannot
-        be executed so, and the reason. For an execution that raised `error` that is the call that raises."""
+        """Execute the graph op by op, from the generators' states before the execution.
+
+        Return the results and "", or None and the reason why this fails. If the execution raised `error`, a failure is
+        expected: the call that raises becomes the last one on the tape, and the reason is "".
+        """
         graph, run = self.graph, self.wish.execution.count
 
         def describe(node: torch.fx.Node) -> Described:
@@ -101,13 +108,13 @@ class CompiledExecution:
                 log.calls.append(raising(*log.last, ()))
             return None, "" if error else f"its graph cannot be executed op by op: {in_words(failure)}"
         finally:
-            # The training draws on as if nothing had been executed beside it.
+            # Restore the generators, so that the training's draws are unaffected.
             for device, state in after.items():
                 set_generator_state(device, state)
 
 
 class _NotingLog(CallLog):
-    """A log that knows the call that was begun last: the one that has raised, if one has."""
+    """A log that keeps the call that was begun last. If a call has raised, it is that one."""
 
     def __init__(self) -> None:
         super().__init__(CallValues())

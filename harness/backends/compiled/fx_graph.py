@@ -1,4 +1,4 @@
-"""An FX graph, of dynamo or of aten ops, as nodes and values of the record."""
+"""An FX graph, of dynamo or of aten ops, as recorded nodes and values."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ...torch_private.operators import arguments_of, overloads_of
 TORCH = str(Path(torch.__file__).parent)
 NUMDRIFT = str(Path(__file__).absolute().parents[2])
 GIVEN = ("placeholder", "get_attr")
-"""Opcodes of nodes that compute nothing: inputs of the graph, and values that it holds."""
+"""Opcodes of nodes that compute nothing: inputs of the graph, and values stored in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphParts:
-    """The parts of a graph. `outputs` are in the graph's order, None where it returns no value there."""
+    """The parts of a graph. `outputs` are in the graph's order, None where it returns no value."""
 
     nodes: tuple[Node, ...]
     values: Mapping[str, Value]
@@ -49,8 +49,12 @@ class GraphParts:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Directions for reading one graph. `script` is the training script, `modules` the paths of its forward by autograd
-    sequence number, `bindings` the meaning of its placeholders and outputs to the script, by name."""
+    """The context in which a graph is read.
+
+    script: the path of the training script.
+    modules: the module paths of the graph's forward, by autograd sequence number.
+    bindings: the bindings of its placeholders and outputs to the script, by name.
+    """
 
     phase: str
     script: str
@@ -60,13 +64,13 @@ class Reading:
 
 def read_graph(graph: torch.fx.Graph, reading: Reading) -> GraphParts:
     """Return the parts of a graph. A `getitem` that takes one result out of several becomes an output of its node."""
-    # The results that are taken out of a node with several, and, by node, those that are taken out of it. A result
-    # may be taken out twice: both then have the value of the first.
+    # `parts` has the `getitem`s on each node with several results, by index. `taken_out` has the name of each
+    # `getitem`'s value. A result may be taken out twice: both then have the name of the first.
     taken_out: dict[torch.fx.Node, str] = {}
     parts: dict[torch.fx.Node, dict[int, torch.fx.Node]] = {}
     for node in graph.nodes:
         source, index = node.args if node.target is operator.getitem else (None, None)
-        # Only one level is taken apart: a tuple within a tuple stays a node.
+        # Only one level is taken apart: a `getitem` on a nested tuple remains a node.
         if not isinstance(index, int) or not isinstance(source, torch.fx.Node) or source.target is operator.getitem:
             continue
         if source.op not in GIVEN and isinstance(_example(source), (tuple, list)):
@@ -100,7 +104,7 @@ def _node(
     reading: Reading,
     groups: dict[Any, str],
 ) -> Node:
-    # The namespace, name and overload that a node calls
+    # The namespace, name and overload of the op that the node calls
     target = node.target
     if (parts := parts_of_op(target)) is not None:
         domain, op, overload = parts
@@ -115,7 +119,7 @@ def _node(
             "",
         )
     inputs, names, attributes = _arguments(node, taken_out)
-    # The op that a node was decomposed from, and the name of the decomposed call; both "" for an op as called
+    # The op that the node was decomposed from, and the name of the decomposed call; both "" if it was not decomposed
     before = parts_of_op(node.meta.get("original_aten"))
     now = parts_of_op(node.target)
     if before is None or now is None or before[:2] == now[:2]:
@@ -162,7 +166,7 @@ def _arguments(
         operands = [leaf for leaf in _leaves(argument) if _is_value(leaf)]
         inputs += [taken_out.get(operand, operand.name) for operand in operands]
         names += [name] * len(operands)
-        # A list of values and numbers is both: of `view(x, [s0, 4])` the size s0 is an input, the list an attribute.
+        # A list of values and numbers is both: in `view(x, [s0, 4])` the size s0 is an input, the list an attribute.
         if argument is not None and not (operands and len(operands) == len(list(_leaves(argument)))):
             attributes[name] = _plain(argument, taken_out)
     return tuple(inputs), tuple(names), attributes
@@ -176,7 +180,7 @@ def _argument_names(target: Callable[..., Any] | None) -> Sequence[str]:
         return [argument.name for argument in arguments_of(target)]
     try:
         parameters = inspect.signature(target).parameters.values()
-    except (ValueError, TypeError):  # one of torch's own, which is the op of this name
+    except (ValueError, TypeError):  # a builtin of torch, which calls the op of the same name
         overloads = overloads_of(getattr(target, "__name__", ""))
         schema = arguments_of(overloads[0]) if overloads else []
         return [argument.name for argument in schema if not argument.keyword_only]
@@ -199,7 +203,7 @@ def _leaves(argument: Any) -> Iterator[Any]:
 
 
 def _plain(argument: Any, taken_out: Mapping[torch.fx.Node, str]) -> Any:
-    """Return an argument as the record holds it: text, numbers that JSON has, and lists of those."""
+    """Return an argument in the form of a record: text, numbers that JSON can represent, and lists of these."""
     if isinstance(argument, torch.fx.Node):
         return taken_out.get(argument, argument.name)
     if type(argument) is float:
@@ -221,7 +225,7 @@ def _module(node: torch.fx.Node, reading: Reading) -> str | None:
 
 
 def modules_by_sequence(nodes: Sequence[Node]) -> dict[int, str]:
-    """Return the module of each autograd sequence number, by the first node that has it."""
+    """Return the module of each autograd sequence number: that of the first node with this number."""
     modules: dict[int, str] = {}
     for node in nodes:
         if node.sequence is not None and node.module is not None:
@@ -230,14 +234,14 @@ def modules_by_sequence(nodes: Sequence[Node]) -> dict[int, str]:
 
 
 def module_path(stack: Mapping[str, Any]) -> str:
-    """Return the path of the innermost module: `L['self'].net.1` is `net.1`, `L['module']` the outermost itself."""
+    """Return the path of the innermost module: `net.1` for `L['self'].net.1`, "" for the outermost, `L['module']`."""
     innermost = list(stack.values())[-1]
     return path_in_source(str(innermost[0] if isinstance(innermost, (list, tuple)) else innermost))
 
 
 @functools.cache
 def path_in_source(expression: str) -> str:
-    """Return the dotted path that dynamo's expression for a module or a tensor means, from the outermost module on."""
+    """Return the dotted path, from the outermost module, in dynamo's expression for a module or a tensor."""
     path = re.sub(r"^[LG]\['\w+'\]", "", expression)
     path = re.sub(r"\['?(\w+)'?\]", r".\1", path)
     return re.sub(r"\._(modules|parameters|buffers|orig_mod)(?=\.|$)", "", path).strip(".")
@@ -245,8 +249,10 @@ def path_in_source(expression: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def script_line(stack: str, script: str) -> str:
-    """Return the innermost frame of the user's own files in a stack, else the innermost one outside of torch and of
-    numdrift, as `file:line`."""
+    """Return the innermost frame of the user's own files in a stack, as `file:line`.
+
+    If there is none, return the innermost frame outside of torch and numdrift, or "".
+    """
     own_frames = frames_in(stack, script)
     if own_frames:
         return line_of(own_frames[0])
@@ -255,7 +261,7 @@ def script_line(stack: str, script: str) -> str:
 
 
 def value_of(node: torch.fx.Node, binding: str = "") -> Value:
-    """Return the value of a node, as far as the compiler has noted it."""
+    """Return the value of a node. Facts that the compiler has not recorded are missing."""
     example = _example(node)
     if isinstance(example, torch.Tensor):
         sizes = tuple(size if type(size) is int else str(size) for size in example.shape)
@@ -276,7 +282,7 @@ def _is_value(argument: Any) -> bool:
 
 
 def _is_module(node: torch.fx.Node) -> bool:
-    """Say whether a `get_attr` names a graph of its own, which a higher order op takes as its body."""
+    """Return whether a `get_attr` names a subgraph, which a higher-order op takes as its body."""
     owner = node.graph.owning_module
     attribute: Any = owner
     for name in str(node.target).split("."):

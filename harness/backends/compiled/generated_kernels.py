@@ -1,5 +1,4 @@
-"""Reads Inductor's final graph into the record: one node for each kernel or library call, with the nodes that
-it covers."""
+"""Read Inductor's final graph into a record: one node for each kernel or library call, with the nodes it covers."""
 
 from __future__ import annotations
 
@@ -18,13 +17,21 @@ _VIEWS = """view reshape _unsafe_view _reshape_alias permute t transpose expand 
 as_strided alias detach split split_with_sizes unbind diagonal unfold lift_fresh_copy view_of"""
 
 VIEWS = frozenset(_VIEWS.split())
-"""Ops of compiled graphs that compute nothing; by their schema some of them are no views."""
+"""Ops of compiled graphs that compute nothing. By their schema, some of them are not views."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """One compilation: the graph that Inductor received, the graph that it made of it, the nodes of the final graph
-    itself, and for each of those the earlier nodes that it represents."""
+    """One compilation.
+
+    pre: the graph that Inductor received.
+    outputs: the outputs of that graph, None where it returns no value.
+    lowered: Inductor's kernels and buffers.
+    final: the nodes of Inductor's final graph.
+    covers: for each node of the final graph, the nodes of the received graph that it represents.
+    code: the generated module.
+    seconds: the time of the compilation.
+    """
 
     pre: Graph
     outputs: Sequence[str | None]
@@ -36,10 +43,10 @@ class Compilation:
 
 
 def post_graph(done: Compilation, name: str) -> Graph:
-    """Return the post graph of a compilation, under this name."""
+    """Return the post graph of a compilation, with this name."""
     nodes, pre, lowered = _nodes(done), done.pre, done.lowered
-    # The inputs are the pre graph's. Inductor describes the values that kernels take and return; the final graph
-    # describes the values within them.
+    # The inputs are the pre graph's. Inductor describes the values that kernels take and return. The final graph
+    # describes the values within kernels.
     values = {value_name: pre.values[value_name] for value_name in pre.inputs}
     for buffer in (value_name for node in nodes for value_name in (*node.inputs, *node.outputs)):
         if buffer not in values:
@@ -100,7 +107,7 @@ def _nodes(done: Compilation) -> list[Node]:
     used_names: set[str] = set()
     nodes = []
     for kernel in done.lowered.kernels:
-        # Its origins are nodes of the final graph; each of those represents nodes of the graph before.
+        # The kernel's origins are nodes of the final graph. Each of those represents nodes of the graph before.
         inside = dict.fromkeys(owner.get(origin.name, origin.name) for origin in kernel.origins)
         body = tuple(
             replace(node, inputs=renamed(node.inputs), outputs=renamed(node.outputs))
@@ -120,7 +127,7 @@ def _nodes(done: Compilation) -> list[Node]:
 def _node(
     kernel: GraphKernel, body: tuple[Node, ...], covered: Sequence[Node], used_names: set[str], phase: str
 ) -> Node:
-    # The kernel is one of torch's ops (`extern_kernels.addmm`, `torch.ops.aten.sort.stable`), or generated
+    # The kernel is one of torch's ops (`extern_kernels.addmm`, `torch.ops.aten.sort.stable`) or generated code.
     names = kernel.name.removeprefix("torch.ops.").split(".")
     domain, op, overload = "inductor", kernel.name, ""
     if (parts := parts_of_op(kernel.operation)) is not None:
@@ -152,22 +159,22 @@ def _node(
 
 
 def computes(node: Node, values: Mapping[str, Value]) -> bool:
-    """Say whether a node of a pre graph makes numbers of tensors: no view, no size."""
+    """Return whether a node of a pre graph computes the elements of a tensor, unlike a view or a size."""
     tensors = any(values[output].shape is not None and values[output].dtype for output in node.outputs)
     return tensors and node.domain not in ("python", "torch") and node.op not in (*VIEWS, "sym_size")
 
 
-# Finds the earlier nodes that a node of Inductor's final graph represents.
+# Find the earlier nodes that a node of Inductor's final graph represents.
 #
-# Inductor edits the graph in place: most nodes stay, some are replaced by others. The nodes that stayed tell which
-# node replaces which: where one of them took a node that is gone, it now takes the replacement. The replacement
-# represents that node, and all nodes that disappeared with it and led to nothing else.
+# Inductor edits the graph in place: most nodes stay, and some are replaced by others. The nodes that stayed show the
+# replacements: a node that used to take a removed node now takes its replacement. The replacement represents the
+# removed node, and all removed nodes that were used only to compute it.
 
 Nodes = Sequence[torch.fx.Node]
 
 
 class GraphBefore:
-    """The graph as it was, to be compared once it has been edited."""
+    """The names and arguments of the nodes before Inductor edits the graph, to be compared with the edited graph."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:
         self._arguments = {node: _arguments(node) for node in graph.nodes}
@@ -187,7 +194,8 @@ class GraphBefore:
         ends = {gone for gone_nodes in exits.values() for gone in gone_nodes}
         for made, replaced in exits.items():
             if made not in self._arguments:
-                # These nodes and all gone ones that they were computed from, up to those that another node replaces
+                # Collect these nodes and all removed ones that they were computed from, except those that another node
+                # replaces.
                 other_ends = ends.difference(replaced)
                 region = represented_by[made]
                 pending = list(replaced)
@@ -196,14 +204,14 @@ class GraphBefore:
                     if node not in region and node not in alive and node not in other_ends:
                         region[node] = None
                         pending += self._arguments.get(node, ())
-        # Let each new node that represents nothing yet represent the nodes that its new users represent
+        # A new node that represents nothing yet represents the same nodes as its new users.
         for node in reversed(graph.nodes):
             if node in self._arguments or represented_by[node]:
                 continue
             for user in node.users:
                 if user not in self._arguments:
                     represented_by[node].update(represented_by[user])
-        # In the order of the graph before
+        # Sort the names in the order of the graph before.
         order = {earlier: at for at, earlier in enumerate(self._names)}
         return {
             edited.name: tuple(self._names[gone] for gone in sorted(represented, key=order.__getitem__))
@@ -212,7 +220,7 @@ class GraphBefore:
 
 
 def _arguments(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """Return every value that a node takes, in order; a value that it takes twice appears twice."""
+    """Return every value that a node takes, in order. A value that it takes twice appears twice."""
     arguments: list[torch.fx.Node] = []
     torch.fx.map_arg((node.args, node.kwargs), arguments.append)
     return arguments
@@ -221,7 +229,11 @@ def _arguments(node: torch.fx.Node) -> list[torch.fx.Node]:
 def _exchanged(
     before: Nodes, after: Nodes, earlier_nodes: Mapping[torch.fx.Node, object]
 ) -> list[tuple[torch.fx.Node, torch.fx.Node]]:
-    """Return pairs of what a node took and what it takes instead: by position where their number is equal."""
+    """Return pairs of a value that a node took and the value that it takes instead.
+
+    The values are paired by position if their number is equal. Otherwise each removed value is paired with each new
+    one.
+    """
     if len(before) == len(after):
         return [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
     gone = [node for node in before if node not in after]

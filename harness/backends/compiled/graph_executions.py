@@ -1,4 +1,4 @@
-"""The executions of compiled graphs: each seen with its inputs, executed as it would be, and taken apart on copies."""
+"""Snapshots of compiled graphs' executions. Each runs unchanged, and is then repeated op by op on copies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOTHING_SEEN = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedGraph:
-    """A graph as it went into its compiler. `inputs` and `outputs` are what its values are to the script, in order."""
+    """A graph that went into its compiler. `inputs` and `outputs` are the bindings of its values to the script."""
 
     name: str
     phase: str
@@ -46,7 +46,7 @@ class NamedGraph:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The region that dynamo compiles at the moment."""
+    """A region that dynamo compiles."""
 
     number: int
     signature: GraphSignature
@@ -54,7 +54,7 @@ class Region:
 
 
 class CompiledExecutions(SnapshotObserver):
-    """Watches from `install` to `close`. A failure here is reported to the camera, and the execution goes on."""
+    """The observer of executions, from `install` to `close`. It reports a failure to the camera and continues."""
 
     def __init__(self, camera: Camera, around: Circumstances, names: ScriptNames) -> None:
         self._camera = camera
@@ -69,11 +69,11 @@ class CompiledExecutions(SnapshotObserver):
         self._saw_any = False
 
     def install(self) -> None:
-        """Raises NotAvailable, and then no hook is left."""
+        """Install the hooks. Raise NotAvailable if one cannot be installed, and then leave none installed."""
         self._patches.also(watch_compiled_graphs(self))
 
     def reached(self, progress: Progress, step: int) -> None:
-        """Say at the end where nothing was seen; executions are seen when they happen."""
+        """Report at the end if no execution was observed. Executions are observed when they happen."""
         if progress == "end" and not self._saw_any:
             self._camera.tell(NOTHING_SEEN)
 
@@ -96,7 +96,8 @@ class CompiledExecutions(SnapshotObserver):
         return Region(self._count, signature_of(graph, self._names.by_identity()), phase)
 
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
-        # A backward is compiled later, when dynamo is at another region: the key of its forward names its region.
+        # A backward is compiled later, when dynamo is at another region. The key that it shares with its forward
+        # identifies its region.
         region = self._regions.get(seen.key) if seen.phase == "backward" else self._region
         if region is None or seen.key is None:
             return compile_()
@@ -106,7 +107,7 @@ class CompiledExecutions(SnapshotObserver):
         if graph is None:
             return compiled
         if is_compiled_by_inductor(compiled):
-            # Its calls come through `around_call`. An id is reused, so the graph is dropped with the compiled object.
+            # Its calls go through `around_call`. An id may be reused, so the graph is removed with the compiled object.
             self._graphs[id(compiled)] = graph
             weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
             return compiled
@@ -126,7 +127,7 @@ class CompiledExecutions(SnapshotObserver):
 
     def _watched(self, compiled: Any, graph: NamedGraph) -> Any:
         def run(*args: Any) -> Any:
-            # A boxed call: the callee empties the list, to let go of inputs as early as it can.
+            # In a boxed call the callee empties the list, to release the inputs as early as possible.
             boxed = len(args) == 1 and isinstance(args[0], list)
             return self._executed(graph, args[0] if boxed else args, lambda: compiled(*args))
 
@@ -174,7 +175,7 @@ class CompiledExecutions(SnapshotObserver):
         devices = [value.device for value in inputs if isinstance(value, torch.Tensor)]
         index = next((device.index for device in devices if device.index is not None), 0)
         wish = self._camera.begins(graph.name, graph.phase, index)
-        # At least the inputs are written; the outputs are not known yet.
+        # At least the inputs will be written. The size of the outputs is unknown yet.
         if wish is None or not self._camera.has_room(wish, bytes_of_tensors(inputs) if INPUTS in wish.held else 0):
             return None
         kinds = sorted({"cpu", *(str(device) for device in devices)} - {"meta"})
@@ -195,7 +196,7 @@ class CompiledExecutions(SnapshotObserver):
             return
         results = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         if on == "nonfinite":
-            # The outputs, and the inputs that it wrote.
+            # Check the outputs, and the inputs that the graph wrote.
             written = [execution.inputs[index] for index in written_inputs(execution.graph.module.graph).values()]
             pairs = [*zip(execution.ports[1], results, strict=False), *(("buffer", value) for value in written)]
             if all(is_finite(name, value) for name, value in pairs if isinstance(value, torch.Tensor)):
@@ -211,6 +212,6 @@ class CompiledExecutions(SnapshotObserver):
                 without_function_modes(),
             ):
                 return do()
-        except Exception as error:  # noqa: BLE001, the execution goes on whatever fails here
+        except Exception as error:  # noqa: BLE001, the execution continues whatever fails here
             self._camera.failed(doing, error)
             return None

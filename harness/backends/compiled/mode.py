@@ -1,4 +1,4 @@
-"""Eager + torch.compile: root modules are compiled in place at their first call."""
+"""Eager execution with torch.compile: root modules are compiled in place at their first call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .compiled_region import ScriptNames
 
 
 class CompileMode(Mode):
-    """`module.compile(backend=...)` for every root module; everything else as in eager mode."""
+    """The mode that calls `module.compile(backend=...)` for every root module, and is otherwise like eager mode."""
 
     capabilities = COMPILED
     backend: str
@@ -73,14 +73,14 @@ class CompileMode(Mode):
     def adopt(self, module: torch.nn.Module) -> None:
         self.eager.adopt(module)
         module = within_wrapper(module)
-        if isinstance(module, torch.jit.ScriptModule):  # which dynamo does not look into
+        if isinstance(module, torch.jit.ScriptModule):  # dynamo does not look into it
             return
         if module not in self._left and not any(map(is_compiled_by_script, module.modules())):
             compile_in_place(module, self.backend)
             self._compiled.add(module)
 
     def adopt_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Take over a function that computes a training's loss and gradients in one, as torch.func makes them."""
+        """Return a compiled version of a function that computes both loss and gradients, as torch.func creates them."""
         compiled: Callable[..., Any] = own_compile()(function, backend=self.backend)
         return compiled
 
@@ -89,13 +89,16 @@ class CompileMode(Mode):
         self._left.add(module)
 
     def settings(self, mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None) -> Mapping[str, Any]:
-        """Return those of `mode` and `options` that the script's `torch.compile` keeps: all that Inductor gets,
-        except for options that the mode's own keys state."""
+        """Return the `mode` and `options` that the script's call of `torch.compile` keeps.
+
+        With Inductor these are all, except for the options that keys of numdrift's mode state. With another backend
+        there are none.
+        """
         if self.backend != "inductor":
             return {}
         named = inductor_mode_options(mode, dynamic) if mode not in (None, "default") else {}
         chosen = {name.replace("-", "_"): value for name, value in {**named, **(options or {})}.items()}
-        # The options that a key of the mode states: the script's values for them would undo the user's.
+        # The options that a key of the mode states. The script's values would override the user's.
         spec = self.spec
         of_keys = {
             "cpp.enable_floating_point_contract_flag": spec.contract,
@@ -124,7 +127,7 @@ class CompileMode(Mode):
                 )
 
     def leave(self) -> None:
-        """Make the modules that were compiled here eager again."""
+        """Make the modules that this mode compiled eager again."""
         for module in self._compiled:
             undo_compile_in_place(module)
         self._undo()
@@ -142,7 +145,7 @@ class CompileMode(Mode):
 
 
 def require_backend(mode: str, backend: str) -> None:
-    """Raise UsageError when torch.compile knows no such backend. Loads dynamo, as the code that follows expects."""
+    """Raise UsageError if torch.compile knows no such backend. This loads dynamo, which later code expects."""
     if backend not in torch.compiler.list_backends(exclude_tags=()):
         names = {*LADDER, *torch.compiler.list_backends()}
         raise UsageError(f"mode {mode!r}: there is no backend {backend!r}; {nearest(backend, names)}")
@@ -157,18 +160,21 @@ def require_inductor(device: str) -> None:
 
 
 def contract_on_device(spec: ModeSpec) -> Undo:
-    """Have code for a device contract a*b+c as a mode states it; return the undo. C++ is `configure_inductor`'s."""
+    """Apply a mode's setting for the contraction of a*b+c to code for an accelerator. Return the undo.
+
+    `configure_inductor` applies the setting to C++ code.
+    """
     if spec.contract is None or spec.accelerator is None:
         return lambda: None
     return contract_in_triton(spec.contract == "fast")
 
 
 def configure_inductor(spec: ModeSpec) -> None:
-    """Configure Inductor as a mode states it; what the mode leaves open stays as it is."""
+    """Apply a mode's settings to Inductor. Settings that the mode leaves open are not changed."""
     set_inductor_numerics(
         contract=None if spec.contract is None else spec.contract == "fast",
         emulate_casts=None if spec.emulate_casts is None else spec.emulate_casts == "on",
-        # Numbers to be drawn on the CPU have to be drawn by eager's kernels first.
+        # To be drawn on the CPU, random numbers have to be drawn by eager kernels in the first place.
         fallback_random=True
         if spec.draws == "cpu"
         else None

@@ -1,4 +1,4 @@
-"""Compiles nodes of a graph one by one: the kernel that the compiler makes of an op when nothing is fused with it."""
+"""Compile nodes of a graph one by one: the kernel that the compiler makes of an op when nothing is fused with it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .captured_calls import CapturedCalls
 from .recompiled_step import recompiled_as
 
 TOGETHER = 16
-"""Number of nodes that are compiled as one graph: one takes about as long as many. All run when one is needed."""
+"""The number of nodes compiled as one graph, since one takes about as long as many. All run when one is needed."""
 
 DEVICE_SECONDS = 60.0
-"""Seconds for which nodes of one step may be compiled one by one for an accelerator, whose kernels take long."""
+"""The seconds for which a step's nodes may be compiled for an accelerator, whose kernels take long to compile."""
 
 MOST_ZEROS = 2**26
-"""Bytes of zeros that are kept as inputs of the other nodes of a graph."""
+"""The bytes of zeros that are kept as inputs for the other nodes of a graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTensor:
-    """A tensor that a kernel is made for, by dtype and layout."""
+    """The dtype, layout and device of a tensor that a kernel is made for."""
 
     dtype: torch.dtype
     size: tuple[int, ...]
@@ -64,7 +64,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledNodes:
-    """A graph of independent nodes. `results` says of each node which of its flat outputs the graph returns."""
+    """A graph of independent nodes. `results` has, for each node and flat output, whether the graph returns it."""
 
     kinds: Sequence[NodeKind]
     results: Sequence[Sequence[bool]]
@@ -72,19 +72,19 @@ class CompiledNodes:
 
 
 class NodeCompiler(Protocol):
-    """Compile a graph of aten ops; `inputs` are fake."""
+    """A function that compiles a graph of aten ops. `inputs` are fake tensors."""
 
     def __call__(self, module: torch.fx.GraphModule, inputs: Sequence[Any], *, backward: bool) -> Boxed: ...
 
 
 compile_node: NodeCompiler = compile_graph
-"""The compiler of nodes: Inductor, as it is configured now."""
+"""The compiler of nodes: Inductor with its current configuration."""
 
 
 class NodeKernels:
-    """The kernels of the compiled nodes of a step, compiled when they are first needed, by `compile_`.
+    """The kernels of the compiled nodes of a step. `compile_` compiles them when they are first needed.
 
-    Nodes that draw random numbers or write to an argument are not among them: the compiler calls eager's kernels there.
+    Nodes that draw random numbers or write to an argument are not among them: the compiler calls eager kernels there.
     """
 
     def __init__(self, tape: Tape, compile_: NodeCompiler = compile_node) -> None:
@@ -97,7 +97,7 @@ class NodeKernels:
         self._spent = 0.0
 
     def prepare(self, positions: Iterable[int]) -> None:
-        """Compile the kernels of these calls, some at a time. `execute` raises for those that cannot be compiled."""
+        """Compile the kernels of these calls in batches. `execute` raises for a kernel that cannot be compiled."""
         wanted: dict[bool, dict[NodeKind, None]] = {False: {}, True: {}}
         for position in positions:
             call = self._tape.calls[position]
@@ -108,11 +108,11 @@ class NodeKernels:
                     wanted[kind.backward].setdefault(kind)
         for kinds in wanted.values():
             for start in range(0, len(kinds), TOGETHER):
-                with suppress(Exception):  # one of them may be what cannot be compiled
+                with suppress(Exception):  # one of them may fail to compile
                     self._compile(list(kinds)[start : start + TOGETHER])
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Return the flat outputs of a node. Raises what a compiler raises."""
+        """Return the flat outputs of a node. Exceptions of the compiler propagate."""
         kind = self._kind(computation.call, arguments, keywords)
         if kind not in self._known:
             self._compile([kind])
@@ -120,8 +120,8 @@ class NodeKernels:
         values = leaves([arguments, *(keywords[name] for name, _ in kind.keywords)])
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
         with without_dispatch_modes():
-            # All nodes of the graph are executed, since they were compiled together; the others get zeros, and their
-            # results are thrown away.
+            # All nodes of the graph are executed, since they were compiled together. The other nodes get zeros, and
+            # their results are discarded.
             inputs: list[Any] = []
             for at, kind_in_graph in enumerate(compiled.kinds):
                 inputs += tensors if at == number else self._zeros(kind_in_graph)
@@ -131,7 +131,7 @@ class NodeKernels:
         return [next(own) if is_returned else None for is_returned in compiled.results[number]]
 
     def _zeros(self, kind: NodeKind) -> list[torch.Tensor]:
-        """Return zeros for the inputs of a kernel. Small ones are kept, for no kernel writes what it reads."""
+        """Return zeros for the inputs of a kernel. Small ones are kept, since no kernel writes to its inputs."""
         zeros = self._kept.get(kind)
         if zeros is None:
             zeros = [tensor.empty().zero_() for tensor in kind.tensors()]
@@ -142,7 +142,7 @@ class NodeKernels:
         return zeros
 
     def _compile(self, kinds: Sequence[NodeKind]) -> None:
-        """Compile these nodes. Raises NotReplayable once the time for that is over, and what a compiler raises."""
+        """Compile these nodes. Raise NotReplayable after the time limit. Exceptions of the compiler propagate."""
         if self._spent >= self._limit:
             raise NotReplayable(f"the {self._limit:.0f} s in which nodes are compiled alone were over")
         began = time.monotonic()
@@ -168,14 +168,14 @@ class NodeKernels:
 
 
 def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any], list[list[bool]]]:
-    """Return a graph that executes these nodes independently, its fake inputs, and which outputs of each it returns."""
+    """Return a graph that executes these nodes independently, its fake inputs, and the `CompiledNodes.results`."""
     graph = torch.fx.Graph()
     inputs: list[Any] = []
     outputs: list[torch.fx.Node] = []
     results: list[list[bool]] = []
     mode = fake_mode()
     placeholders = []
-    # All placeholders come first: a compiler takes them by position.
+    # All placeholders come first, since a compiler takes them by position.
     for number, tensor in enumerate(kernel_tensor for kind in kinds for kernel_tensor in kind.tensors()):
         with mode:
             inputs.append(tensor.empty())
@@ -202,7 +202,7 @@ def graph_of(kinds: Sequence[NodeKind]) -> tuple[torch.fx.GraphModule, list[Any]
 
 
 def _filled(kind: NodeKind, tensors: Iterator[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a node with the next of `tensors` in place of each kind of tensor."""
+    """Return the arguments of a node, with the next of `tensors` in place of each `KernelTensor`."""
 
     def value(argument: Any) -> Any:
         return next(tensors) if isinstance(argument, KernelTensor) else argument
@@ -212,21 +212,21 @@ def _filled(kind: NodeKind, tensors: Iterator[Any]) -> tuple[tuple[Any, ...], di
 
 
 def is_generated(call: Call, operation: Any) -> bool:
-    """Say whether the compiler may have made a kernel of its own for this call."""
+    """Return whether the compiler may have generated a kernel for this call, rather than called an eager one."""
     values = leaves([call.arguments, *call.keywords.values()])
     takes_state = any(isinstance(value, GeneratorState) for value in values)
     called = call.draw is not None or takes_state or bool(written_names(operation))
     return call.compiled is not None and not called
 
 
-# The values that the taped steps of a compiling mode really computed, for questions after the training.
+# The values that the recorded steps of a compiling mode really computed, for questions after the training.
 
 
 class RecordedKernels:
     """The kernels of one step. `notes` say which of its values are unknown, and why.
 
-    `compile_` is the mode's compiler, which makes kernels of its own; None for one that executes graphs by eager ops.
-    `captured` says how the step called its compiled code, None where that is not known.
+    compile_: the mode's compiler if it generates kernels, None if it executes graphs by eager ops.
+    captured: the step's calls of its compiled code, None if they are unknown.
     """
 
     def __init__(
@@ -237,27 +237,27 @@ class RecordedKernels:
         self.notes = tuple(dict.fromkeys(values.notes))
         self._generates = compile_ is not None
         self._values = values
-        # Only the calls are needed: the step's inputs and results would take memory for each recorded step.
+        # Keep only the calls: the step's inputs and results would take memory for each recorded step.
         self._nodes = NodeKernels(tape.without_values(), compile_ or compile_node)
 
     def digests(self) -> list[list[str | None]]:
-        """Return for each call the digests of its fresh outputs and of what it wrote; None for an unknown value."""
+        """Return, for each call, the digests of its fresh outputs and written tensors, None for an unknown value."""
         return self._values.digests
 
     def value(self, position: int) -> list[torch.Tensor] | None:
-        """Return what a call of a compiled graph really returned, None where that is unknown or was not kept."""
+        """Return the real results of a call of a compiled graph, None if they are unknown or were not kept."""
         return self._values.value(position)
 
     def prepare(self, positions: Sequence[int]) -> None:
-        """Compile the kernels of these calls together, so that `execute` has them."""
+        """Compile the kernels of these calls together, for later calls of `execute`."""
         if self._generates:
             self._nodes.prepare(positions)
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Execute a call as this mode does: a node of a compiled graph compiled alone, anything else by eager ops.
+        """Execute a call as this mode does: a node of a compiled graph compiled alone, any other call by eager ops.
 
-        Returns flat outputs; arguments that the op writes are written in place. Grad mode, autocast and generators
-        are as before afterwards. Raises what a compiler or an op raises.
+        Return flat outputs. Arguments that the op writes are written in place. Grad mode, autocast and generators are
+        restored. Exceptions of the compiler or an op propagate.
         """
         if computation.position in self._values.swapped:
             with set_apart(()):
@@ -269,15 +269,15 @@ class RecordedKernels:
         return executed_apart(computation, arguments, keywords)
 
     def called(self, position: int) -> list[LaidOut] | None:
-        """Return the layouts of a node's arguments where the generated code called the op itself, else None."""
+        """Return the layouts of a node's arguments if the generated code called the op itself, else None."""
         return self._values.layouts.get(position)
 
     def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
-        """Return the results of the step on this tape with its captured graphs compiled as `spec` states.
+        """Return the results of the step on this tape with its captured graphs compiled in the mode `spec`.
 
-        `own` is the mode as it was recorded. Compiled by it, the step must first give its own bits again.
+        `own` is the recorded mode. First, the step compiled in this mode must reproduce its own bits.
 
-        Raises NotReplayable, and what a compiler or an op raises.
+        Raise NotReplayable if it does not. Exceptions of the compiler or an op propagate.
         """
         if self.captured is None:
             raise NotReplayable("it is not known how the step called its compiled code")
@@ -290,4 +290,4 @@ class RecordedKernels:
 
 
 STEPS: dict[int, StepKernels] = {}
-"""The kernels by step; filled when a taped step of a mode that compiles has ended, whatever it compiles."""
+"""The kernels by step. An entry is added when a recorded step of a mode that compiles ends, whatever it compiles."""

@@ -1,12 +1,12 @@
-"""A recorded step with its compiled regions compiled anew, by another stage or setting of the compiler.
+"""A recorded step with its compiled regions compiled again, by another stage or setting of the compiler.
 
-What the script executed outside of compiled code is executed as it was recorded. A captured graph is called as the
-script's step called it, with autograd, and where the step went back through it so does autograd:
+Ops that the script executed outside of compiled code are executed as recorded. A captured graph is called in the same
+way as in the script's step, with autograd. Where the step executed its backward, autograd executes it here:
 
     on the tape                       here
     loads, the optimizer's ops        the same calls
-    a captured graph: aten ops        the graph, compiled by the backend that is asked for, called on the same inputs
-    its backward: aten ops            torch.autograd.grad of that call's results, by the recorded gradients' place
+    a captured graph: aten ops        the graph, compiled by the requested backend, called on the same inputs
+    its backward: aten ops            torch.autograd.grad of that call's results, at the recorded backward's position
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ Compiler = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Live:
-    """A call of a captured graph as it was made here: its inputs, in the order of its forward graph, and its outputs.
+    """A call of a captured graph made here: its inputs, in the order of its forward graph, and its outputs.
 
-    Autograd knows how the outputs were computed from the inputs."""
+    The outputs have an autograd graph that leads to the inputs.
+    """
 
     given: Sequence[Any]
     outputs: Sequence[Any]
@@ -49,7 +50,7 @@ class RecompiledStep:
     """One execution of a step whose captured graphs are compiled by `compile_`."""
 
     def __init__(self, tape: Tape, captured: CapturedCalls, compile_: Compiler) -> None:
-        """Raises NotReplayable where it is not known how the step called its compiled code."""
+        """Raise NotReplayable if the step's calls of its compiled code are unknown."""
         if captured.reason or not captured.calls:
             raise NotReplayable(captured.reason or "the step calls nothing that dynamo captured")
         self._tape = tape
@@ -61,9 +62,10 @@ class RecompiledStep:
         self._storages = Storages(tape, lambda dtype: dtype)
 
     def values(self) -> dict[str, torch.Tensor]:
-        """Return the watched values. Random generators are as before afterwards.
+        """Execute the step and return the watched values. Random generators are restored afterwards.
 
-        Raises NotReplayable, and whatever a compiler or an op raises."""
+        Raise NotReplayable if a call cannot be repeated. Exceptions of the compiler or an op propagate.
+        """
         values: dict[str, torch.Tensor] = {}
         watched = sorted(self._tape.watched, key=lambda watched_value: watched_value.position)
         regions = [candidate for candidate in self._regions if candidate.first < candidate.last]
@@ -87,7 +89,8 @@ class RecompiledStep:
                     self._storages.take(
                         computation.call, executed_apart(computation, *given(computation.call, self._storages.tensor))
                     )
-                # a region was executed whole where it began: its calls are skipped, and end what they ended
+                # The calls of a region are skipped, since the whole region was executed at its start. The slots that
+                # end with them are still freed.
                 self._storages.free(computation.ends)
             for region in regions:
                 watch(region.first)
@@ -101,7 +104,7 @@ class RecompiledStep:
     def _execute_region(self, region: CapturedCall | BackwardCall) -> None:
         for device, state in region.generators.items():
             set_generator_state(device, state)
-        # under the modes that the script has left on, as in its own step
+        # Dispatch modes that the script has left on apply, as in its own step.
         if isinstance(region, CapturedCall):
             self._call(region)
         else:
@@ -147,7 +150,10 @@ class RecompiledStep:
         self._take([call.gradients[number] for number in wanted], gradients, slots)
 
     def _take(self, views: Sequence[Any], tensors: Sequence[Any], known_slots: set[int]) -> None:
-        """Let the recorded results be these. A result in memory of `known_slots` is a view of it, or a copy."""
+        """Store the results in the slots of the recorded views.
+
+        A result whose slot is in `known_slots`, or that has been stored already, is a view of that memory or is copied.
+        """
         bound = set(known_slots)
         for view, tensor in zip(views, tensors, strict=True):
             if not isinstance(view, View):
@@ -163,10 +169,11 @@ class RecompiledStep:
 
 
 def recompiled_as(spec: ModeSpec, tape: Tape, captured: CapturedCalls) -> dict[str, torch.Tensor]:
-    """Return the results of a step with its captured graphs compiled as a mode states.
+    """Return the results of a step with its captured graphs compiled in a mode.
 
-    Settings that the mode leaves open are as Inductor is configured now. Raises NotReplayable, and what a compiler or
-    an op raises."""
+    Settings that the mode leaves open have Inductor's current values. Raise NotReplayable if a call cannot be repeated.
+    Exceptions of the compiler or an op propagate.
+    """
     backend = spec.backend or INDUCTOR
     with inductor_settings_kept(spec.inductor), settings_of_step({}), ExitStack() as stack:
         configure_inductor(spec)

@@ -1,4 +1,4 @@
-"""Compiled graphs taken apart: the calls that one execution becomes on the tape, and the values that its nodes had."""
+"""Unroll compiled graphs: represent one execution by calls on the tape, with the real values of its nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OTHER_NUMBERS = "other random numbers than torch's own kernel does on inputs tha
 
 
 class Regions:
-    """The executions of one step."""
+    """The executions of compiled graphs in one step."""
 
     def __init__(self, log: CallLog, script: str) -> None:
         self.log = log
@@ -46,28 +46,28 @@ class Regions:
         self._runs = 0
 
     def called(self, graph: CapturedGraph, inputs: Sequence[Any], *, grad: bool) -> None:
-        """Note that a captured graph is about to be called."""
+        """Record that a captured graph is about to be called."""
         self._open = None
         with self.captured.complete():
             self._open = OpenCall(self.log, graph, inputs, generator_states(inputs), grad=grad)
 
     def returned(self, outputs: Any) -> None:
-        """Note what the graph that was called last has returned."""
+        """Record the outputs of the captured graph that was called last."""
         call, self._open = self._open, None
         with self.captured.complete():
             if call is not None:
                 self.captured.calls.append(call.returned(outputs))
 
     def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> UnrolledRegion:
-        """Note the values with which a graph is about to be executed."""
+        """Record the values that a graph is about to be executed with."""
         backward = graph.phase == "backward"
         input_views = viewed_by(self.log, inputs, are_inputs=True)
         views = [value for value in input_views if isinstance(value, View)]
         run = self._runs
         self._runs += 1
         if backward:
-            # It belongs to the run of the forward of its region that returned most of what it takes. Pairs are compared
-            # by the number in common first, then by the run: among equals the last wins.
+            # A backward belongs to the forward run of its region that returned most of its inputs. Among equals, the
+            # last run wins.
             slots = {view.slot for view in views}
             runs = [
                 (len(slots & made), forward_run)
@@ -98,14 +98,14 @@ class UnrolledRegion:
         self._probed: dict[ValueKey, torch.Tensor] = {}
 
     def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which returned `outputs`, from its repetitions. Let no failure leave it."""
+        """Read the values of the execution, which returned `outputs`, by repeating it. Never raise."""
         if self._graph.probed is None:
             return
         after = generator_states(self._inputs)
         self._outputs = outputs
         try:
             self._probed = self._graph.probed.values(self)
-        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+        except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             first = (str(error).splitlines() or [""])[0]
             self._note(f"compiling it with probes fails: {type(error).__name__}: {first}")
         finally:
@@ -120,14 +120,17 @@ class UnrolledRegion:
         return self._is_same(self._outputs, outputs, copies)
 
     def _is_same(self, outputs: Sequence[Any], repeated_outputs: Sequence[Any], written: Sequence[Any]) -> bool:
-        """Say whether other results, and inputs that the graph writes to, have the bits of the real ones."""
+        """Return whether the outputs and written inputs of a repetition have the bits of the real ones."""
         pairs = list(zip(outputs, repeated_outputs, strict=True))
         targets = written_inputs(self._graph.module.graph)
         pairs += [(self._inputs[index], written[index]) for index in targets.values()]
         return all(is_same(real, repeated) for real, repeated in pairs if isinstance(real, torch.Tensor))
 
     def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
-        """Take apart the execution, which returned `outputs` and made the calls `random`. Raises NotReplayable."""
+        """Record the execution op by op. It returned `outputs` and made the random calls `random`.
+
+        Raise NotReplayable if the tape cannot represent it.
+        """
         after, first = generator_states(self._inputs), len(self._log.calls)
         try:
             _set_generators(self._generators)
@@ -168,12 +171,12 @@ class UnrolledRegion:
         layouts = {**self._probed, **results}
         interpreter = Interpreter(self._log, self._describe, layouts, random, keep=self._graph.probed is None)
         interpreted = interpreter.run(module, list(self._copies))
-        # Eager kernels have executed the nodes. Both drew alike only if these leave the generators where the compiled
-        # graph left them.
+        # Eager kernels have executed the nodes. They and the compiled graph drew the same amount only if they leave the
+        # generators in the same state.
         if any(not torch.equal(state, generator_state(device)) for device, state in after.items()):
             raise NotReplayable(OTHER_AMOUNT if draws_by_eager() else OTHER_RANDOM)
-        # The nodes' real results, where they are known: those that the probes showed; of a backend that executes op by
-        # op those that were just executed, if they are the same as the graph's; and the graph's own results.
+        # The known real results of the nodes are the values that the probes read and the graph's own results. For a
+        # backend that executes op by op, they are also the values just computed, if the results equal the graph's.
         done = interpreter.done
         known_values = dict(self._probed)
         if self._graph.probed is None and self._is_same(outputs, interpreted, self._copies):
@@ -187,8 +190,8 @@ class UnrolledRegion:
             values = [
                 known_values.get((entry.node.name, index)) for index, fresh in enumerate(entry.call.fresh) if fresh
             ]
-            # What a node returns beyond its fresh outputs are arguments that it writes: they are known only where the
-            # graph copies them into an input.
+            # The tensors beyond a node's fresh outputs are arguments that it writes. They are known only if the node is
+            # a copy into an input of the graph.
             for _ in range(entry.count - len(values)):
                 target = targets.get(entry.node)
                 values.append(None if target is None else self._inputs[target].detach().clone())
@@ -220,7 +223,7 @@ class UnrolledRegion:
         return Described(place, names.frames(node), names.describe(graph, self._run, node))
 
     def _adopt(self, interpreted: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Let the memory of the real results be that of the interpreted ones."""
+        """Assign the memory of the real results to the slots of the interpreted ones."""
         table = self._log.table
         inputs = self._slots(self._copies)
         own = {storage_address(tensor) for tensor in self._inputs if isinstance(tensor, torch.Tensor)}
@@ -237,7 +240,7 @@ class UnrolledRegion:
                 )
             given_back = table.slot_of(real) == slot and address in own
             elsewhere = address not in slots and slot in slots.values()
-            # Where eager returns a view of an input, the compiler may return memory of its own: then the tape gets a
+            # Where eager execution returns a view of an input, the compiler may return new memory. The tape then gets a
             # copy in the layout of the real result.
             if not fits or elsewhere or (slot in inputs and not given_back):
                 clone = torch.ops.aten.clone.default
@@ -250,7 +253,7 @@ class UnrolledRegion:
             table.assign(real, slot)
 
     def _slots(self, values: Iterable[Any]) -> set[int]:
-        """Return the slots of the tensors among these."""
+        """Return the slots of the tensors among these values."""
         candidates = (self._log.table.slot_of(value) for value in values if isinstance(value, torch.Tensor))
         return {slot for slot in candidates if slot is not None}
 
@@ -260,7 +263,7 @@ class UnrolledRegion:
 
 
 def copied_tensors(values: Iterable[Any]) -> list[Any]:
-    """Return copies of tensors that share memory exactly as these do; what is no tensor stays."""
+    """Return copies of tensors that share memory exactly as these do. Other values are returned unchanged."""
     storages: dict[int, torch.Tensor] = {}
 
     def copied(value: Any) -> Any:
@@ -269,7 +272,7 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
         plain = value.detach()
         address = storage_address(plain)
         if address not in storages:
-            # The whole storage is copied, once, so that inputs that are views of one another are so in the copies too.
+            # The whole storage is copied once, so that inputs that share memory share it in the copies too.
             storages[address] = bytes_of_storage(plain).clone()
         empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
         return empty.set_(storages[address].untyped_storage(), plain.storage_offset(), plain.size(), plain.stride())
@@ -279,7 +282,7 @@ def copied_tensors(values: Iterable[Any]) -> list[Any]:
 
 
 def written_inputs(graph: torch.fx.Graph) -> dict[torch.fx.Node, int]:
-    """Return the nodes that write a result into an input at the end of a graph, with that input's number."""
+    """Return the nodes that write a result into an input at the end of a graph, each with the input's number."""
     numbers = {
         node: at
         for at, node in enumerate(placeholder for placeholder in graph.nodes if placeholder.op == "placeholder")
@@ -289,7 +292,10 @@ def written_inputs(graph: torch.fx.Graph) -> dict[torch.fx.Node, int]:
 
 
 def _drew_the_same(executed: Interpreted, values: Sequence[torch.Tensor | None]) -> bool:
-    """Say whether a random node really returned what it returned on the tape, in what depends only on the draw."""
+    """Return whether a random node's real results equal those on the tape.
+
+    Floating-point results that depend on more than the draw are not compared.
+    """
     name = executed.call.name
     alone = name.endswith("_like") or name.startswith("bernoulli") or not any(True for _ in views_in(executed.call))
     return all(

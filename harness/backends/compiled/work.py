@@ -1,5 +1,4 @@
-"""The work of torch.compile: its compilations, the graphs that it executes, its graph breaks, and the kernels that it
-leaves to torch."""
+"""The work of torch.compile: compilations, executed graphs, graph breaks, and kernels that it leaves to torch."""
 
 from __future__ import annotations
 
@@ -46,7 +45,12 @@ MISS = "inductor.fxgraph_cache_miss"
 
 @dataclass(slots=True)
 class RunningCompilation:
-    """One compilation that is under way: `captured` are the nodes of dynamo's graphs, `lowered` those of Inductor's."""
+    """A compilation that is running.
+
+    captured: the number of nodes in dynamo's graphs.
+    lowered: the number of nodes in the graphs of AOTAutograd or Inductor.
+    left: the kernels that the compiler leaves to torch.
+    """
 
     name: str
     began: float
@@ -63,7 +67,7 @@ class RunningCompilation:
 
 
 class CompiledWork:
-    """Calls `report` with each piece of the compiler's work from `__enter__` to `__exit__`."""
+    """The observer of the compiler's work. It calls `report` with each piece, from `__enter__` to `__exit__`."""
 
     def __init__(self, script: str, report: Callable[[Work], None]) -> None:
         self._script = script
@@ -95,7 +99,7 @@ class CompiledWork:
             try:
                 self._patches.also(watch(around))
             except NotAvailable:
-                continue  # its numbers are missing then; those of the other hooks are not
+                continue  # only the figures of this hook are missing then
         return self._kept.tell
 
     def __exit__(self, *raised: object) -> None:
@@ -111,7 +115,7 @@ class CompiledWork:
                 line_in(self._script),
             )
             if not backward:
-                with suppress(NotAvailable):  # the compilation is reported without its reason then
+                with suppress(NotAvailable):  # the compilation is then reported without its reason
                     self._running.cause = recompile_reason()
 
     def _ended(self) -> None:
@@ -122,7 +126,7 @@ class CompiledWork:
                 breaks = graph_breaks()
                 new, self._breaks = breaks[self._breaks :], len(breaks)
                 if running.size or new:
-                    # True if all graphs of a compilation came from a cache; None where no cache was asked
+                    # `cached` is True if all graphs came from a cache, None if no cache was consulted.
                     now = compiler_counters()
                     hits = any(now.get(name, 0) > running.counted.get(name, 0) for name in HITS)
                     missed = now.get(MISS, 0) > running.counted.get(MISS, 0)
@@ -185,7 +189,7 @@ class CompiledWork:
     def _around_execution(self, compiled: Any, execute: Compile) -> Any:
         named = self._names.get(id(compiled))
         with self._kept:
-            if named is None:  # it came out of AOTAutograd's cache: this process has not compiled it
+            if named is None:  # it comes from AOTAutograd's cache; this process has not compiled it
                 for op in kernels_of_torch(compiled):
                     self._told(Work("fallback", op))
                 named = self._name(compiled, " backward" if is_backward(compiled) else " forward", None)
@@ -195,7 +199,7 @@ class CompiledWork:
     def _name(self, compiled: Any, phase: str, size: int | None) -> tuple[str, int | None]:
         named = self._names[id(compiled)] = (f"graph {self._executables}{phase}", size)
         self._executables += 1
-        # Once this object is gone, another one may get its id, so the name goes with it.
+        # Another object may get this id once the object is freed, so the name is removed with it.
         weakref.finalize(compiled, self._names.pop, id(compiled), None)
         return named
 
@@ -220,26 +224,29 @@ class CompiledWork:
 
 
 def operations_in(graph: Any) -> int:
-    """Return the number of nodes of a graph that compute something."""
+    """Return the number of nodes in a graph that compute a value."""
     return sum(node.op.startswith("call_") for node in graph.nodes)
 
 
-# The lines of the script behind the kernels that a graph of Inductor takes from torch.
+# The script's lines for the kernels of torch that an Inductor graph calls.
 
 SCATTERS = "aten.scatter"
-"""Begins the names of ops that Inductor hands to each other's kernels: `aten.scatter_add` to `aten.scatter_reduce_`."""
+"""The prefix of ops that Inductor may hand to one another's kernels: `aten.scatter_add` to `aten.scatter_reduce_`."""
 
 INDEX_PUTS = ("aten._unsafe_index_put", "aten._index_put_impl")
-"""Ops that Inductor hands to the kernel of `aten.index_put_`."""
+"""Ops that Inductor may hand to the kernel of `aten.index_put_`."""
 
 
 @dataclass(slots=True)
 class GraphLines:
-    """The lines of one graph's nodes that may call a kernel of torch.
+    """The lines of one graph's nodes that may call a kernel of torch, by the name of the kernel or op.
 
-    `lowered` are those of nodes that Inductor was seen to lower to a call of that kernel. A graph from Inductor's
-    cache is not lowered. Then a kernel belongs to a `complex_` node of its op (Inductor generates no code for these),
-    else to any node of its op, the `present`. Both have a node under its op with the overload and without.
+    lowered: the lines of nodes that Inductor was observed to lower to a call of that kernel.
+    complex_: the lines of nodes with complex values, for which Inductor generates no code.
+    present: the lines of all nodes.
+
+    A graph from Inductor's cache is not lowered. A kernel is then attributed to a complex node of its op, else to any
+    node of its op. `complex_` and `present` have a node under its op both with and without the overload.
     """
 
     lowered: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -250,7 +257,7 @@ class GraphLines:
     def of(cls, graph: torch.fx.Graph, script: str) -> GraphLines:
         lines = cls()
         for node in graph.nodes:
-            # In the order of effects a node calls its op as `with_effects(token, op, ...)`
+            # A node whose effects are ordered calls its op as `with_effects(token, op, ...)`.
             effects = parts_of_op(node.target) is None and len(node.args) > 1
             inner = node.args[1] if effects else None
             op = str(node.target if parts_of_op(inner) is None else inner)
@@ -264,12 +271,12 @@ class GraphLines:
         return lines
 
     def seen(self, lowered: LoweredNode, script: str) -> None:
-        """Note a node that Inductor has lowered."""
+        """Record a node that Inductor has lowered."""
         line = line_in_trace(script, lowered.node.meta.get("stack_trace"))
         self.lowered[_plain(lowered.extern)].append(line)
 
     def called(self, kernels: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield each of these kernels, as `aten::sort.stable`, with its line, "" where that is unknown."""
+        """Yield each of these kernels, such as `aten::sort.stable`, with its line, "" if it is unknown."""
         for kernel, count in Counter(kernels).items():
             name = _plain(kernel.replace("::", "."))
             candidates = [self.lowered.get(name, [])]
@@ -280,8 +287,8 @@ class GraphLines:
             ]
             chosen: Sequence[str] = [""] * count
             for lines in candidates:
-                # `count` kernels are those of as many nodes, or of some of more nodes where all have one line;
-                # else it is open which node a kernel comes from.
+                # The kernels belong to these nodes if there are as many nodes as kernels, or more nodes that all have
+                # the same line. Otherwise the node of a kernel is unknown.
                 if lines and all(lines) and (len(lines) == count or (len(lines) > count and len(set(lines)) == 1)):
                     chosen = lines[:count]
                     break
@@ -290,7 +297,7 @@ class GraphLines:
 
 
 def _family(name: str) -> str:
-    """Return `aten.sort` of `aten.sort.stable`: Inductor may choose another overload, or the one in place."""
+    """Return `aten.sort` for `aten.sort.stable`, since Inductor may choose another overload or the in-place op."""
     packet = ".".join(name.split(".")[:2]).removesuffix("_")
     if packet.startswith(SCATTERS):
         return SCATTERS

@@ -1,4 +1,4 @@
-"""Eager execution as the bring-up tools see it: every operator by itself, as torch has it.
+"""The adapter of eager execution for the bring-up tools: every operator is executed separately, as in torch.
 
 An operator is unsupported if the device has no kernel for it: the dispatcher raises, or its fallback takes over.
 """
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class EagerAdapter:
-    """The adapter of a device that gets its operators one by one; backends that execute them later override members."""
+    """The adapter of a device that executes operators one by one. Backends that execute them later override members."""
 
     name = ""
-    """The backend's name; "" is replaced by the name of the mode's accelerator, else by `eager`."""
+    """The backend's name. "" is replaced by the name of the mode's accelerator, or by `eager` if it has none."""
 
     instruction_set = "aten"
     executes_at_once = True
@@ -41,7 +41,7 @@ class EagerAdapter:
     counters: Counters = dict
     report: Callable[[], str] = str
     part = ""
-    """The component to blame if the device cannot execute a node; "" for its kernels."""
+    """The component that a failure to execute a node is attributed to, "" for the device's kernels."""
 
     def __init__(self, spec: ModeSpec) -> None:
         self.spec = spec
@@ -72,7 +72,7 @@ class EagerAdapter:
         return DeviceTraffic(script, device, report) if is_accelerator(device) else nullcontext(lambda: None)
 
     def started_device(self) -> str:
-        """Return the device, ready for ops. Raises NotAvailable if it is not there, or another takes its place."""
+        """Return the device, ready for ops. Raise NotAvailable if it is absent or another device takes its place."""
         device = self.spec.device or self.spec.base
         require_device(device)
         # In a training that runs on the CPU, the CPU takes the place of the accelerators that its script asks for.
@@ -88,7 +88,7 @@ class EagerAdapter:
 
 @contextmanager
 def observe_eager(script: str, device: str, report: Callable[[OperatorCall], None]) -> Iterator[None]:
-    """Report to `report` each operator that is executed within the context. Raises what has failed in the observer."""
+    """Report each operator executed within the context to `report`. Raise the observer's own failure at the end."""
     lines, kind_of_device = ScriptLines(script), device.partition(":")[0]
     key = dispatch_key(kind_of_device)
     kept = KeptFailure()

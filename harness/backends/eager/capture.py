@@ -1,7 +1,7 @@
-"""The ops of a step as they are executed eagerly: one graph for each stretch of one phase.
+"""The ops of a step that are executed eagerly: one graph for each run of consecutive ops of one phase.
 
-A step of SAM has six: forward, backward, optimizer, and all three again. In a mode that compiles, the same
-capture sees the ops that its script runs outside of the compiled regions (stage `stream`).
+A step of SAM has six: forward, backward, optimizer, and all three again. In a mode that compiles, the same capture
+records the ops that the script runs outside of the compiled regions (stage `stream`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..captures import CaptureRequest
 
 
 class EagerCapture:
-    """Captures the steps in the request's `steps`, and calls the request's `failed` if an op cannot be captured."""
+    """The capture of the request's `steps`. It calls the request's `failed` if an op cannot be captured."""
 
     def __init__(self, request: CaptureRequest) -> None:
         self.failed = request.failed
@@ -41,7 +41,7 @@ class EagerCapture:
         self._modules: ModulePaths | None = None
 
     def join(self, inside: Callable[[], bool]) -> None:
-        """Take only ops that are dispatched while `inside()` is false from now on: others belong to compiled graphs."""
+        """From now on, ignore ops dispatched while `inside()` is true: they belong to compiled graphs."""
         self._inside = inside
         self._stage = "stream"
         self._follow_modules(False)
@@ -92,7 +92,7 @@ class EagerCapture:
     def _take(self, *op: Any) -> None:
         try:
             self.dispatched(*op)
-        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+        except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             self.failed(error)
 
     def dispatched(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Eager execution on the CPU or an accelerator, also in another precision; the trivial implementation of `Mode`."""
+"""Eager execution on the CPU or an accelerator, possibly in another precision: the trivial implementation of `Mode`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from ..cpu_draws import draw_on_the_cpu
 
 # Run a script's models in another floating-point type, from the same initial values.
 #
-# The script builds its model as it always does; its parameters are converted just before the first call. So a
-# float64 run starts from exactly the float32 run's numbers, which `torch.set_default_dtype` would not give
-# (random initialisation draws other numbers in another type).
+# The script builds its model as usual. The parameters are converted just before the first call, so a float64 run
+# starts from exactly the float32 run's numbers. With `torch.set_default_dtype` it would not: random initialisation
+# draws other numbers in another type.
 
 
 def convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
-    """Convert floating parameters and buffers in place, and from now on the floating inputs of each call.
+    """Convert floating-point parameters and buffers in place, and from now on the floating-point inputs of each call.
 
-    Parameters stay the same objects, so an optimizer that holds them goes on working.
+    Parameters remain the same objects, so an optimizer that holds them still works.
     """
     with torch.no_grad():
         for tensor in [*module.parameters(), *module.buffers()]:
@@ -51,7 +51,7 @@ def convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
 
 
 class EagerMode(Mode):
-    """The mode that runs the script as it is: nothing is placed, nothing is held back."""
+    """The mode that runs the script unchanged: it places nothing and holds nothing back."""
 
     capabilities = PLAIN
 
@@ -69,7 +69,7 @@ class EagerMode(Mode):
         swaps.install(self.device)
 
     def set_up(self, swaps: Swaps) -> None:
-        """Check the device, set torch and its seed as the mode states them, and keep the swaps informed."""
+        """Check the device, apply the mode's settings and seed, and keep `swaps`, which `close` notifies."""
         self.swaps = swaps
         require_device(self.device)
         self._patches.also(functools.partial(put_settings, read_settings(stated_names(self.spec))))
@@ -92,7 +92,7 @@ class EagerMode(Mode):
             settled()
 
     def leave(self) -> None:
-        """Give back what was set up."""
+        """Undo the set-up."""
         self._patches.undo()
 
     def adapter(self) -> Adapter:
@@ -103,8 +103,10 @@ class EagerMode(Mode):
 
 
 def require_device(device: str) -> None:
-    """Load the module that a device needs, as the mode of the device's name states it. Raises NotAvailable if torch has
-    no such device on this machine."""
+    """Load the module that a device needs, as stated by the mode of the same name.
+
+    Raise NotAvailable if torch has no such device on this machine.
+    """
     kind, _, number = device.partition(":")
     if kind in ("cpu", "lazy"):
         return

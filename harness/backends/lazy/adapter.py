@@ -1,6 +1,6 @@
-"""torch's own lazy core with the TorchScript backend, as the bring-up tools see it.
+"""The adapter of torch's own lazy core with the TorchScript backend, for the bring-up tools.
 
-Support comes from the core's counters of fallbacks and from the IR that each call adds to the pending graph. Work is
+Support is derived from the core's fallback counters and from the IR that each call adds to the pending graph. Work is
 every graph that the core compiles and executes, and every copy between it and the CPU.
 """
 
@@ -46,7 +46,7 @@ _numbers = itertools.count(1)
 
 
 def observe_lazy(script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
-    """Report to `report`, within the context, each operator that the lazy core is given."""
+    """Report each operator that the lazy core is called with to `report`, within the context."""
     backend = DeviceBackend(LAZY_KEY, "lazy", "lazy core", lazy_counter, _added)
     return observe_device(backend, script, report)
 
@@ -67,7 +67,7 @@ def _added(call: KernelCall, args: Sequence[Any]) -> Added:
     computes = next(tensors_in(args), None) is not None and not written_names(call.kernel.operation)
     if computes and all(ir_node.is_given for ir_node in graph.nodes):
         return Added(outputs, (call.instruction(args, "lazy"),))  # it was executed at once (execute=op)
-    # The core's backend may refuse to lower a node that the IR has: lowering is tried, which executes nothing.
+    # The core's backend may refuse to lower a node of the IR. Lowering, which executes nothing, shows whether it does.
     refusal = ""
     try:
         lower_lazy(made)
@@ -76,7 +76,7 @@ def _added(call: KernelCall, args: Sequence[Any]) -> Added:
     values_of = {ir_node.number: ir_node.outputs for ir_node in graph.nodes}
     instructions = []
     for node in nodes:
-        # A node of the IR as `float32[4] aten::add(float32[4], float32[])`, with its attributes
+        # Show a node of the IR as `float32[4] aten::add(float32[4], float32[])`, with its attributes.
         operands = []
         for number, which in node.operands:
             values = values_of.get(number, ())
@@ -95,16 +95,16 @@ def _value(value: Value) -> str:
 
 
 def _is_own(frame: Any) -> bool:
-    """Say whether numdrift reads a value for itself."""
+    """Return whether numdrift reads a value for itself."""
     return is_of_harness(frame, ADOPTION)
 
 
 class LazyWork:
-    """Calls `report` with the core's work from `__enter__` to `__exit__`. `__enter__` returns a function that reports
-    what has not been reported yet.
+    """The observer of the core's work. It calls `report` with each piece, from `__enter__` to `__exit__`.
 
-    Where a value is read, the core compiles, executes and copies in one call. That call's time counts as compilation
-    for a new graph, and as execution for a known one. A mark_step distinguishes the two.
+    `__enter__` returns a function that reports all work not yet reported. Where a value is read, the core compiles,
+    executes and copies in one call. That call's time counts as compilation for a new graph, and as execution for a
+    known one. At a mark_step, the two are timed separately.
     """
 
     def __init__(self, script: str, report: Callable[[Work], None]) -> None:
@@ -136,13 +136,13 @@ class LazyWork:
                 self._executed(cut.reason, cut.scheduled, cut.counted, line_in(self._script), cut.executed)
 
     def _seen_copy(self, copy: Copy) -> None:
-        """A tensor was copied to the core or from it: by the script, or for an op that falls back to the CPU."""
+        """Report a copy of a tensor to or from the core, made by the script or for an op that falls back to the CPU."""
         with self._kept:
             if copy.own:
                 self._executed(RECORDING, copy.seconds, copy.counted, "")
                 return
             call = line_in(self._script, copy.caller)
-            # The copies of a fallback come from one place in the code. The core counts the op before the first of them.
+            # All copies of a fallback come from one place in the code. The core counts the op before the first copy.
             place = (copy.caller.f_code, copy.caller.f_lasti)
             if copy.fell_back or self._fallback is None or self._fallback.place != place:
                 self._end_fallback()
@@ -164,8 +164,8 @@ class LazyWork:
     def _executed(
         self, reason: str, seconds: float, counted: Mapping[str, int], call: str, execution: float | None = None
     ) -> None:
-        """Report that a graph was executed; `execution` are later seconds than `seconds` that are no compilation's."""
-        # The number of nodes of the graph that was just executed; None if a read by numdrift has executed one, too
+        """Report that a graph was executed. `execution` are further seconds, which include no compilation."""
+        # `size` is the number of nodes of the graph just executed, None if a read by numdrift has executed one too.
         (before, sum_before), (now, total) = self._sizes, lazy_graph_sizes()
         self._sizes = now, total
         size = round(total - sum_before) if now == before + 1 else None

@@ -1,7 +1,7 @@
-"""The graphs of the lazy mode: each one that the core executes, before and after TorchScript has optimised it.
+"""The graphs of the lazy mode: each graph that the core executes, before and after TorchScript's optimisation.
 
-The core itself writes the IR of every graph into a file when it executes it. Following its kernels adds what the core
-does not know: which op of which module and line made each node, and which tensor each value is.
+The core itself writes the IR of each graph that it executes into a file. Following the kernels adds facts that the core
+does not have: the op, module and line that made each node, and the tensor of each value.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .lazy_following import Following
 
 
 class LazyCapture:
-    """Captures the graphs that hold ops of the request's `steps`.
+    """The capture of the graphs that contain ops of the request's `steps`.
 
-    After the last of these steps the capture continues until the pending graphs have been executed: a script may call
-    mark_step after its optimizer's step. A failure in the middle of an op is raised at the next moment.
+    After the last of these steps the capture continues until the pending graphs have been executed, because a script
+    may call mark_step after its optimizer's step. A failure in the middle of an op is raised at the next moment.
     """
 
     def __init__(self, request: CaptureRequest) -> None:
@@ -63,7 +63,7 @@ class LazyCapture:
         following.places.phase = "backward"
 
     def about_to_cut(self) -> None:
-        """Name the graph's outputs by what the script's tensors are called now, as a mark_step is about to come."""
+        """Name the graph's outputs after the script's tensors, just before a mark_step."""
         following = self._current()
         if following is not None:
             following.poll()
@@ -103,7 +103,7 @@ class LazyCapture:
             self._folder.counters(values)
 
     def _current(self) -> Following | None:
-        """Return what follows the core now, None if nothing does any more. Raises what has failed since."""
+        """Return the current `Following`, None if there is none. Raise any failure since the last call."""
         if self._following is not None:
             self._following.kept.tell()
             if self._following.is_over:
@@ -139,11 +139,11 @@ class LazyCapture:
 
 
 def number_of(tensor: torch.Tensor) -> int | None:
-    """Return the lazy core's number of a tensor, None for a tensor of another device."""
+    """Return the lazy core's number for a tensor, None for a tensor of another device."""
     return lazy_tensor_id(tensor) if tensor.device.type == "lazy" else None
 
 
 def _remove(dump: DumpFile, process: int) -> None:
-    """Remove the file, which only this process has written. In a fork of the process, leave it alone."""
+    """Remove the dump in the process that wrote it. Do nothing in a fork of that process."""
     if os.getpid() == process:
         dump.remove()

@@ -1,7 +1,7 @@
-"""Lazy executions: the graph that a cut executes, for the tensors that the script can see.
+"""Snapshots of lazy executions: the graph that a cut executes for the tensors that the script can see.
 
-Before the cut the core is asked for the graph of these tensors and for its inputs, after it for their values. An
-execution that no cut orders (an op that falls back to the CPU, `.item()`) happens inside of the core, unseen.
+The graph of these tensors and its inputs are read before the cut, the values after it. An execution without a cut (an
+op that falls back to the CPU, `.item()`) happens inside the core and is not observed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ...torch_private.lazy import (
 from .torchscript_tape import executed_graph
 
 SYNCS = ("CachedCompile", "UncachedCompile")
-"""The counters of the lazy core that grow at each execution of a graph."""
+"""The lazy core's counters, of which one grows at each execution of a graph."""
 
 
 UNSEEN = (
@@ -58,8 +58,13 @@ UNSEEN = (
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A graph that is about to be executed: `roots` are the tensors, by name, that it computes, `data` the values that
-    it starts from, by the number of the core, and `values` those that the script's tensors have.
+    """A graph that is about to be executed.
+
+    roots: the tensors that it computes, by name.
+    text: the graph as TorchScript.
+    data: the values that it starts from, each with the core's number for it.
+    values: the values that the script's tensors already have, by name.
+    generator: the state of the CPU's generator before the execution.
     """
 
     wish: Wish
@@ -76,15 +81,18 @@ class Pending:
         root_values: Mapping[str, torch.Tensor],
         reason: Reason,
     ) -> Snapshot:
-        """Make the snapshot of the execution; `names` are those of values, `root_values` the result of each root."""
+        """Return the snapshot of the execution.
+
+        `names` are the names of values by the core's numbers, `root_values` the result of each root.
+        """
         log = CallLog(CallValues())
         copies = [value.detach().clone() for _, value in self.data]
         inputs: list[Port] = []
         unnamed: Counter[str] = Counter()
         unmatched = dict(self.values)
         for (number, _), value in zip(self.data, copies, strict=True):
-            # By the core's number, else by the same bits: the core keeps a parameter, and the tensor that it was
-            # detached from, as two values in memory of their own.
+            # A value is named by the core's number, else by a value with the same bits: the core keeps a parameter and
+            # the tensor that it was detached from as two values in separate memory.
             name = names.get(number, "")
             if not name and value.dim():
                 alike = (
@@ -115,7 +123,7 @@ class Pending:
         return Snapshot(execution, around, reason, kinds, tuple(inputs), tuple(outputs), tape, unplayable=unplayable)
 
     def _executed(self, log: CallLog, copies: Sequence[torch.Tensor]) -> tuple[list[Any] | None, str]:
-        """Execute the graph op by op; return its results, None where it cannot be executed so, and the reason."""
+        """Execute the graph op by op. Return its results and "", or None and the reason why this fails."""
         after = generator_state("cpu")
         try:
             set_generator_state("cpu", self.generator)
@@ -129,7 +137,7 @@ class Pending:
 
 
 class LazyCuts(SnapshotObserver):
-    """Follows the mode's cuts. A failure is reported to the camera, and the training goes on."""
+    """The observer of the mode's cuts. It reports a failure to the camera, and the training continues."""
 
     def __init__(self, camera: Camera, around: Circumstances, mode: CuttingMode, bound: Bound) -> None:
         self._camera = camera
@@ -159,7 +167,7 @@ class LazyCuts(SnapshotObserver):
                 self._camera.tell(UNSEEN.format(unseen))
 
     def close(self) -> None:
-        """Stop. A graph that was pending when a script failed was never executed: no execution raised the error."""
+        """Stop. Drop a pending graph: if the script has failed, that graph was never executed and did not raise."""
         self._open = False
         self._pending = None
 
@@ -181,7 +189,7 @@ class LazyCuts(SnapshotObserver):
         wish = self._camera.begins(name, phase)
         if wish is None or self._camera.choice.on == "error":
             return None
-        # The pending tensors that the script can see, those without a name by their number.
+        # The pending tensors that the script can see; those without a name are numbered.
         bound = self._bound()
         names_by_id = {id(tensor): name for name, tensor in bound.items()}
         live = [obj for obj in gc.get_objects() if issubclass(type(obj), torch.Tensor) and obj.device.type == "lazy"]
@@ -211,7 +219,7 @@ class LazyCuts(SnapshotObserver):
         return Pending(wish, roots, text, data, values, generator_state("cpu"))
 
     def _name(self) -> None:
-        """Take what the values are called that the script's tensors have now."""
+        """Name the current values of the script's tensors after the tensors."""
         for name, tensor in self._bound().items():
             if tensor.device.type == "lazy":
                 self._names.setdefault(lazy_tensor_id(tensor), name)
@@ -230,7 +238,7 @@ class LazyCuts(SnapshotObserver):
         try:
             with torch.no_grad(), without_function_modes():
                 return do()
-        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+        except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             self._camera.failed(doing, error)
             return None
 

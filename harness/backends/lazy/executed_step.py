@@ -1,13 +1,13 @@
-"""A step of lazy tensors as the core has executed it: the ops of its graphs, in their order, and those that fell back.
+"""A step of lazy tensors as the core executed it: the ops of its graphs in their order, and the ops that fell back.
 
-A lazy tensor has no value when its op is called: the core notes a node, and executes a graph of such nodes when
-something needs a value. The execution may differ from the ops one by one: views are copies in another layout, values
-that were not kept are computed again with other random numbers, and writes may be lost. So the recorder takes each
-executed graph, executes it once more op by op on copies of its inputs, and notes it on the tape. Every value of the
-core's own execution must have the same bits, or there is no tape.
+A lazy tensor has no value when its op is called. The core adds a node to a graph, and executes the graph when a value
+is needed. The execution may differ from executing the ops one by one: views are copies in another layout, values that
+were not kept are computed again with other random numbers, and writes may be lost. The recorder therefore takes each
+executed graph, executes it again op by op on copies of its inputs, and records these calls on the tape. Every value
+must have the same bits as in the core's own execution; otherwise there is no tape.
 
     h = drop(x @ w)          graph 1, executed for the number: t_copy, mm, native_dropout, sum
-    print(float(h.sum()))    graph 2, executed by the mark_step:  t_copy, mm, native_dropout, ... once more
+    print(float(h.sum()))    graph 2, executed by the mark_step:  t_copy, mm, native_dropout, ... again
 """
 
 from __future__ import annotations
@@ -67,12 +67,15 @@ OBSERVING = (
     *(__file__, dispatching.__file__),
     *(str(TORCH / name) for name in ("_ops.py", "_compile.py", "_dynamo/eval_frame.py")),
 )
-"""Files whose frames lie between an op and its caller while every op is observed."""
+"""Files whose frames are between an op and its caller while every op is observed."""
 
 
 class LazyStepRecorder(HeldBackStep):
-    """Records from `start` to `stop`, as `tape.tape_recorder` does where ops have values at once. An op that cannot be
-    recorded abandons the tape (see `reason`); training continues."""
+    """The recorder of a lazy step, from `start` to `stop`.
+
+    It does the same as `tape.tape_recorder`, whose ops have values at once. An op that cannot be recorded abandons the
+    tape (see `reason`); training continues.
+    """
 
     def __init__(self, step: int, script: str) -> None:
         super().__init__()
@@ -115,7 +118,7 @@ class LazyStepRecorder(HeldBackStep):
         self._open = True
 
     def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
-        """Note the values that the step starts from, by their names."""
+        """Record the values that the step starts from, by their names."""
 
         def look() -> None:
             for name, tensor in values.items():
@@ -126,16 +129,19 @@ class LazyStepRecorder(HeldBackStep):
         self._look(look)
 
     def over(self) -> None:
-        """Note that the step has ended; what it has left pending is still to be executed."""
+        """Mark the step as ended. Its pending ops are still to be executed."""
         self._is_over = True
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note a value by which the step is compared, as it is now: a copy of it is one more value of the graph."""
+        """Record the current content of a value by which the step is compared.
+
+        The pending graph gets a copy of a lazy tensor as one more value.
+        """
         if self.reason is not None:
             return
         if tensor.device.type == "lazy":
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-                self._watched.append((name, tensor.clone()))  # noted as every kernel call of the core is
+                self._watched.append((name, tensor.clone()))  # recorded like every kernel call of the core
         else:
             self._look(lambda: self._seen.append(self._as_it_is(name, tensor)))
 
@@ -144,7 +150,7 @@ class LazyStepRecorder(HeldBackStep):
         return Watched(len(self._log.calls), name, view, tensor.detach().clone())
 
     def _as_executed(self, name: str, tensor: torch.Tensor) -> Watched:
-        """Return a lazy tensor that has a value, as it is now."""
+        """Return the watched value of a lazy tensor that has been executed, with a copy of its current content."""
         view, real = self._executed_value(tensor)
         return Watched(len(self._log.calls), name, view, real.clone())
 
@@ -153,7 +159,7 @@ class LazyStepRecorder(HeldBackStep):
         return self._log.table.view(self._values.standing_for(real), is_input=True), real
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Note the tensors that the first root module is about to be called with, if they have values by then."""
+        """Record the tensors that the first root module is about to be called with, if they already have values."""
 
         def look() -> None:
             for name, tensor in tensors.items():
@@ -165,10 +171,10 @@ class LazyStepRecorder(HeldBackStep):
         self._look(look)
 
     def given(self, tensor: torch.Tensor) -> None:
-        """Do nothing: a tensor that holds values other than the script's is an input of the graph, as it was before."""
+        """Do nothing: a tensor with values other than the script's remains an input of the graph."""
 
     def give_up(self, reason: str) -> None:
-        """End the tape; the first reason stays."""
+        """Abandon the tape, and keep the first reason."""
         if self.reason is None:
             self.reason = reason
             self._watched, self._log = [], CallLog()
@@ -176,7 +182,7 @@ class LazyStepRecorder(HeldBackStep):
 
     @property
     def unfilled(self) -> list[UnfilledRead]:
-        """The calls that have made memory without values, if a result of the step depends on it."""
+        """The calls that made memory without values on which a result of the step depends."""
         reads = []
         for maker in self._unfilled.read:
             outer = maker.outermost
@@ -186,8 +192,10 @@ class LazyStepRecorder(HeldBackStep):
         return reads
 
     def tape(self) -> Tape:
-        """Return the recorded step, once the watched values have been executed. Raises NotReplayable with the reason if
-        the record is not the whole step."""
+        """Return the recorded step, once the watched values have been executed.
+
+        Raise NotReplayable with the reason if the record is not the whole step.
+        """
         unseen = _executions() - self._executions
         if unseen:
             self.give_up(f"the lazy core has executed {unseen} graphs that nobody has ordered")
@@ -231,7 +239,7 @@ class LazyStepRecorder(HeldBackStep):
                 self._within.pop()
             if execution is not None:
                 self._look(lambda: self._executed(execution, alone=outputs))
-            elif reading:  # for a value that came from the CPU, a graph without ops may be executed
+            elif reading:  # the core may have executed a graph without ops for a value that came from the CPU
                 self._executions = _executions()
             self._look(lambda: self._ended(call, inputs, kwargs, outputs))
             return outputs
@@ -248,10 +256,10 @@ class LazyStepRecorder(HeldBackStep):
         return call
 
     def _here(self, operation: Any) -> tuple[OpPlace, tuple[str, ...]]:
-        """Return the place of the op that is about to be called, and the user's frames."""
+        """Return the site of the op that is about to be called, and the user's frames."""
         node = self._places.here(operation, {})
         if node.phase == "backward":
-            self._phase = "optimizer"  # what follows, until a module is called or something is differentiated
+            self._phase = "optimizer"  # for the next ops, until a module is called or an op is differentiated
             return OpPlace("backward", node.module, node.sequence), self._frames.here("backward", node.sequence)
         if node.module is not None or node.sequence is not None:
             self._iteration += self._phase == "optimizer"
@@ -270,7 +278,8 @@ class LazyStepRecorder(HeldBackStep):
         if call.kernel.is_fallback:
             self._fell_back(call, args, kwargs, outputs)
         elif call.kernel.name == "aten::_to_copy" and not call.reads and call.parent is None:
-            # An op on the tape may have made what is copied to the core, and may take what is copied from it.
+            # Copies connect the core with ops on the tape: such an op may have made the source of a copy to the core,
+            # and may take the result of a copy from it.
             source = args[0]
             if source.device.type == "cpu" and self._log.table.slot_of(source) is not None and made:
                 self._copied(call, source, self._values.real(made[0]))
@@ -278,7 +287,7 @@ class LazyStepRecorder(HeldBackStep):
                 self._copied(call, self._values.of(source), outputs)
 
     def _copied(self, call: KernelCalled, source: torch.Tensor, real: torch.Tensor) -> None:
-        """Record a copy between the CPU and the core; `real` is its result."""
+        """Record a copy between the CPU and the core. `real` is its result."""
         copying: Any = registered_operation("aten._to_copy.default")
         options = {"dtype": real.dtype}
         with apart():
@@ -291,7 +300,7 @@ class LazyStepRecorder(HeldBackStep):
             self._log.table.assign(real, self._log.table.view(copy, is_input=False).slot)
 
     def _fell_back(self, call: KernelCalled, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
-        """Record an op without a kernel of the core: it was executed on the CPU, on the values of its arguments."""
+        """Record an op without a kernel in the core, which was executed on the CPU on the values of its arguments."""
 
         def ours(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -315,7 +324,7 @@ class LazyStepRecorder(HeldBackStep):
             )
 
     def _number(self, iteration: int, order: int) -> None:
-        """Set the pass and the order of the call that was noted last."""
+        """Set the pass and the order of the call that was recorded last."""
         self._log.calls[-1] = replace(self._log.calls[-1], iteration=iteration, order=order)
 
     # The executions of graphs.
@@ -331,7 +340,7 @@ class LazyStepRecorder(HeldBackStep):
             self._look(lambda: self._executed(execution))
 
     def _about_to_execute(self, wanted: Sequence[torch.Tensor] | None) -> PendingGraph | None:
-        """Return the graph that is about to be executed for `wanted` (None: all tensors that live), if there is one."""
+        """Return the graph that is about to be executed for `wanted` (None: all live tensors), if there is one."""
         if wanted is None:
             alive = {number: living for number, made in self._made.items() if (living := made()) is not None}
             wanted = [alive[number] for number in sorted(alive)]  # the core's own order
@@ -345,8 +354,10 @@ class LazyStepRecorder(HeldBackStep):
         return pending
 
     def _executed(self, execution: PendingGraph, alone: torch.Tensor | None = None) -> None:
-        """Record what was executed, op by op; the results must be those of the core's own execution. `alone` is the
-        result of an execution for a copy to the CPU alone."""
+        """Record an executed graph op by op. Its results must equal those of the core's own execution.
+
+        `alone` is the result of a graph that the core executed only for a copy to the CPU.
+        """
         self._executions += 1
         inputs = [self._values.standing_for(value) for value in execution.given]
         graph = execution.executed()
@@ -371,10 +382,10 @@ class LazyStepRecorder(HeldBackStep):
             self._values.adopt(result, self._values.real(root), "a graph")
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Execute an op unchanged, and record it if it takes and returns tensors of the CPU alone."""
+        """Execute an op unchanged, and record it if it takes and returns only tensors on the CPU."""
         placed = [leaf for leaf in leaves((*args, *kwargs.values())) if isinstance(leaf, (torch.Tensor, torch.device))]
         started_call = None
-        # An op that the core itself executes is recorded with the graph or the kernel of the core that calls it.
+        # An op that the core itself executes is recorded with the core's graph or kernel that calls it.
         own = not self._executing and not self._within and not self._is_over and not is_off_tape(operation)
         if own and all((leaf if isinstance(leaf, torch.device) else leaf.device).type == "cpu" for leaf in placed):
             grad = torch.is_grad_enabled()
@@ -396,7 +407,7 @@ class LazyStepRecorder(HeldBackStep):
 
 
 def _goes_to_the_cpu(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Say whether these are the arguments of a copy of a lazy tensor to the CPU."""
+    """Return whether these are the arguments of a copy of a lazy tensor to the CPU."""
     source, *rest = args
     target = kwargs.get("device") or (rest[0].device if rest and isinstance(rest[0], torch.Tensor) else source.device)
     return bool(source.device.type == "lazy") and torch.device(target).type == "cpu"

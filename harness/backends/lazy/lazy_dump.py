@@ -1,4 +1,4 @@
-"""The text that the lazy core writes of each graph that it executes.
+"""The text that the lazy core writes about each graph that it executes.
 
 [ScheduleSyncTensorsGraph]
 Python Stacktrace:
@@ -51,14 +51,14 @@ DTYPES = {
 END = "## END_GRAPH\n"
 
 LIST = "tensor_list"
-"""The op of the node that the core makes of a list of tensors: it has no value."""
+"""The op of the node that the core creates for a list of tensors. It has no value."""
 
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 
 
 @dataclass(frozen=True, slots=True)
 class DumpedGraph:
-    """One executed graph: `frames` innermost first, one of `hashes` for each output."""
+    """One executed graph. `frames` are innermost first; `hashes` has one hash for each output."""
 
     frames: Sequence[Frame]
     hashes: Sequence[str]
@@ -70,10 +70,10 @@ class DumpedGraph:
 
 
 class DumpFile:
-    """The file that the lazy core appends to, and the position up to which it was read.
+    """The file that the lazy core appends to, and the position up to which it has been read.
 
-    The core opens it by its name for each graph, and nothing can stop it: while nobody wants the graphs, the name is a
-    link to the null device.
+    The core opens the file by its name for each graph, and nothing can stop that. While the graphs are not wanted, the
+    name is a link to the null device.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,7 +87,7 @@ class DumpFile:
         self._read = 0
 
     def pause(self) -> None:
-        """Keep nothing of what is written from here on."""
+        """Discard everything that is written from now on."""
         self._path.unlink(missing_ok=True)
         self._path.symlink_to(os.devnull)
         self._read = 0
@@ -101,7 +101,7 @@ class DumpFile:
         return self._path.stat().st_size > self._read
 
     def read(self) -> list[DumpedGraph]:
-        """Return the graphs that were written since the last read."""
+        """Return the graphs written since the last read."""
         with self._path.open("rb") as file:
             file.seek(self._read)
             data = file.read()
@@ -110,7 +110,7 @@ class DumpFile:
 
 
 def parse(text: str) -> DumpedGraph:
-    """Read one entry of the dump."""
+    """Parse one entry of the dump."""
     head, _, body = text.partition(NODES)
     hashes: list[str] = []
     for line in head.splitlines():
@@ -119,7 +119,7 @@ def parse(text: str) -> DumpedGraph:
     nodes: list[DumpedNode] = []
     lists: dict[int, tuple[tuple[int, int], ...]] = {}
     for node in nodes_in(body.partition(END)[0], _values):
-        # A node that takes a list takes the list's elements instead. A list comes before all nodes that take it.
+        # A node that takes a list gets the list's elements as operands. A list precedes all nodes that take it.
         operands = tuple(element for operand in node.operands for element in lists.get(operand[0], (operand,)))
         if node.op == LIST:
             lists[node.number] = operands
@@ -133,10 +133,10 @@ def _values(shapes: str) -> Iterator[Value]:
         yield Value(DTYPES.get(dtype, dtype.lower()), tuple(int(size) for size in sizes.split(",") if size))
 
 
-# The reasons why lazy graphs are executed where they are, and the counts of the lazy core.
+# The reasons for which the lazy core executes a graph, and the core's counts.
 
 ITEM = "aten::_local_scalar_dense"
-"""The op that `.item()`, `float(tensor)` and `if tensor` call: it falls back to the CPU."""
+"""The op that `.item()`, `float(tensor)` and `if tensor` call. It falls back to the CPU."""
 
 EXECUTIONS = ("UncachedCompile", "CachedCompile")
 _HERE = str(Path(__file__).parent)
@@ -145,7 +145,7 @@ COUNTED = {"UncachedCompile": "compiled", "CachedCompile": "cached", "MarkStep":
 
 
 class Counted:
-    """The counts of the core, by the step that they are attributed to."""
+    """The core's counts, by the step that they are attributed to."""
 
     def __init__(self) -> None:
         self._start = lazy_counters()
@@ -153,7 +153,7 @@ class Counted:
         self.steps: dict[int, Counter[str]] = {}
 
     def put_down(self, step: int) -> None:
-        """Attribute what was counted since the last time to a step."""
+        """Attribute all that was counted since the last call to a step."""
         now = lazy_counters()
         tally = self.steps.setdefault(step, Counter(dict.fromkeys(_NAMES, 0)))
         tally.update(summed(self._before, now))
@@ -172,7 +172,7 @@ _NAMES = (*COUNTED.values(), "fallbacks", "items")
 
 
 def summed(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts between two readings of the counters, by numdrift's names."""
+    """Return the increase between two readings of the counters, by numdrift's names."""
     counts = dict.fromkeys(_NAMES, 0)
     for name, value in now.items():
         increase = value - before.get(name, 0)
@@ -184,7 +184,7 @@ def summed(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
 
 
 class Reasons:
-    """Follows which op the core has handed to the CPU: the core counts the op, then copies each argument there."""
+    """The op that the core is handing to the CPU: the core counts the op, then copies each argument there."""
 
     def __init__(self) -> None:
         self._before = _fallbacks()
@@ -192,7 +192,7 @@ class Reasons:
         self._place: tuple[int, Any, int] | None = None
 
     def copying(self, number: int, frame: Any) -> None:
-        """A kernel call that may copy a tensor to the CPU begins; `frame` is the Python frame that led to it."""
+        """Observe the start of a kernel call that may copy a tensor to the CPU. `frame` is the caller's frame."""
         now = _fallbacks()
         grown = [name for name, value in now.items() if value != self._before.get(name, 0)]
         self._before = now
@@ -204,7 +204,7 @@ class Reasons:
         self._place = place
 
     def cut(self, dump: DumpedGraph, script: str, *, copying: bool) -> Cut:
-        """Return why this graph was executed: a kernel was `copying` to the CPU, or a caller ordered it."""
+        """Return the reason for which a graph was executed: a kernel was `copying` to the CPU, or an explicit call."""
         stack = [
             frame for frame in reversed(dump.frames) if frame.file != CALLED_FROM and not frame.file.startswith(_HERE)
         ]

@@ -1,4 +1,4 @@
-"""Writes the executed graphs of the lazy core into the run's folder, before and after TorchScript optimised them."""
+"""Write the executed graphs of the lazy core into the run's folder, before and after TorchScript's optimisation."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from ..followed_calls import KnownValues
 from ..followed_graph import FollowedGraph, Output, by_position, is_foreign, phase_order
 from .lazy_dump import DumpedGraph
 
-# TorchScript's optimised graph as plain data: constants become attributes, lists inputs of the nodes that take them.
+# TorchScript's optimised graph as plain data. Constants become attributes of the nodes that take them; the elements of
+# lists become their inputs.
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit", "prim::profile")
-"""Nodes that pass on their input: a scalar tensor as a number."""
+"""Nodes that pass on their input, such as a scalar tensor as a number."""
 
 LISTS = ("prim::ListConstruct", "prim::TupleConstruct")
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptNode:
-    """One op. `inputs` are values, `names` what the op's schema calls them, `attributes` the constants."""
+    """One op. `inputs` are values, `names` the op schema's names for them, `attributes` the constants."""
 
     domain: str
     op: str
@@ -38,7 +39,7 @@ class ScriptNode:
 
 @dataclass(frozen=True, slots=True)
 class ScriptGraph:
-    """One optimised graph. `inputs` are the parameters p0, p1 and so on; `constants` the tensors in it."""
+    """One optimised graph. `inputs` are its parameters p0, p1 and so on; `constants` are the tensors embedded in it."""
 
     inputs: tuple[str, ...]
     nodes: tuple[ScriptNode, ...]
@@ -47,7 +48,7 @@ class ScriptGraph:
 
 
 def read_torchscript(graph: Any) -> ScriptGraph:
-    """Read a `torch._C.Graph`."""
+    """Return a `torch._C.Graph` as plain data."""
     constants: dict[str, Any] = {}
     lists: dict[str, list[str]] = {}
     same: dict[str, str] = {}
@@ -72,7 +73,7 @@ def read_torchscript(graph: Any) -> ScriptGraph:
             names, list_name = [name_of(element) for element in node.inputs()], name_of(node.output())
             if all(element in constants for element in names):
                 constants[list_name] = [constants[element] for element in names]
-            else:  # a list of tensors that may be None, as an index has it: those are left out
+            else:  # a list of tensors some of which may be None, as in an index; the Nones are left out
                 lists[list_name] = [part for part in names if part not in constants or constants[part] is not None]
             continue
         domain, _, op = kind.partition("::")
@@ -83,7 +84,7 @@ def read_torchscript(graph: Any) -> ScriptGraph:
         for position, value in enumerate(node.inputs()):
             argument = arguments[position] if position < len(arguments) else f"argument {position}"
             name = name_of(value)
-            if name in constants and not hasattr(constants[name], "untyped_storage"):  # which tensors have
+            if name in constants and not hasattr(constants[name], "untyped_storage"):  # only tensors have that
                 if constants[name] is not None:
                     attributes[argument] = plain(constants[name])
                 continue
@@ -100,20 +101,24 @@ def read_torchscript(graph: Any) -> ScriptGraph:
 
 @functools.cache
 def _schema(text: str) -> tuple[str, Sequence[str]]:
-    """Return the overload and the names of the arguments in a schema's text; nothing for a node that has none."""
+    """Return the overload and the names of the arguments in a schema's text; both are empty for a node without one."""
     if "(" not in text or text.startswith("("):
         return "", ()
     schema = torchscript_schema(text)
     return schema.overload_name, tuple(argument.name for argument in schema.arguments)
 
 
-# The optimised graph of an executed lazy graph, and which nodes of the IR each of its nodes computes.
+# The optimised graph of an executed lazy graph, and the nodes of the IR that each of its nodes computes.
 
 
 @dataclass(slots=True)
 class Alignment:
-    """The pairs of both graphs: `values` are the IR's values by those of the optimised graph, `covers` the IR's nodes
-    by the optimised graph's. `outputs` are the values that the graph was executed for, None where that is unknown."""
+    """The correspondence of the IR and the optimised graph.
+
+    outputs: the IR's values that the graph was executed for, None where unknown.
+    values: the IR's values, by the value's name in the optimised graph.
+    covers: the numbers of the IR's nodes that a node of the optimised graph computes, by the node's index.
+    """
 
     outputs: list[Output | None]
     values: dict[str, Output] = field(default_factory=dict)
@@ -121,7 +126,7 @@ class Alignment:
 
 
 def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
-    """Follow both graphs from their outputs to their inputs, side by side."""
+    """Align both graphs by following them side by side from their outputs to their inputs."""
     outputs: list[Output | None] = [None] * len(dump.hashes)
     for node in dump.nodes:
         if node.root is not None and node.root < len(outputs):
@@ -136,7 +141,7 @@ def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
         output = outputs[position]
         if output is None:
             continue
-        # The dump says which node an output is of; TorchScript says which of the node's values it is.
+        # The dump shows the node of an output; TorchScript shows which of the node's values it is.
         _, which = makers.get(value, (0, 0))
         if which < len(nodes[output[0]].outputs):
             output = outputs[position] = (output[0], which)
@@ -155,7 +160,7 @@ def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
             covered = alignment.covers.setdefault(index, [])
             if node.number not in covered:
                 covered.append(node.number)
-            # A copy that TorchScript has inserted is passed over. Else the operands match one by one, in their order.
+            # Skip a copy that TorchScript has inserted. Otherwise the operands correspond one to one, in order.
             if script_node.op == "clone" and node.op != "clone" and len(script_node.inputs) == 1:
                 waiting.append((script_node.inputs[0], ir_value))
                 continue
@@ -163,7 +168,7 @@ def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
             inputs = [name for name in script_node.inputs if name not in script.constants]
             if len(operands) == len(inputs):
                 waiting += zip(inputs, operands, strict=True)
-    # An output that is no root of the dump is the value that was paired with it, or another value of a paired node.
+    # An output that is no root in the dump is the value paired with it above, or another value of a paired node.
     for position, value in enumerate(script.outputs):
         if outputs[position] is None:
             index, which = makers.get(value, (-1, 0))
@@ -174,7 +179,7 @@ def align(script: ScriptGraph | None, dump: DumpedGraph) -> Alignment:
 
 
 def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment: Alignment) -> Graph:
-    """Return the optimised graph as a graph of the record, with the places, shapes and bindings of the IR."""
+    """Return the optimised graph as a recorded graph, with the sites, shapes and bindings of the IR."""
     before = {node.name: node for node in pre.nodes}
     nodes: list[Node] = []
     phases: dict[str, str] = {}
@@ -190,7 +195,7 @@ def post_graph(script: ScriptGraph, pre: Graph, built: FollowedGraph, alignment:
         input_phases = [phases.get(name, "") for name in node.inputs]
         phase = first.phase if first else max(input_phases, key=phase_order, default="") or pre.phase.partition("+")[0]
         phases.update(dict.fromkeys(node.outputs, phase))
-        # A node has the place of the IR's node that it computes. Numbers that it takes as values are attributes there.
+        # A node has the site of the IR's node that it computes. Numbers that it takes as values are attributes there.
         numbers = first.attributes if first is not None and first.op == node.op else {}
         nodes.append(
             replace(
@@ -238,7 +243,7 @@ NO_POST = "its optimised graph is not known: another graph was executed before t
 
 
 class ExecutedGraphs:
-    """Writes the graphs that hold ops of the steps in `steps`, under the step of their latest op."""
+    """The writer of the graphs that contain ops of the steps in `steps`, each under the step of its latest op."""
 
     def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int]) -> None:
         self._folder = folder
@@ -252,14 +257,16 @@ class ExecutedGraphs:
         return bool(self._names)
 
     def take(self, dump: DumpedGraph, cut: Cut, step: int, *, is_last: bool, is_awaited: bool) -> int | None:
-        """Take one execution, the last one so far if `is_last`. An execution without an op is filed under `step`.
+        """Write the graph of one execution. Return the step of its latest op, None if none of its ops was followed.
 
-        An execution that reaches into steps that are not wanted is taken if `is_awaited`, and filed under its last
-        wanted step. Return the step of its latest op, None if none of its ops was followed.
+        step: the step of an execution without an op.
+        is_last: this is the last execution so far.
+        is_awaited: take the execution even if it reaches into steps that are not wanted. It is then filed under its
+            last wanted step.
         """
         if is_foreign(dump.nodes, self._known):
             return None
-        # TorchScript knows its last graph only: None where that cannot be the graph of this execution
+        # TorchScript keeps only its last graph. `script` is None if that cannot be the graph of this execution.
         script: ScriptGraph | None = None
         if is_last:
             with suppress(RuntimeError):
@@ -283,7 +290,8 @@ class ExecutedGraphs:
                 if script is not None:
                     self._with_post.add(base)
                     post = post_graph(script, pre, built, alignment)
-                    # TorchScript numbers the parameters as the IR first needs them; else it is in doubt which is which.
+                    # TorchScript numbers the parameters in the order in which the IR first needs them. If the order
+                    # differs, their correspondence is in doubt.
                     by_node = {pair[0]: name for name, pair in alignment.values.items() if name in script.inputs}
                     order = list(dict.fromkeys(by_node[node.number] for node in dump.nodes if node.number in by_node))
                     expected = [name for name in script.inputs if name in order]

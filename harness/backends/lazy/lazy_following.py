@@ -1,5 +1,4 @@
-"""Follows the lazy core through some steps: every kernel call with its place in the script, and every
-executed graph."""
+"""Follow the lazy core through some steps: every kernel call with its site, and every executed graph."""
 
 from __future__ import annotations
 
@@ -18,17 +17,17 @@ from .lazy_dump import Counted, DumpFile, Reasons
 from .lazy_executed import ExecutedGraphs
 
 COPIES = ("_to_copy", "_copy_from", "_copy_from_and_resize")
-"""Kernels that may bring a value to the CPU, and so execute a graph."""
+"""Kernels that may copy a value to the CPU, which executes a graph."""
 
 PATIENCE = 20_000
-"""The kernel calls after which an execution is no longer awaited. A remembered call takes about a kilobyte."""
+"""The number of kernel calls after which an execution is no longer awaited. A call takes about a kilobyte of memory."""
 
 
 class Following:
-    """Follows the core from its construction to `close`.
+    """The observer of the core, from its construction to `close`.
 
-    A failure in the middle of an op is `kept`. From then on, and once `is_over`, ops run as if nobody followed them.
-    `is_pending` says that the wanted steps are over and only their last graphs are still awaited.
+    A failure in the middle of an op is `kept`. After a failure, and once `is_over`, ops run unobserved. `is_pending` is
+    true when the wanted steps are over and only their last graphs are awaited.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class Following:
         self._kernels = FollowedKernels(lazy_kernels(), LAZY_KEY, self._before, self._after)
 
     def close(self) -> None:
-        """Take every hook out. Must not be called from within a kernel."""
+        """Remove every hook. Must not be called from within a kernel."""
         self.is_over = True
         self._kernels.close()
         self._modules.close()
@@ -73,19 +72,21 @@ class Following:
 
     @property
     def is_done(self) -> bool:
-        """True if the step is not wanted and no execution is awaited any more: there was one since the last wanted
-        step, or there was none for very long."""
+        """True if the step is not wanted and no execution is awaited any more.
+
+        An execution since the last wanted step ends the wait, and so do more than `PATIENCE` kernel calls.
+        """
         return self.is_pending and (self._has_taken or len(self._known.calls) > PATIENCE)
 
     def name(self) -> None:
-        """Note what the script's tensors are called now."""
+        """Bind the current values of the script's tensors to their names."""
         self._known.name(self._named_tensors())
 
     def name_what_they_view(self) -> None:
-        """Find which values the script's tensors are views of, in case they were made before anybody followed.
+        """Name the values that the script's tensors are views of, in case these were made before they were followed.
 
-        The core keeps a parameter and the tensor that it was detached from as two values. A new view is
-        brought up to date from the latter, and goes away again before anything is executed.
+        The core keeps a parameter and the tensor that it was detached from as two values. A new view is updated from
+        the latter, and is released before anything is executed.
         """
         for binding, tensor in self._named_tensors().items():
             if tensor.device.type == "lazy":
@@ -94,7 +95,7 @@ class Following:
         self._viewed = ""
 
     def poll(self, *, copying: bool = False) -> None:
-        """Take the graphs that were executed since the last time."""
+        """Take the graphs executed since the last call."""
         if self._is_polling or self.is_over or not self._dump.has_grown:
             return
         self._is_polling = True
@@ -122,8 +123,8 @@ class Following:
                 return None
             arguments = Arguments.of(self._known.number_of, operation, args, kwargs)
             number = len(self._known.calls)
-            # Frame 0 is this method and 1 the kernel's stand-in of `FollowedKernels`; a call more or less on the way
-            # here changes the number.
+            # Frame 0 is this method, frame 1 the kernel's replacement in `FollowedKernels`. A call more or less in
+            # between changes the number.
             caller = sys._getframe(2)
             call = FollowedCall(
                 number,

@@ -1,14 +1,14 @@
 """Lazy tensors: torch's own core with the TorchScript backend, and the mark-step policies.
 
-A policy says where the pending graph is cut and executed:
+A policy determines where the pending graph is cut and executed:
 
-    auto    where the script itself calls `torch._lazy.mark_step()`; if its code never does, as `phase`
-    phase   after each backward and after each optimizer step, besides the script's own cuts
+    auto    where the script itself calls `torch._lazy.mark_step()`; if its code never does, the same as `phase`
+    phase   after each backward and after each optimizer step, in addition to the script's own cuts
     step    after each optimizer step only; the script's own calls do nothing
-    off     nowhere; one sync at the end of each step then executes what a run records
+    off     nowhere; one sync at the end of each step then executes the values that a run records
 
-With `execute=op` each op is a graph of its own, compiled and executed where it is called. A mark_step then finds
-nothing to execute.
+With `execute=op` each op is a separate graph, compiled and executed when the op is called. A mark_step then has nothing
+to execute.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class LazyMode(CuttingMode):
             self._settle()
 
     def step_recorder(self, step: int, script: str) -> StepRecorder:
-        """Return the recorder of a step as the core executes it (see `executed_step`)."""
+        """Return the recorder of the ops of a step that the core executes (see `executed_step`)."""
         recording = importlib.import_module("numdrift.harness.backends.lazy.executed_step")
         recorder: StepRecorder = recording.LazyStepRecorder(step, script)
         return recorder
@@ -99,11 +99,11 @@ class LazyMode(CuttingMode):
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if self.policy == "off":
             sync_lazy(tensors, "recording")
-        with torch.no_grad():  # detach() would make a graph of its own for each tensor
+        with torch.no_grad():  # detach() would create a separate graph for each tensor
             return [tensor.cpu() for tensor in tensors]
 
     def execute(self) -> None:
-        """Execute what is pending now, whatever the policy says, as a state is read or set from outside."""
+        """Execute the pending ops whatever the policy is, because a state is read or set from outside."""
         for about_to_cut, _ in self._cutting:
             about_to_cut()
         self._mark()
@@ -112,18 +112,18 @@ class LazyMode(CuttingMode):
         self._settle()
 
     def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> Undo:
-        """Have `about_to_cut` called before each mark_step, including the script's own, and `cut` after it."""
+        """Call `about_to_cut` before each mark_step, including the script's own, and `cut` after it."""
         observer = (about_to_cut, cut)
         self._cutting.append(observer)
         return lambda: self._cutting.remove(observer)
 
     def mark_step(self, *args: object, **kwargs: object) -> None:
-        """Cut the graph if the policy lets the script do so. This function replaces `torch._lazy.mark_step`, too."""
+        """Cut the graph if the policy allows the script to. This function also replaces `torch._lazy.mark_step`."""
         if self.policy in ("script", "phase"):
             self.execute()
 
     def leave(self) -> None:
-        """Restore the script's own `mark_step` and settings; the backend itself cannot be stopped."""
+        """Restore the original `mark_step` and settings. The backend itself cannot be stopped."""
         self._patches.undo()
         self.eager.leave()
 

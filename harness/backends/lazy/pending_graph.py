@@ -1,4 +1,4 @@
-"""A graph of the lazy core that is about to be executed, and which calls of the script made its nodes."""
+"""A graph of the lazy core that is about to be executed, and the calls that made its nodes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,19 @@ from .lazy_executed import align, read_torchscript
 from .torchscript_tape import UNKNOWN, KnownNode
 
 MARK = re.compile(rf"^(\d+)@{CALLED_FROM}:")
-"""The form in which the place of a node names the call that made it."""
+"""The form in which a node's location names the call that made it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCalled:
-    """A call of one of the core's kernels. `values` are its arguments by position, None for one that is no plain value.
-    `iteration` is the pass of the step, and `parent` the call within which it was made."""
+    """A call of one of the core's kernels.
+
+    values: its positional arguments, None for each that is not a bool, int or float.
+    frames: the user's frames.
+    iteration: the pass of the step.
+    parent: the call within which it was made.
+    reads: the harness makes the call, to read a value.
+    """
 
     number: int
     kernel: DeviceKernel
@@ -41,7 +47,7 @@ class KernelCalled:
 
     @property
     def outermost(self) -> KernelCalled:
-        """The script's own call that it is a part of: a swapped kernel calls others."""
+        """The script's own call that this call is a part of, since a swapped kernel calls others."""
         call = self
         while call.parent is not None:
             call = call.parent
@@ -50,8 +56,14 @@ class KernelCalled:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingGraph:
-    """A graph that is to be executed for the lazy tensors `roots`: its text, its nodes with their places, the values
-    that it takes, and the state of the generator before it."""
+    """A graph that is about to be executed.
+
+    roots: the lazy tensors that it computes.
+    text: the graph as TorchScript.
+    nodes: the text of its IR, with the location of each node.
+    given: the values that it takes.
+    generator: the state of the CPU's generator before the execution.
+    """
 
     roots: Sequence[torch.Tensor]
     text: str
@@ -61,12 +73,12 @@ class PendingGraph:
 
     @classmethod
     def of(cls, roots: Sequence[torch.Tensor]) -> PendingGraph:
-        """Return the graph that is pending now; execute nothing."""
+        """Return the graph that is pending now, without executing it."""
         inputs = [value for _, value in pending_data(roots)]
         return cls(roots, pending_torchscript(roots), lazy_text(roots), inputs, generator_state("cpu"))
 
     def executed(self) -> Any:
-        """Return the graph as TorchScript has optimised and executed it; as it was pending if that is another graph."""
+        """Return the graph that TorchScript optimised and executed last, else (if it does not fit) the pending one."""
         graph = last_torchscript_graph()
         if (len(list(graph.inputs())), len(list(graph.outputs()))) == (len(self.given), len(self.roots)):
             return graph
@@ -78,7 +90,8 @@ class PendingGraph:
         """Return a function that returns the facts about a node of the graph, by the node's number.
 
         The calls that made the nodes are found by following both graphs side by side. `first` has the positions on the
-        tape of what was executed before; `number` is the number of this execution."""
+        tape of the nodes executed before. `number` is the number of this execution.
+        """
         dump = replace(parse(f"## BEGIN_GRAPH\n{self.nodes}\n## END_GRAPH\n"), hashes=[""] * len(self.roots))
         places = {node.number: node.location for node in dump.nodes}
         covers = align(read_torchscript(graph), dump).covers

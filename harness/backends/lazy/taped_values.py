@@ -14,8 +14,10 @@ from ...torch_private.lazy_work import functional_tensors
 
 
 class TapedValues:
-    """The memory that represents a value on the tape, by the memory in which the core has the value. Both are kept, so
-    that no other storage gets their addresses."""
+    """The memory that represents each value on the tape, by the address of the core's memory for that value.
+
+    Both memories are kept, so that no other storage gets their addresses.
+    """
 
     def __init__(self, log: CallLog) -> None:
         self._log = log
@@ -24,23 +26,23 @@ class TapedValues:
         self._kept: list[torch.Tensor] = []
 
     def has_value(self, tensor: torch.Tensor) -> bool:
-        """Say whether the core or the tape has a lazy tensor's value."""
+        """Return whether the core or the tape has a lazy tensor's value."""
         return lazy_tensor_id(tensor) in self._alone or lazy_has_value(tensor)
 
     def real(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the core's own value of a lazy tensor that has one. Raises NotReplayable."""
+        """Return the core's own value of a lazy tensor that has one. Raise NotReplayable if it cannot be read."""
         data = pending_data(functional_tensors([tensor]))
         if len(data) != 1:
             raise NotReplayable("a value of the lazy core cannot be read")
         return data[0][1]
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that represents a lazy tensor with a value on the tape."""
+        """Return the tensor that represents a lazy tensor on the tape. The lazy tensor must have a value."""
         alone = self._alone.get(lazy_tensor_id(tensor))
         return self.standing_for(self.real(tensor)) if alone is None else alone
 
     def standing_for(self, real: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that represents a value of the core on the tape; a new value is an input of the step."""
+        """Return the tensor that represents a value of the core on the tape. A new value is an input of the step."""
         address = storage_address(real)
         if address not in self._known:
             self._kept.append(real)
@@ -51,15 +53,17 @@ class TapedValues:
         return taped
 
     def adopt(self, result: torch.Tensor, real: torch.Tensor, maker: str) -> None:
-        """Have a result on the tape represent the core's value `real`. Raises NotReplayable if they differ."""
+        """Let a result on the tape represent the core's value `real`. Raise NotReplayable if they differ."""
         if result.shape != real.shape or result.stride() != real.stride() or not is_same(result.detach(), real):
             raise NotReplayable(f"{maker} gave other values than its ops give")
         self._kept += [real, result]
         self._known[storage_address(real)] = result.untyped_storage()
 
     def adopt_alone(self, root: torch.Tensor, result: torch.Tensor, copied: torch.Tensor) -> None:
-        """Adopt the result of what was executed only for a copy to the CPU. The core keeps such a value beside the node
-        that computes it, and a later graph executes the node again."""
+        """Adopt the result of an execution that served only a copy to the CPU.
+
+        The core does not replace the node that computes such a value, and a later graph executes the node again.
+        """
         if copied.dtype == result.dtype:
             self.adopt(result, copied, "a graph")
         self._kept.append(result)

@@ -1,11 +1,11 @@
 """Ops that return several views of a lazy tensor: split (chunk, and a split by sizes) and unbind.
 
-torch's lazy core has no kernel for them. What replaces one executes them on the CPU and returns the parts from there,
-as tensors that say they are lazy and are not. The next op of two such parts returns a tensor of the CPU. An op of one
-with a lazy tensor fails ("Input tensor is not a lazy tensor", "expected device lazy:0 but got cpu"; torch 2.13). The
-splits whose parts are no views, which the cells of an LSTM and a GRU call, make views that no lazy tensor has ("The
-operator aten::as_strided appears to be a view operator"). So each part is made as what it is, a slice, for which the
-core has a kernel.
+torch's lazy core has no kernel for them. Its fallback executes them on the CPU and returns the parts as tensors that
+report the device lazy but are CPU tensors. The next op on two such parts returns a tensor on the CPU. An op on one such
+part and a lazy tensor fails ("Input tensor is not a lazy tensor", "expected device lazy:0 but got cpu"; torch 2.13).
+The splits whose parts are no views, which the cells of an LSTM and a GRU call, create views that a lazy tensor cannot
+have ("The operator aten::as_strided appears to be a view operator"). Each part is therefore computed as a slice, for
+which the core has a kernel.
 
     q, k, v = x.split(8, dim=2)    slice_copy(x, 2, 0, 8), slice_copy(x, 2, 8, 16), slice_copy(x, 2, 16, 24)
 """
@@ -43,7 +43,7 @@ def unbind(tensor: Tensor, dim: int = 0) -> list[Tensor]:
 
 
 def give_lists_of_lazy_tensors() -> Undo:
-    """Make these ops return lazy tensors if this torch's core has no kernel of its own for them; return the undo."""
+    """Make these ops return lazy tensors if the core of this torch has no kernel for them. Return the undo."""
     kernels: dict[Any, Callable[..., list[Tensor]]] = {
         aten.split_copy.Tensor: split,
         aten.split_with_sizes_copy.default: split_with_sizes,

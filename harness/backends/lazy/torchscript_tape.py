@@ -1,4 +1,4 @@
-"""Execute a TorchScript graph of the lazy core op by op, and note each call on a tape."""
+"""Execute a TorchScript graph of the lazy core op by op, and record each call on a tape."""
 
 from __future__ import annotations
 
@@ -17,31 +17,38 @@ from ...torch_private.lazy import torchscript_schema
 from ...torch_private.operators import arguments_of, schema_of
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit")
-"""Nodes that read a number out of a tensor."""
+"""Nodes that read a number from a tensor."""
 
 HANDED_ON = ("prim::profile", "prim::profile_ivalue")
-"""Nodes that the executor has inserted to look at their inputs."""
+"""Nodes that the executor has inserted to profile their inputs."""
 
 NUMBERED = "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool"
 SCALAR_TYPES = {number: getattr(torch, name) for number, name in enumerate(NUMBERED.split())} | {15: torch.bfloat16}
-"""Dtypes by torch's numbers, c10/core/ScalarType.h."""
+"""Dtypes by torch's numbers for them (c10/core/ScalarType.h)."""
 
 FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 """Memory formats in the order of c10/core/MemoryFormat.h."""
 
 SAME_ORDER = ("view_copy", "_reshape_alias_copy", "unsqueeze_copy", "squeeze_copy", "alias_copy", "detach_copy")
-"""Ops that copy a tensor element by element in its own order: another view of the tensor represents the copy."""
+"""Ops that copy a tensor element by element in the same order. Another view of the tensor represents the copy."""
 
 
 PLACE = OpPlace("forward", None, None)
-"""The place of a node of which nothing is known."""
+"""The site of a node about which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """The facts about the call that made a node: its place, the op that it is a part of, and the plain values that its
-    op was called with, by position. `reads` says that the call is not the training's: the recorder reads its copy.
-    `noted` takes the number of the call on the tape and the call, and returns the call that replaces it there."""
+    """The facts about the call that made a node.
+
+    place: the site of the call.
+    frames: the user's frames.
+    compiled: the op that the call is a part of, None if the script itself called it.
+    operation: the op that was called.
+    values: the plain values that the op was called with, by position.
+    reads: the call is not the training's; the recorder reads its copy.
+    noted: takes the index of the call on the tape and the call, and returns the call that replaces it there.
+    """
 
     place: OpPlace = PLACE
     frames: tuple[str, ...] = ()
@@ -58,13 +65,14 @@ UNKNOWN = KnownNode()
 def executed_graph(
     log: CallLog, graph: Any, inputs: Sequence[torch.Tensor], described: Callable[[int], KnownNode] | None = None
 ) -> list[Any]:
-    """Return a `torch._C.Graph`'s outputs. Raises NotReplayable for what a tape cannot hold, and what an op raises.
+    """Execute a `torch._C.Graph` and return its outputs.
 
-    `described` returns the facts about a node that computes, by its number. With it, a copy in the order of its source
-    is a view on the tape: that is what the script has called.
+    `described` returns the facts about a node that computes, by its number. If it is passed, a copy in the order of its
+    source becomes a view on the tape, because the script called a view. Raise NotReplayable for a node that a tape
+    cannot hold. Exceptions of an op propagate.
     """
     parameters = [parameter.debugName() for parameter in graph.inputs()]
-    # The core lists the values in the order in which the graph takes them.
+    # The core lists the values in the order of the graph's parameters.
     if len(parameters) != len(inputs):
         raise NotReplayable(f"the graph takes {len(parameters)} values, and {len(inputs)} are known")
     values: dict[str, Any] = dict(zip(parameters, inputs, strict=True))
@@ -103,7 +111,7 @@ def _called(log: CallLog, kind: str, schema: str, values: Sequence[Any], node: K
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for position, (argument, value) in enumerate(zip(arguments_of(operation), values, strict=False)):
-        # TorchScript writes dtypes, layouts and memory formats as numbers; Python's ops do not take them.
+        # TorchScript represents dtypes, layouts and memory formats by numbers, which Python's ops do not accept.
         meant = value
         if type(value) is int and argument.name.endswith("dtype"):
             meant = SCALAR_TYPES[value]
@@ -131,7 +139,7 @@ def _called(log: CallLog, kind: str, schema: str, values: Sequence[Any], node: K
 
 
 def as_called(operation: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return arguments as the dispatcher shows them: without defaults at the end of `args` or anywhere in `kwargs`."""
+    """Return arguments in the dispatcher's form: without defaults at the end of `args` or anywhere in `kwargs`."""
     schema_defaults = {arg.name: arg.default_value for arg in schema_of(operation).arguments if arg.has_default_value()}
     names = [arg.name for arg in schema_of(operation).arguments]
 
@@ -149,7 +157,7 @@ def _alike(value: Any, default: Any) -> bool:
 
 
 def _as_number(value: Any, plain: Any) -> Any:
-    """Return the number that the script has computed with where the core has made a tensor of it, else the value."""
+    """Return the script's own number if the core has turned it into a tensor, else the value."""
     is_number = isinstance(plain, (bool, int, float)) and isinstance(value, torch.Tensor) and not value.dim()
     return plain if is_number and value.item() == plain else value
 

@@ -1,8 +1,8 @@
-"""Memory that a kernel of the lazy core has made without values, and the graphs whose results depend on its content.
+"""Memory that a kernel of the lazy core allocates without values, and the graphs whose results depend on its content.
 
-The core keeps what `empty` makes as data of its own, and notes each write to it as a further node. If that note is
-lost, a graph gets the data as it was made. That alone is no fault, as the graph may overwrite all of it. So the graph
-is executed with other values in place of the data, and only a graph whose results then differ is reported.
+The core keeps the tensor of an `empty` as data, and represents each write to it by a new node. If that node is lost, a
+graph takes the data as it was allocated. That alone is not a fault, since the graph may overwrite all of it. The graph
+is therefore executed with other values in place of the data. It is reported only if its results then differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VALUES = (0, 1)
 
 
 class UnfilledMemory:
-    """The unfilled memories of one step; `read` are the calls that have made those on which a result depends."""
+    """The unfilled memories of one step. `read` are the calls that made those on which a result depends."""
 
     def __init__(self) -> None:
         self.read: list[KernelCalled] = []
@@ -40,7 +40,7 @@ class UnfilledMemory:
     def look(
         self, real: Sequence[torch.Tensor], taped: Sequence[torch.Tensor], execute: Callable[[list[torch.Tensor]], Any]
     ) -> None:
-        """Look whether the results of a graph that was executed depend on such memory.
+        """Find the unfilled memories that the results of an executed graph depend on, and add their calls to `read`.
 
         `real` are the graph's inputs in the core, `taped` the same inputs on the tape. `execute` executes the graph
         again with other inputs.

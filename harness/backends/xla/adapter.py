@@ -1,6 +1,6 @@
 """The adapter through which the bring-up tools query torch_xla (PJRT).
 
-The support of an op follows from torch_xla's counters of fallbacks and from the HLO that its call adds to the pending
+The support of an op is derived from torch_xla's fallback counters and from the HLO that its call adds to the pending
 graph. `xla_work` observes compilations, executions and transfers.
 """
 
@@ -35,7 +35,7 @@ _OPERAND = re.compile(r"%?([A-Za-z_][\w.-]*)\s*$")
 
 
 def _added(call: KernelCall, args: Sequence[Any]) -> Added:
-    """Run a call and return its outputs, with the instructions of their graph that its arguments' graph lacks."""
+    """Run a call. Return its outputs, and the instructions of their graph that the arguments' graph lacks."""
     before = Counter(_instructions(args))
     outputs = call.run()
     try:
@@ -63,9 +63,9 @@ def hlo_instructions(text: str) -> list[str]:
         if op in GIVEN:
             continue
         operand_texts = []
-        # Split at the commas outside of brackets: a shape such as `f32[4,2]{1, 0}` contains commas, too.
+        # Split at the commas outside of brackets: a shape such as `f32[4,2]{1, 0}` contains commas too.
         for operand in re.split(r", (?![^\[{(]*[\]})])", operands):
-            # HLO text names an operand with its shape, `f32[4]{0} %p.1`, or without it.
+            # HLO text writes an operand with its shape, `f32[4]{0} %p.1`, or without it.
             name_match = _OPERAND.search(operand)
             if name_match is None:
                 operand_texts.append(operand.strip())

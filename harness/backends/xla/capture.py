@@ -1,7 +1,7 @@
 """Capture the graphs of mode `xla`: the IR of each graph that torch_xla executes, and the HLO that XLA makes of it.
 
 torch_xla writes the IR when it executes a graph; XLA writes the HLO when it compiles one. Following torch_xla's kernels
-adds what both lack: the op, module and line that made each node, and the tensor that each value is.
+adds facts that neither has: the op, module and line that made each node, and the tensor of each value.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .xla_ir import cut_of, executed_in
 PATIENCE = 20_000
 """The number of kernel calls after which the capture stops waiting for an execution.
 
-Each remembered call takes about a kilobyte.
+Each call that is kept takes about a kilobyte.
 """
 
 
 class XlaCapture:
-    """Captures the graphs that hold ops of the request's `steps`.
+    """The capture of the graphs that contain ops of the request's `steps`.
 
     After the last of these steps the capture continues until the pending work is executed, since a script may call
     mark_step after its optimizer step. A failure in the middle of an op is raised at the next moment.
@@ -52,7 +52,7 @@ class XlaCapture:
         self._undo: Undo = lambda: None
 
     def install(self) -> None:
-        # torch_xla reads these at its first graph, and appends the number of the process.
+        # torch_xla reads these variables at its first graph, and appends the process number to the file's name.
         os.environ["XLA_SAVE_TENSORS_FILE"] = str(self._dump)
         os.environ["XLA_SAVE_TENSORS_FMT"] = "text"
         self._undo = note_xla_locations()
@@ -76,7 +76,7 @@ class XlaCapture:
             following.places.phase = "backward"
 
     def about_to_cut(self) -> None:
-        """Name the tensors before a graph is executed by order: its outputs get the names that the tensors have now."""
+        """Name the graph's outputs after the script's tensors, just before an explicit execution."""
         if self._current() is not None:
             self._take()
             self._name()
@@ -108,7 +108,7 @@ class XlaCapture:
             shutil.rmtree(self._modules, ignore_errors=True)
 
     def _current(self) -> XlaCalls | None:
-        """Return the follower of torch_xla's calls, if there is one. Raises what has failed since the last time."""
+        """Return the follower of torch_xla's calls, if there is one. Raise any failure since the last call."""
         if self._following is not None:
             self._following.kept.tell()
         return self._following
@@ -131,7 +131,8 @@ class XlaCapture:
     def _end_if_done(self) -> None:
         """Stop waiting once a graph was taken since the last wanted step began, or after PATIENCE calls.
 
-        The wait ends no earlier than after the backward of the first step that is not wanted, or as the second begins.
+        This happens at the earliest after the backward of the first step that is not wanted, or at the start of the
+        second.
         """
         following = self._following
         if following is not None and following.is_pending and (self._has_taken or following.count > PATIENCE):
@@ -146,12 +147,13 @@ class XlaCapture:
             self._folder.unavailable("pre", "torch_xla executed nothing in the steps whose graphs are wanted")
 
     def _name(self) -> None:
-        # Until its model is known, a parameter is named by its place in the optimizer; a value keeps its first name.
+        # Name nothing before the model is known: a parameter would be named by its position in the optimizer, and a
+        # value keeps its first name.
         if self._has_model or self._has_backward:
             self._known.name(self._request.named_tensors())
 
     def _take(self, during: FollowedCall | None = None) -> None:
-        """Take the graphs that were executed since the last time, by the call `during` if there is one."""
+        """Take the graphs executed since the last call. `during` is the kernel call that executed them, if any."""
         if self._written is None:
             self._written = next(iter(self._dump.parent.glob(f"{XLA_DUMP}.*")), None)
         if self._written is None or self._written.stat().st_size <= self._read:

@@ -1,7 +1,7 @@
 """The ops that torch_xla decomposes above autograd, where torch has one kernel with one derivative.
 
 In torch_xla 2.9 these are `native_layer_norm` and `native_group_norm`. They become `native_batch_norm`, `addcmul` and
-reshapes, and their derivatives consist of the derivatives of these. A follower of a step meets only the parts; this
+reshapes, and their derivatives consist of the derivatives of these. The observer of a step meets only the parts. This
 module finds the op that they are parts of.
 """
 
@@ -17,7 +17,7 @@ from ...torch_private.xla_tensors import XLA_AUTOGRAD_KEY, xla_composites
 from ..followed_calls import FollowedKernels
 
 SUMS = ("aten::add", "aten::add_")
-"""The ops by which autograd adds gradients that meet.
+"""The ops by which autograd accumulates several gradients of one tensor.
 
 It calls them after the op that returned the last of these gradients, still under the autograd node of that op.
 """
@@ -36,7 +36,7 @@ class ComposedOp:
 
 
 class ComposedOps:
-    """Follows decomposed ops from its creation until `close`, which must not be called from within an op."""
+    """The observer of decomposed ops, from its creation until `close`. Do not call `close` from within an op."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -48,9 +48,9 @@ class ComposedOps:
         self._kernels.close()
 
     def whole(self, operation: Any, sequence: int | None) -> ComposedOp | None:
-        """Return the decomposed op that a called op is a part of, None where there is none.
+        """Return the decomposed op that a called op is a part of, None if there is none.
 
-        `sequence` is the number of the autograd node that is being executed, None outside of a backward.
+        `sequence` is the number of the running autograd node, None outside of a backward.
         """
         if sequence is None or operation.name().partition(".")[0] in SUMS:
             return self._within[-1] if self._within else None

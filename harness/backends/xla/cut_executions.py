@@ -1,7 +1,7 @@
-"""The executions of mode `xla`: the graph of a cut, as HLO and as the aten calls that it was lowered from.
+"""Snapshots of mode `xla`'s executions: the graph of a cut, as HLO and as the aten calls that it was lowered from.
 
-Before the cut torch_xla is asked for the HLO of all that is pending and for its inputs, after it for the values. An
-execution that no cut orders (an op that falls back to the CPU, `.item()`) happens inside of torch_xla, unseen.
+The HLO of all pending work and its inputs are read before the cut, the values after it. An execution without a cut (an
+op that falls back to the CPU, `.item()`) happens inside torch_xla and is not observed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .pending_calls import PendingCalls
 from .pending_modules import PendingModule, XlaPending
 
 SYNCS = ("CachedCompile", "UncachedCompile")
-"""The counters of torch_xla that grow at each execution of a graph."""
+"""torch_xla's counters, of which one grows at each execution of a graph."""
 
 PHASES: Mapping[Progress, Phase] = {
     "forward": "forward",
@@ -35,7 +35,7 @@ PHASES: Mapping[Progress, Phase] = {
     "step": "data",
     "end": "data",
 }
-"""The phase of an op that is called outside of autograd, by the point that the training has reached."""
+"""The phase of an op called outside of autograd, by the point that the training has reached."""
 
 NOT_CUT = "no snapshots are taken: with mark_step=off nothing is cut"
 OP_BY_OP = "no snapshots are taken: with execute=op no graph is executed, but each op by itself"
@@ -47,7 +47,7 @@ UNSEEN = (
 
 
 class XlaCuts(SnapshotObserver):
-    """Follows the mode's cuts. A failure is reported to the camera, and the training goes on."""
+    """The observer of the mode's cuts. It reports a failure to the camera, and the training continues."""
 
     def __init__(
         self, camera: Camera, around: Circumstances, mode: CuttingMode, bound: Bound, *, op_by_op: bool
@@ -94,14 +94,16 @@ class XlaCuts(SnapshotObserver):
                 self._camera.tell(UNSEEN.format(unseen))
 
     def close(self) -> None:
-        """Stop. A graph that was pending when a script failed was never executed: no execution raised the error."""
+        """Stop. Drop a pending graph: if the script has failed, that graph was never executed and did not raise."""
         self._open = False
         self._pending = None
         self._calls.stop()
 
     def _note(self, step: int = 0) -> None:
-        """Follow the ops of a step that may be chosen. Where the script marks its cuts itself, a step ends with nothing
-        executed yet, and all steps are followed."""
+        """Record the calls of a step that may be chosen, and stop recording in other steps.
+
+        If the script makes the cuts itself, a step ends before its ops are executed, so all steps are recorded.
+        """
         steps = self._camera.choice.steps
         if self._open and (steps is None or step in steps or self._mode.policy == "script"):
             self._calls.start()
@@ -130,7 +132,7 @@ class XlaCuts(SnapshotObserver):
         if not pending:
             return None
         self._cuts += 1
-        # A cut in the middle of a step, and one after its end, execute ops of the step that has begun.
+        # A cut in the middle of a step or after its end executes ops of the step that began last.
         now, self._camera.step = self._camera.step, self._camera.step if self._is_fresh else self._step
         try:
             name, phase = self._phases.named(self._camera)
@@ -140,7 +142,7 @@ class XlaCuts(SnapshotObserver):
         roots = self._calls.pending(pending)
         if wish is None or self._camera.choice.on == "error":
             return None
-        if len(roots) < pending:  # XLA will execute another graph than the one that is known
+        if len(roots) < pending:  # XLA will execute a graph other than the known one
             self._camera.tell(MADE_UNSEEN.format(pending - len(roots), wish.execution.name))
             return None
         data = xla_data(list(roots.values()))
@@ -151,7 +153,7 @@ class XlaCuts(SnapshotObserver):
         return XlaPending.of(wish, module, self._calls, roots, drawn, self._names, names)
 
     def _name(self) -> None:
-        """Note the script's names of the values that its tensors have now."""
+        """Name the current values of the script's tensors after the tensors."""
         for name, tensor in self._bound().items():
             if tensor.device.type == "xla":
                 self._names.setdefault(xla_value_id(tensor), name)
@@ -169,7 +171,7 @@ class XlaCuts(SnapshotObserver):
         try:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 return do()
-        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+        except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             self._camera.failed(doing, error)
             return None
 

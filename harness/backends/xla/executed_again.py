@@ -1,9 +1,9 @@
-"""Execute a step of torch_xla once more, to read the results of its ops.
+"""Execute a step of torch_xla again, to read the results of its ops.
 
-Once XLA has compiled a graph, the results of its ops are stored nowhere: a fusion computes and discards them. So the
-ops are called again, with the same cuts, and some of their values are held, which makes them outputs of the graph. That
-may change what XLA fuses, and so the results. The values count only where the values that the step is compared by keep
-their bits. Values that change these are found by halving, and left out.
+A graph that XLA has compiled does not store the results of its ops: a fusion computes and discards them. The ops are
+therefore called again with the same cuts, while some of their values are held, which makes these outputs of the graph.
+That may change which ops XLA fuses, and so the results. The values are used only if the values that the step is
+compared by keep their bits. Held values that change those bits are found by bisection and left out.
 """
 
 from __future__ import annotations
@@ -21,41 +21,43 @@ from ...torch_private.dispatching import bare_execution
 from ...torch_private.xla import execute_pending, read_xla, xla_generator_kept
 
 ValueNumber = int
-"""torch_xla's number of a value."""
+"""torch_xla's number for a value."""
 
 OVERWRITING = ("aten::copy",)
-"""Ops that return a new value by their schema, but whose result torch_xla (2.9) writes over their first argument."""
+"""Ops that, by their schema, return a new value, but whose result torch_xla (2.9) writes over the first argument."""
 
 UNREAD: Mapping[str, tuple[int, ...]] = {"aten::nll_loss_forward": (1,), "aten::nll_loss2d_forward": (1,)}
 """The indices of results that torch_xla (2.9) does not compute.
 
-For the sum of the weights it returns 1, which its backward does not read.
+For the sum of the weights it returns 1. Its backward does not read that result.
 """
 
 MOST_EXECUTIONS = 24
-"""The number of times that one step may be executed to find the values that can be read, each time compiled anew."""
+"""The number of times that one step may be compiled and executed to find the values that can be read."""
 
 READING_SECONDS = 60.0
-"""The time within which more values of a step are read.
+"""The seconds after which no more values of a step are read.
 
-An op whose result is unknown after that is compiled by itself where it is needed.
+An op whose result is still unknown then is compiled separately when it is needed.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An argument that is the value with this number."""
+    """An argument of an op: the value with this number."""
 
     number: ValueNumber
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExecutedOp:
-    """An op that torch_xla was called with: the call `position` of the tape.
+    """An op that torch_xla was called with.
 
-    Its arguments have a `Given` in place of each tensor of the device. `outputs` are the numbers of its flat results,
-    None for a result that is no tensor of the device. Values that were `drawn` are not drawn again. `unread` has the
-    results that torch_xla does not compute, by their indices, with their values on the CPU.
+    arguments, keywords: the arguments, with a `Given` in place of each tensor on the device.
+    outputs: the numbers of its flat results, None for a result that is not a tensor on the device.
+    position: the index of its call on the tape.
+    drawn: the random numbers that it drew, which are not drawn again; None for other ops.
+    unread: the results that torch_xla does not compute, by their indices, with their values on the CPU.
     """
 
     operation: Any
@@ -67,11 +69,11 @@ class ExecutedOp:
     unread: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
     def given(self) -> list[ValueNumber]:
-        """Return the numbers of the values that the op takes, in their order."""
+        """Return the numbers of the values that the op takes, in order."""
         return [leaf.number for leaf in leaves((*self.arguments, *self.keywords.values())) if isinstance(leaf, Given)]
 
     def number_of(self, view: View, call: Call) -> ValueNumber | None:
-        """Return the number of the argument of the call that is this view, None where there is none."""
+        """Return the number of the call's argument that is this view, None if there is none."""
         own_leaves = leaves((*self.arguments, *self.keywords.values()))
         call_leaves = leaves((*call.arguments, *(call.keywords[name] for name in self.keywords)))
         pairs = zip(own_leaves, call_leaves, strict=True)
@@ -80,16 +82,19 @@ class ExecutedOp:
 
 @dataclass(frozen=True, slots=True)
 class StepCut:
-    """A cut of the step: all pending work was executed here, while the values `alive` were held."""
+    """A cut in the step: all pending work was executed here while the values `alive` were held."""
 
     alive: frozenset[ValueNumber]
 
 
 @dataclass(slots=True, eq=False)
 class Program:
-    """A step: the values from before it, its ops and cuts, and its results by name, each with its value.
+    """A step in a form that can be executed again.
 
-    `rewritten` are values that an op overwrites without returning them. They are read as they are at the end.
+    inputs: the values that it starts from.
+    ops: its ops and cuts.
+    results: the number and the content of each of its results, by name.
+    rewritten: the values that an op overwrites without returning them. They are read at the end of the step.
     """
 
     inputs: dict[ValueNumber, torch.Tensor] = field(default_factory=dict)
@@ -99,9 +104,10 @@ class Program:
 
 
 def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[ValueNumber, torch.Tensor] | None:
-    """Execute a step again and return the values `wanted`, on the CPU, and the rewritten ones as they are at the end.
+    """Execute a step again. Return the values `wanted` and the final content of rewritten values, on the CPU.
 
-    Returns None where the step has other results than before while these values are held. Raises what torch_xla raises.
+    Return None if the step has other results than before while these values are held. Exceptions of torch_xla
+    propagate.
     """
     held = {*wanted, *(number for number, _ in program.results.values())}
     last = {number: at for at, op in enumerate(program.ops) if isinstance(op, ExecutedOp) for number in op.given()}
@@ -133,7 +139,7 @@ def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[Va
                 del outputs, keywords, arguments
             pairs = zip(op.outputs, results, strict=True)
             values |= {number: tensor for number, tensor in pairs if number is not None}
-            del results, pairs  # what is held here would be an output of the graph
+            del results, pairs  # a tensor held here would become an output of the graph
         execute_pending()
         to_read = held | program.rewritten
         numbers = [number for number in values if number in to_read]
@@ -143,12 +149,12 @@ def executed_again(program: Program, wanted: Collection[ValueNumber]) -> dict[Va
 
 
 ValueKey = tuple[str, int]
-"""A value, named by the op that makes it and its index among the values that ops of that name make in the step."""
+"""A value: the name of its op, and its index among the values that ops of that name compute in the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedValue:
-    """A value to read. `fused` says that XLA computes its elements in one loop with those of other ops."""
+    """A value to read. It is `fused` if XLA computes its elements in one loop with those of other ops."""
 
     number: ValueNumber
     key: ValueKey
@@ -157,9 +163,10 @@ class WantedValue:
 
 @dataclass(slots=True, eq=False)
 class ReadValues:
-    """The values of a step that could be read: `found`, by their numbers.
+    """The values of a step that could be read.
 
-    `repeats` says that the step, executed once more without changes, has the same results.
+    found: the values by their numbers.
+    repeats: the step has the same results if it is executed again without changes.
     """
 
     found: dict[ValueNumber, torch.Tensor] = field(default_factory=dict)
@@ -169,11 +176,11 @@ class ReadValues:
 def read_values(program: Program, wanted: Sequence[WantedValue], unreadable: set[ValueKey]) -> ReadValues:
     """Read as many of these values as possible within the limits of time and executions.
 
-    `unreadable` holds the values that changed the results in an earlier step; those of this step are added. Raises what
-    torch_xla raises.
+    `unreadable` holds the values that changed the results in an earlier step. The values that do so in this step are
+    added to it. Exceptions of torch_xla propagate.
 
-    The values of ops of one name are mostly equally readable. So a group of values is split by names before it is split
-    by positions, and first of all into fused values and others.
+    The values of ops of the same name are usually all readable or all unreadable. A group of values is therefore split
+    first into fused values and others, then by names, and only then by positions.
 
         a0 b0 b1 c0, of which b1 is to blame: all of them fail, and so do [b0 b1] and [b1]; [a0 c0] and [b0] are read
     """
@@ -181,7 +188,7 @@ def read_values(program: Program, wanted: Sequence[WantedValue], unreadable: set
     outcome, executions_left, deadline = ReadValues(), MOST_EXECUTIONS, time.monotonic() + READING_SECONDS
     waiting = [whole]
     while waiting and executions_left > 0 and time.monotonic() < deadline:
-        # Groups with several names come first, then the largest: reading it may yield the most
+        # Groups with several names come first, then the largest group, which may yield the most values.
         group = max(waiting, key=lambda values: (len({value.key[0] for value in values}) > 1, len(values)))
         waiting.remove(group)
         executions_left -= 1
@@ -190,7 +197,7 @@ def read_values(program: Program, wanted: Sequence[WantedValue], unreadable: set
             outcome.found |= contents
             continue
         if group is whole:
-            # If the results differ even with no value held, no value is to blame, and the search ends.
+            # If the results differ even when no value is held, no value is to blame, and the search ends.
             executions_left -= 1
             bare = executed_again(program, ())
             if bare is None:
@@ -206,7 +213,7 @@ def read_values(program: Program, wanted: Sequence[WantedValue], unreadable: set
 
 
 def _parts(group: Sequence[WantedValue]) -> list[list[WantedValue]]:
-    """Split a group of values in two; return nothing for a single value."""
+    """Split a group of values in two. Return an empty list for a single value."""
     names = list(dict.fromkeys(value.key[0] for value in group))
     apart = {value.key[0] for value in group if value.fused}
     if not apart or len(apart) == len(names):

@@ -1,4 +1,4 @@
-"""An HLO module as a graph of the record: the instructions that XLA executes, each fusion with the ops in it."""
+"""An HLO module as a recorded graph: the instructions that XLA executes, each fusion with the ops in it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .hlo_module import HloModule, Instruction
 
 GIVEN = ("parameter", "constant")
 PASSED = ("tuple", "get-tuple-element")
-"""Opcodes that compute nothing: they are values from outside, and values that are passed on."""
+"""Opcodes that compute nothing: `GIVEN` are values from outside, and `PASSED` pass values on."""
 
 
 FILLS = ("broadcast", "iota")
 
 
 class LoweredNodes:
-    """The nodes of a graph, to be found by the instructions that they were lowered to.
+    """The nodes of a graph, found by the instructions that they were lowered to.
 
-    `calls` has the numbers of the kernel calls that had made the nodes when XLA compiled the graph, by the names of the
-    nodes. An instruction names its call and its op. Where the calls were not followed at that time, the op may identify
-    the node, alone or with the shape of its result.
+    `calls` has the number of the kernel call that had made each node when XLA compiled the graph, by the node's name.
+    An instruction names its call and its op. If calls were not followed at that time, the op identifies the node if it
+    is unique, or unique with the shape of its result.
     """
 
     def __init__(self, pre: Graph, calls: Mapping[str, int]) -> None:
@@ -39,8 +39,8 @@ class LoweredNodes:
                 self._of_call[calls[node.name]].append(node.name)
 
     def behind(self, instructions: Sequence[Instruction]) -> tuple[str, ...]:
-        """Return the names of the nodes that these instructions compute, in their order."""
-        # XLA shares one constant among the ops that need it, and filling it is no work of theirs.
+        """Return the names of the nodes that these instructions compute, in the order of the graph."""
+        # XLA shares one filled constant among all ops that need it, so filling it is not attributed to them.
         working = [
             instruction
             for instruction in instructions
@@ -50,7 +50,10 @@ class LoweredNodes:
         return tuple(sorted(names, key=self._order.__getitem__))
 
     def place(self, instructions: Sequence[Instruction], names: Sequence[str]) -> Node:
-        """Return a node with the phase and place of the nodes that the instructions compute, else of their calls."""
+        """Return a node with the phase and site of the nodes `names` that the instructions compute.
+
+        If there are none, use the nodes of the instructions' calls.
+        """
         if not names:
             calls = {instruction.call for instruction in instructions if instruction.call is not None}
             names = [name for call in calls for name in self._of_call.get(call, ())]
@@ -71,10 +74,11 @@ class LoweredNodes:
 def post_graph(
     module: HloModule, pre: Graph, calls: Mapping[str, int], device_data: Sequence[str], outputs: Sequence[str | None]
 ) -> Graph:
-    """Return the graph that XLA has made of `pre`: its entry computation, each fusion a node with a `body`.
+    """Return the graph that XLA has made of `pre`: its entry computation. Each fusion is a node with a `body`.
 
-    `calls` are those of `LoweredNodes`, for values from outside as well. `device_data` are the values from outside that
-    are no constants of the graph, `outputs` those that it was executed for, None where one is unknown.
+    calls: the same as in `LoweredNodes`, also for values from outside.
+    device_data: the values from outside that are not constants of the graph.
+    outputs: the values that the graph was executed for, None for an unknown one.
     """
     lowered = LoweredNodes(pre, calls)
     entry = module.computations.get(module.entry, ())
@@ -120,7 +124,7 @@ def post_graph(
     bindings = dict(
         zip((parameter.name for parameter in inputs), _bindings(inputs, pre, calls, device_data), strict=True)
     )
-    named_outputs: set[str] = set()  # if two tensors have one value, one of them is named
+    named_outputs: set[str] = set()  # if two tensors have the same value, only one is named
     for name, output in zip(results, outputs, strict=False):
         if output is not None and output not in named_outputs and pre.values[output].binding:
             named_outputs.add(output)
@@ -153,10 +157,10 @@ def _node(instruction: Instruction, place: Node, inputs: tuple[str, ...]) -> Nod
 
 
 def _placed(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the nodes, with places for those that XLA has inserted.
+    """Return the nodes, with sites for those that XLA has inserted.
 
-    Such a node gets the place of a node that takes its value (the first part of a reduction in two), else of a node
-    whose value it takes (a copy into an output).
+    Such a node gets the site of a node that takes its value (as the first part of a reduction in two parts does), else
+    the site of a node whose value it takes (as a copy into an output does).
     """
     placed = {node.name: node for node in nodes}
 
@@ -183,8 +187,8 @@ def _bindings(
 ) -> Iterator[str]:
     """Yield the binding of each parameter of the module.
 
-    Module and graph have the values from outside in one order, but a value that occurs several times in the graph is
-    one parameter.
+    The module and the graph have the values from outside in the same order. A value that occurs several times in the
+    graph is only one parameter.
     """
     left = list(device_data)
     for position, param in enumerate(inputs):

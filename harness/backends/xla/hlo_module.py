@@ -1,4 +1,4 @@
-"""An HLO module's text as data."""
+"""Parse the text of an HLO module."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHAPE = re.compile(r"\b([a-z]+\d*)\[([\d,<=]*)\]")
 _OPERAND = re.compile(r"%([\w.-]+)")
 _CALLED = re.compile(r"\b(?:calls|to_apply)=%?([\w.-]+)")
 CALLING = ("fusion", "call")
-"""Opcodes whose result is that of the computation they call. With `call`, XLA distributes a fusion among threads."""
+"""Opcodes whose result is that of the computation they call. XLA uses `call` to distribute a fusion among threads."""
 
 _OP = re.compile(r'op_type="(\w+?)__(\w+)"')
 _LINE_OF_CALL = re.compile(rf'source_file="{CALLED_FROM}" source_line=(\d+)')
@@ -45,8 +45,9 @@ _METADATA = re.compile(r", metadata=\{.*?\}")
 class Instruction:
     """One instruction.
 
-    `made_of` is the op of torch or torch_xla that it was lowered from (`aten.addmm`), "" where that is unknown. `call`
-    is the number of the kernel call that made the op's node. `calls` is the computation of a fusion.
+    made_of: the op of torch or torch_xla that it was lowered from (`aten.addmm`), "" if unknown.
+    call: the number of the kernel call that made the op's node.
+    calls: the name of the computation that a fusion calls.
     """
 
     name: str
@@ -69,14 +70,14 @@ class HloModule:
     entry: str
 
     def fused(self, instruction: Instruction) -> Iterator[Instruction]:
-        """Yield the instructions in a fusion, those of nested fusions included."""
+        """Yield the instructions in a fusion, including those of nested fusions."""
         for inner in self.computations.get(instruction.calls, ()):
             yield inner
             yield from self.fused(inner)
 
 
 def read_hlo(text: str) -> HloModule:
-    """Read a module's text, as `--xla_dump_hlo_as_text` writes it."""
+    """Parse a module's text in the form that `--xla_dump_hlo_as_text` writes."""
     computations: dict[str, list[Instruction]] = {}
     entry, instructions = "", list[Instruction]()
     for line in text.splitlines():
@@ -111,7 +112,7 @@ def _instruction(root: str | None, name: str, shape: str, opcode: str, rest: str
 
 
 def _arguments(rest: str) -> tuple[str, str]:
-    """Split the text after an instruction's opening bracket: return the text within the brackets, and the rest."""
+    """Split the text after an instruction's opening bracket. Return the text within the brackets, and the rest."""
     depth = 1
     for index, character in enumerate(rest):
         depth += {"(": 1, ")": -1}.get(character, 0)
@@ -121,6 +122,6 @@ def _arguments(rest: str) -> tuple[str, str]:
 
 
 def values_in(shape: str) -> Iterator[Value]:
-    """Yield the values of a shape, which may be that of a tuple."""
+    """Yield the values of a shape, which may be a tuple's."""
     for dtype, sizes in _SHAPE.findall(shape):
         yield Value(DTYPES.get(dtype, dtype), tuple(int(re.sub(r"\D", "", size)) for size in sizes.split(",") if size))

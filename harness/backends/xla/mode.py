@@ -1,18 +1,18 @@
 """torch_xla (PJRT), usually in an interpreter of its own (`xla,python=/path/to/python`), and the mark-step policies.
 
-A policy says where the pending graph is cut and executed:
+A policy determines where the pending graph is cut and executed:
 
-    auto    where the script itself calls torch_xla's functions for it; if it never does, as `phase`
-    phase   before the first call of a model, after each backward and after each optimizer step, besides the script's
-            own places
-    step    before the first call of a model, and after each optimizer step only; the script's own places do nothing
-    off     nowhere; what a run records is then executed by one sync at the end of each step,
-            which executes whatever is pending
+    auto    where the script itself calls torch_xla's functions for it; if it never does, the same as `phase`
+    phase   before the first call of a model, after each backward and after each optimizer step, in addition to the
+            script's own cuts
+    step    before the first call of a model, and after each optimizer step only; the script's own cuts do nothing
+    off     nowhere; one sync at the end of each step then executes the values that a run records, and everything else
+            that is pending
 
-With `draws=cpu`, or `fallback_random=on`, random numbers are those of eager mode, drawn on the CPU and brought to the
-device; else the device draws its own.
+With `draws=cpu` or `fallback_random=on`, random numbers are those of eager mode, drawn on the CPU and copied to the
+device. Otherwise the device draws its own.
 
-With `execute=op` each op is a graph of its own, compiled and executed where it is called (torch_xla's eager mode).
+With `execute=op` each op is a separate graph, compiled and executed when the op is called (torch_xla's eager mode).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from ..eager.mode import EagerMode
 PACKAGE = "torch_xla"
 
 CUTS = {"mark_step", "sync", "optimizer_step", "MpDeviceLoader", "ParallelLoader", "StepTrace"}
-"""The names of torch_xla by which a script says where its graphs end."""
+"""The names in torch_xla by which a script marks the end of its graphs."""
 
 
 class XlaMode(CuttingMode):
-    """Executes on the device `xla` and reads values only once a cut has produced them."""
+    """The mode that executes on the device `xla` and reads values only once a cut has produced them."""
 
     device = "xla"
 
@@ -86,7 +86,8 @@ class XlaMode(CuttingMode):
         if self.policy == "auto":
             uses_xla = script.imports(PACKAGE)
             self.policy = "script" if uses_xla and CUTS & script.names else "phase"
-            # `torch_xla.step` has a name that occurs in every training. It shows by a cut before the first backward.
+            # The name of `torch_xla.step` occurs in every training. Its use is recognised by a cut before the first
+            # backward.
             self._is_undecided = uses_xla and self.policy == "phase"
         self._patches.also(around_step_marker(self._script_cuts))
         if spec.fallback_random == "on" or spec.draws == "cpu":
@@ -98,7 +99,8 @@ class XlaMode(CuttingMode):
 
     def adopt(self, module: torch.nn.Module) -> None:
         if not self._has_model and self.policy in ("phase", "step"):
-            # A run that keeps the state of step 0 executes the pending work here. All runs do, for equal graphs.
+            # A run that keeps the state of step 0 executes the pending work here. All other runs do the same, so that
+            # their graphs are equal.
             with xla_generator_kept():
                 self._execute(execute_pending)
         self._has_model = True
@@ -106,7 +108,7 @@ class XlaMode(CuttingMode):
 
     def close(self, moment: Moment, settled: Callable[[], None] | None = None) -> None:
         if moment == "backward" and self._waiting and self.policy == "script":
-            # The script has not cut since the last step, so its values are read before they are replaced.
+            # The script has made no cut since the last step. Its values have to be read before they are replaced.
             self._execute(execute_pending)
         self._is_undecided = False
         self.eager.close(moment)
@@ -119,7 +121,7 @@ class XlaMode(CuttingMode):
             self._settle()
 
     def _has_values(self, moment: Moment) -> bool:
-        """Return whether the values of a closed piece can be read although nothing was cut."""
+        """Return whether the values of a closed part of the step can be read although nothing was cut."""
         return self.eager.spec.execute == "op" or (moment == "step" and self.policy == "off")
 
     def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
@@ -135,18 +137,18 @@ class XlaMode(CuttingMode):
         return read_xla(tensors)
 
     def execute(self) -> None:
-        """Execute all pending work, whatever the policy: a state is about to be read or set from outside."""
+        """Execute all pending work whatever the policy is, because a state is read or set from outside."""
         with xla_generator_kept():
             self._execute(execute_pending)
 
     def observe_cuts(self, about_to_cut: Callable[[], None], cut: Callable[[], None] = lambda: None) -> Undo:
-        """Call `about_to_cut` before each cut, the script's own included, and `cut` after it; return the undo."""
+        """Call `about_to_cut` before each cut, including the script's own, and `cut` after it. Return the undo."""
         watcher = (about_to_cut, cut)
         self._cutting.append(watcher)
         return lambda: self._cutting.remove(watcher)
 
     def step_recorder(self, step: int, script: str) -> StepRecorder:
-        """Return a recorder for a step as torch_xla executes it (see `taped_step`)."""
+        """Return a recorder of the ops of a step that torch_xla executes (see `taped_step`)."""
         recording = importlib.import_module("numdrift.harness.backends.xla.taped_step")
         recorder: StepRecorder = recording.XlaStepRecorder(step, script, self.observe_cuts, self._unreadable)
         return recorder
@@ -157,7 +159,7 @@ class XlaMode(CuttingMode):
             self._execute(execute_pending)
 
     def leave(self) -> None:
-        """Restore torch_xla's own functions and settings; its runtime cannot be stopped."""
+        """Restore torch_xla's original functions and settings. Its runtime cannot be stopped."""
         self._patches.undo()
 
     def _script_cuts(self, mark: Callable[[], None]) -> None:
@@ -189,7 +191,7 @@ class XlaMode(CuttingMode):
 
 
 def require_xla() -> None:
-    """Raise UsageError where torch_xla is not installed."""
+    """Raise UsageError if torch_xla is not installed."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise UsageError(
             f"mode 'xla': torch_xla is not installed beside torch {torch.__version__}; make an environment for it by "

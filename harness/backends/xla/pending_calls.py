@@ -1,8 +1,8 @@
-"""Records the aten calls that have made the pending values of mode `xla`, as the calls of a tape.
+"""Record the aten calls that made the pending values of mode `xla`, as the calls of a tape.
 
-torch_xla makes most ops of a script functional: it calls `add_` as `add`, and `t` as `t_copy`. This record has a view
-as a view. Each write makes a slot of its own, so no view shows what was written after it. Executed on the CPU, the
-calls are then those of an eager training.
+torch_xla makes most ops of a script functional: it calls `add_` as `add`, and `t` as `t_copy`. In this record a view is
+a view. Each write creates a new slot, so no view shows values that were written after it. Executed on the CPU, the
+calls are those of an eager training.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from ...torch_private.operators import is_random, returns_view, view_behind, wri
 from ...torch_private.xla_tensors import is_pending, xla_value_id
 
 BOOKKEEPING = "aten::_propagate_xla_data"
-"""The op by which torch_xla says whose memory a new value gets."""
+"""The op by which torch_xla determines whose memory a new value gets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The calls that some values need, in their order, and their numbers among all calls.
+    """The calls that some values need, in order.
 
-    `starts` are the slots that none of these calls makes.
+    numbers: the numbers of these calls among all calls.
+    starts: the slots that the calls need and none of them makes.
     """
 
     calls: tuple[Call, ...]
@@ -48,10 +49,10 @@ class Stretch:
 
 
 class PendingCalls:
-    """Records calls from `start` to `stop`; `forget` begins anew, once nothing is pending any more.
+    """The record of calls from `start` to `stop`. `forget` empties it, once nothing is pending any more.
 
     No pending value is kept alive, since it would become an output of the graph. Copies of drawn values are the
-    exception, and `released` lets these go. The follower of the training sets `phase`. If a call cannot be recorded,
+    exception, and `released` hands these over. The observer of the training sets `phase`. If a call cannot be recorded,
     `reason` says why, and the training continues.
     """
 
@@ -63,7 +64,7 @@ class PendingCalls:
         self.forget()
 
     def start(self) -> None:
-        """Begin to record. Nothing may be pending then."""
+        """Start recording. No value may be pending at that time."""
         if not self.is_on:
             self._mode.__enter__()  # type: ignore[no-untyped-call]
             self.is_on = True
@@ -79,9 +80,9 @@ class PendingCalls:
         self.reason = ""
         self._calls: list[Call] = []
         self._slots: list[Slot] = []
-        self._views: dict[int, View] = {}  # by the number of a value, where it is now
+        self._views: dict[int, View] = {}  # by the number of a value, its current view
         self._alive: dict[int, list[TensorWeakRef]] = {}
-        self._starts: dict[int, torch.Tensor] = {}  # by slot, its former value: it is available, and may be kept
+        self._starts: dict[int, torch.Tensor] = {}  # by slot, its earlier value, which is available and may be kept
         self._numbers: dict[int, int] = {}  # by the number of a value, the slot that held it before
         self._draws: dict[int, list[torch.Tensor]] = {}  # by the number of a call, copies of its results
 
@@ -90,9 +91,9 @@ class PendingCalls:
         return tuple(self._slots)
 
     def pending(self, count: int) -> dict[int, torch.Tensor]:
-        """Return the values that are held and still to be computed, by their numbers: the outputs of the graph.
+        """Return the outputs of the graph, by their numbers: the values that are held and not yet computed.
 
-        They are in torch_xla's order. `count` is their expected number.
+        They are in torch_xla's order. `count` is the expected number of outputs.
         """
         held = {
             number: tensor
@@ -100,14 +101,14 @@ class PendingCalls:
             if (tensor := next((obj for ref in refs if (obj := ref()) is not None), None)) is not None
         }
         if sum(map(is_pending, held.values())) < count:
-            # Look for values that are held only as detached past the mode, as numdrift holds them for its record.
+            # Look for values that are held only by tensors detached outside of the mode, as numdrift's record does.
             for obj in gc.get_objects():
                 if issubclass(type(obj), torch.Tensor) and _is_on_xla(obj) and xla_value_id(obj) in self._views:
                     held.setdefault(xla_value_id(obj), obj)
         return {number: held[number] for number in sorted(held) if is_pending(held[number])}
 
     def released(self) -> dict[int, list[torch.Tensor]]:
-        """Hand over the results of the random calls, still pending, by the number of the call."""
+        """Return and release the copies of the random calls' pending results, by the number of the call."""
         draws, self._draws = self._draws, {}
         return draws
 
@@ -116,9 +117,9 @@ class PendingCalls:
         return self._views.get(number)
 
     def slots_before(self, numbers: Collection[int], pending: Collection[int]) -> dict[int, int]:
-        """Return the slots of values that existed before all calls, or that were read between them, by their numbers.
+        """Return the slots of those values that existed before all calls or were read between them, by their numbers.
 
-        Values that were read are not pending any more.
+        A value that was read is not pending any more.
         """
         made = {view for call in self._calls for view, new in zip(call.outputs, call.fresh, strict=True) if new}
         read = [number for number in numbers if number not in pending]
@@ -126,16 +127,16 @@ class PendingCalls:
         return read_slots | {number: self._numbers[number] for number in numbers if number in self._numbers}
 
     def before(self, slot: int) -> torch.Tensor | None:
-        """Return the value that a slot held before all calls, None where it is unknown."""
+        """Return the value that a slot held before all calls, None if it is unknown."""
         return self._starts.get(slot)
 
     def added(self, value: torch.Tensor) -> View:
-        """Add a slot for a value, which lies there in the order of its dimensions, and return its view."""
+        """Add a slot for a value, laid out there in the order of its dimensions, and return its view."""
         self._slots.append(Slot(value.numel() * value.element_size(), "cpu", value.dtype))
         return laid_out(len(self._slots) - 1, value)
 
     def stretch(self, wanted: Sequence[View], available: Collection[int]) -> Stretch:
-        """Return the calls that compute the views `wanted`, where the values of the slots `available` are known."""
+        """Return the calls that compute the views `wanted` from the slots `available`, whose values are known."""
         needed = {view.slot for view in wanted}
         kept: list[int] = []
         for number in range(len(self._calls) - 1, -1, -1):
@@ -150,7 +151,7 @@ class PendingCalls:
         makes = {view.slot for call in calls for view, new in zip(call.outputs, call.fresh, strict=True) if new}
         return Stretch(calls, tuple(kept), tuple(sorted(needed - makes)))
 
-    # Noting a call
+    # Recording a call
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         tensors = [leaf for leaf in leaves([*args, *kwargs.values()]) if _is_on_xla(leaf)]
@@ -165,11 +166,11 @@ class PendingCalls:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """Hide the context from all modes, and keep its first failure as the `reason` instead of raising it."""
+        """Hide the context from all modes. Keep its first failure as the `reason` instead of raising it."""
         try:
             with torch.no_grad(), without_dispatch_modes(), without_function_modes():
                 yield
-        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+        except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             self.reason = self.reason or f"an op could not be noted: {in_words(error)}"
 
     def _note(
@@ -245,13 +246,13 @@ class PendingCalls:
         number = xla_value_id(value)
         if number not in self._views:
             view = self._views[number] = self.added(value)
-            if not is_pending(value):  # a pending value was made unseen
+            if not is_pending(value):  # a pending value was made by an op that was not observed
                 self._starts[view.slot] = value
                 self._numbers[number] = view.slot
         return self._views[number]
 
     def _write(self, tensor: torch.Tensor) -> None:
-        """Record that an op has written to a tensor: on the tape it writes to a copy, which replaces the tensor."""
+        """Record a write to a tensor. On the tape, the op writes to a copy, which replaces the tensor."""
         number, before = xla_value_id(tensor), self._argument(tensor)
         after = self._views[number] = self.added(tensor)
         self._alive.setdefault(number, []).append(TensorWeakRef(tensor))
@@ -260,7 +261,7 @@ class PendingCalls:
         self._calls.append(replace(call, outputs=(after,), fresh=(True,)))
 
     def _let_go(self, number: int) -> None:
-        """Drop a tensor that was kept for its former value: its value is now another, which is pending."""
+        """Drop a tensor that was kept for its earlier value: it has a new value now, which is pending."""
         if number in self._numbers:
             self._starts.pop(self._numbers[number], None)
 
@@ -280,7 +281,7 @@ def _is_on_xla(value: Any) -> bool:
 
 
 def _viewed(viewing: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[View] | None:
-    """Return an op's results as views of its first argument, None where memory lies otherwise than `view` needs."""
+    """Return an op's results as views of its first argument, None if that argument's memory does not allow a view."""
     base, *rest = arguments
     if not isinstance(base, View):
         return None

@@ -1,5 +1,4 @@
-"""The graph that mode `xla` is about to execute, as a snapshot holds it: the HLO, its inputs, and the calls behind
-it."""
+"""The graph that mode `xla` is about to execute, for a snapshot: the HLO, its inputs and its calls."""
 
 from __future__ import annotations
 
@@ -32,8 +31,12 @@ from .pending_calls import PendingCalls, Stretch, laid_out
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingModule:
-    """HLO that is pending, and the values of its inputs, read before they are replaced, with the keys by which they are
-    known (`XlaData`)."""
+    """The pending HLO with its inputs.
+
+    proto, text: the HLO as a protocol buffer and as text.
+    given: the keys of the inputs (see `XlaData.known_as`).
+    values: the values of the inputs, read before they are replaced.
+    """
 
     proto: bytes
     text: str
@@ -42,7 +45,7 @@ class PendingModule:
 
     @classmethod
     def of(cls, tensors: Sequence[torch.Tensor], data: Sequence[XlaData] | None = None) -> PendingModule:
-        """Make the module of these tensors; nothing is executed. Raises RuntimeError where an op cannot be lowered."""
+        """Return the module of these tensors, without executing it. Raise RuntimeError if an op cannot be lowered."""
         entries = xla_data(tensors) if data is None else data
         values = [tensor.contiguous() for tensor in read_xla([entry.tensor for entry in entries])]
         return cls(xla_hlo_proto(tensors), xla_hlo(tensors), [entry.known_as for entry in entries], values)
@@ -53,9 +56,14 @@ class PendingModule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class XlaPending:
-    """A graph that is about to be executed: `roots` are its result tensors, `outputs` their descriptions. `draws` has
-    the values that the calls at these places of the tape draw, so many tensors each; they are known once the graph has
-    been executed."""
+    """A graph that is about to be executed.
+
+    roots: its result tensors.
+    outputs: the descriptions of the results.
+    draws: the module that computes the random draws, and the number of tensors that each call draws, by the call's
+        index on the tape. The draws are known once the graph has been executed.
+    unplayable: the reason why the calls cannot be replayed, "" if they can.
+    """
 
     wish: Wish
     hlo: Hlo
@@ -77,8 +85,11 @@ class XlaPending:
         before: Mapping[int, str],
         now: Mapping[int, str],
     ) -> XlaPending:
-        """Put together what is known of a graph. `drawn` has the results of random calls by the call's number; `before`
-        and `now` have the script's names of values by the value's number."""
+        """Return the pending graph of a module.
+
+        drawn: the results of random calls, by the call's number.
+        before, now: the script's names for values before the calls and now, by the value's number.
+        """
         slots = calls.slots_before([key for key in module.given if isinstance(key, int)], roots)
         stretch = calls.stretch([view for root in roots if (view := calls.view(root)) is not None], slots.values())
         inputs: dict[int, torch.Tensor] = {}
@@ -101,7 +112,7 @@ class XlaPending:
             ports.append(port(name, calls.added(value).slot if slot is None else slot, value))
         parameters = tuple(input_port.view for input_port in ports)
         reason = calls.reason
-        for slot in stretch.starts:  # what the calls start from and the HLO does not: it has a constant there
+        for slot in stretch.starts:  # a slot that is no input of the HLO is a constant there
             earlier_value = calls.before(slot)
             if slot not in inputs and earlier_value is not None:
                 ports.append(port("", slot, read_xla([earlier_value])[0].contiguous()))
@@ -113,7 +124,7 @@ class XlaPending:
         outputs = []
         for number in roots:
             view = calls.view(number)
-            assert view is not None  # it is a root because a call has given it
+            assert view is not None  # it is a root because a call returned it
             name = now.get(number, "") or made_views.get(view.slot, ("output",))[0]
             changed = name.partition(" ")[0] in CHANGING
             outputs.append(Port(f"{name}{AFTERWARDS}" if changed else name, view))
@@ -122,7 +133,7 @@ class XlaPending:
         return cls(wish, hlo, tape, tuple(ports), tuple(outputs), list(roots.values()), draws, reason)
 
     def snapshot(self, around: Circumstances, values: Sequence[torch.Tensor], reason: Reason) -> Snapshot:
-        """Make the snapshot of the execution, which returned these values."""
+        """Return the snapshot of the execution, which returned these values."""
         calls, unplayable = self.tape.calls, self.unplayable
         try:
             calls = self._with_draws()
@@ -145,7 +156,7 @@ class XlaPending:
         )
 
     def _with_draws(self) -> tuple[Call, ...]:
-        """Return the calls with the draws of the random ones: their graphs alone are executed, from the same seed."""
+        """Return the calls, the random ones with their draws. Only the draws' graph is executed, from the same seed."""
         if self.draws is None:
             return self.tape.calls
         module, counts = self.draws
@@ -159,8 +170,10 @@ class XlaPending:
 def _draws(
     stretch: Stretch, drawn: Mapping[int, Sequence[torch.Tensor]]
 ) -> tuple[PendingModule, Mapping[int, int]] | None:
-    """Return the graph of the draws. A random call without a seed, as an attention without dropout, has drawn
-    nothing."""
+    """Return the module of the draws, and the number of tensors by the index of the call. None if nothing was drawn.
+
+    A random call whose graph has no seed, such as an attention without dropout, has drawn nothing.
+    """
     drawn_by_place = {
         place: drawn[number]
         for place, number in enumerate(stretch.numbers)

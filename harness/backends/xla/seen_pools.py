@@ -1,7 +1,7 @@
-"""Makes the maximum pooling of torch_xla (2.9) visible: torch_xla computes it above autograd, where no op is seen.
+"""Make the maximum pooling of torch_xla (2.9) visible. torch_xla computes it above autograd, where no op is observed.
 
-While a step is recorded, torch's own ops are called in its place: `max_pool2d_with_indices` and its derivative.
-torch_xla computes these in the same way, so no bit changes.
+While a step is recorded, torch's own `max_pool2d_with_indices` and its derivative are called in its place. torch_xla
+computes these in the same way, so no bit changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ POOLS = ("aten::max_pool2d", "aten::max_pool3d")
 
 
 class SeenPools:
-    """Replaces the pooling ops from its creation until `close`."""
+    """Replacements of the pooling ops, from its creation until `close`."""
 
     def __init__(self) -> None:
         self._overrides = Overrides()

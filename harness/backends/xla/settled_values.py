@@ -12,9 +12,10 @@ from .executed_again import ValueNumber
 
 
 class SettledValues:
-    """Holds each value until it is available, reads it and lets it go.
+    """The watched values. Each is held until it is available, read, and released.
 
-    torch_xla gives its memory to values that are written to the tensor later, as to a gradient that is accumulated.
+    It has to be held: torch_xla reuses its memory for values that are written to the tensor later, as to a gradient
+    that is accumulated.
     """
 
     def __init__(self) -> None:
@@ -22,12 +23,12 @@ class SettledValues:
         self._read: list[tuple[str, ValueNumber, torch.Tensor]] = []
 
     def hold(self, name: str, number: ValueNumber, tensor: torch.Tensor) -> None:
-        """Hold the value that an xla tensor has now, under its number, whatever is written to the tensor later."""
+        """Hold the current value of an xla tensor under its number, even if the tensor is overwritten later."""
         self._pending.append((name, number, xla_value_held(tensor)))
         self.read()
 
     def read(self) -> None:
-        """Read the held values that are available by now."""
+        """Read and release the held values that are available now."""
         available = [held for held in self._pending if not is_pending(held[-1])]
         self._pending = [held for held in self._pending if is_pending(held[-1])]
         for (name, number, _), value in zip(available, read_xla([tensor for *_, tensor in available]), strict=True):
@@ -35,7 +36,7 @@ class SettledValues:
 
     @property
     def lacking(self) -> str | None:
-        """The name of the first value that is not available yet, None where there is none."""
+        """The name of the first value that is not available yet, None if there is none."""
         return next((name for name, *_ in self._pending), None)
 
     @property
@@ -44,5 +45,5 @@ class SettledValues:
         return {number for _, number, _ in self._read}
 
     def __iter__(self) -> Iterator[tuple[str, ValueNumber, torch.Tensor]]:
-        """Yield the values that were read: names, numbers and values on the CPU."""
+        """Yield the values that were read: the name, the number and the value on the CPU."""
         return iter(self._read)

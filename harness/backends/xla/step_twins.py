@@ -13,10 +13,10 @@ from ...torch_private.xla_tensors import is_pending, xla_value_id
 from .executed_again import ExecutedOp, Program, StepCut, ValueNumber
 
 NUMBER = "aten.lift_fresh.default"
-"""The op of `torch.tensor(1.0, device="xla")`; its argument was made without any op."""
+"""The op of `torch.tensor(1.0, device="xla")`. No op makes its argument."""
 
 OVERWRITTEN = 2**40
-"""The distance between the numbers of the values that one tensor of torch_xla has had."""
+"""The distance between the numbers of successive values of one torch_xla tensor."""
 
 
 class StepTwins:
@@ -35,16 +35,16 @@ class StepTwins:
         self._written: dict[int, int] = {}
 
     def number(self, tensor: torch.Tensor) -> ValueNumber:
-        """Return the number of the value that a tensor has now; a value that was written over another has its own."""
+        """Return the number of a tensor's current value. A value that was written over another has its own number."""
         number = xla_value_id(tensor)
         return number + self._written.get(number, 0) * OVERWRITTEN
 
     def is_known(self, tensor: torch.Tensor) -> bool:
-        """Return whether a twin of the tensor is available: it has one, or its value can be read."""
+        """Return whether the tensor has a twin, or its value can be read to make one."""
         return self.number(tensor) in self._twins or not is_pending(tensor)
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the twin of a tensor. Raises NotReplayable where no op was seen that returns it."""
+        """Return the twin of a tensor. Raise NotReplayable if the op that returned it was not observed."""
         number = self.number(tensor)
         if number in self._twins:
             return self._twins[number]
@@ -52,7 +52,7 @@ class StepTwins:
             (value,) = read_xla([tensor.detach()])
             self.program.inputs[number] = value.clone()
         elif self.taking == NUMBER and not tensor.dim():
-            # Read a copy: the value is a constant of torch_xla's graph, and remains one.
+            # Read a copy, so that the value remains a constant of torch_xla's graph.
             with xla_generator_kept():
                 (value,) = read_xla([tensor.detach().clone()])
             keywords = {"dtype": value.dtype, "device": torch.device("xla")}
@@ -68,13 +68,13 @@ class StepTwins:
         return value
 
     def at_end(self, number: ValueNumber, value: torch.Tensor) -> torch.Tensor:
-        """Return the twin of a value that was read after the step; the value is its own twin where no op touched it."""
+        """Return the twin of a value that was read after the step. It is its own twin if no op touched it."""
         return self._twins.setdefault(number, value)
 
     def made(self, tensor: torch.Tensor, twin: torch.Tensor, *, overwrites: bool) -> ValueNumber:
         """Record the twin of a result and return the number of the result.
 
-        `overwrites` says that the result is an argument of its op, written over.
+        `overwrites` is true if the op has written the result over one of its arguments.
         """
         if overwrites:
             self._written[xla_value_id(tensor)] = self._written.get(xla_value_id(tensor), 0) + 1
@@ -83,7 +83,7 @@ class StepTwins:
         return number
 
     def cut(self, watched: Collection[ValueNumber]) -> None:
-        """Note that all pending work was executed, and forget what nothing holds any more and is not `watched`."""
+        """Record that all pending work was executed. Drop the twins of released values that are not `watched`."""
         for number in [expired for expired, storage in self._alive.items() if storage.expired()]:
             del self._alive[number]
             if number not in watched:

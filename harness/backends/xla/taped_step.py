@@ -1,14 +1,14 @@
 """The tape of a step in mode `xla`: the ops that torch_xla was called with, and their results in its compiled graphs.
 
-An xla tensor has no value when its op is called. torch_xla notes a node, and compiles and executes many nodes as one
-graph where it is cut. So each op is also executed on twins on the CPU. These show how memory lies and which tensors are
-views of which, as on the tape of any other mode. The values on the tape are not those of the twins. The values that the
-step starts from are read before it. The results of its ops are read when the step is executed once more (see
-`executed_again`).
+An xla tensor has no value when its op is called. torch_xla adds a node to a graph, and compiles and executes the graph
+when it is cut. Each op is therefore also executed on twins on the CPU. The twins show how memory is laid out and which
+tensors are views of which, as on the tape of any other mode. The values on the tape are not those of the twins: the
+values that the step starts from are read before it, and the results of its ops are read when the step is executed again
+(see `executed_again`).
 
-torch_xla is called with no op in place: a new value has a number of its own, and so a twin of its own.
+torch_xla executes no op in place: each new value has a new number, and so a new twin.
 
-    w.mul_(2)    mul(value 1, 2.0) gives value 16, and `_propagate_xla_data(value 1, value 16)` computes nothing
+    w.mul_(2)    mul(value 1, 2.0) returns value 16, and `_propagate_xla_data(value 1, value 16)` computes nothing
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ NOTHING = ("_propagate_xla_data",)
 """Ops that torch_xla calls for its own bookkeeping."""
 
 HERE = ("xla", "cuda")
-"""The mode's device, and the device of a script that asks for CUDA and gets the mode's instead: `x.to(0)`."""
+"""The mode's device, and CUDA: a script that asks for CUDA, as in `x.to(0)`, gets the mode's device instead."""
 
 ON_THE_DEVICE = (
     "the step draws random numbers by the device's own generator, which torch_xla has apart from torch's; in the mode "
     "xla,fallback_random=on they are those of eager mode"
 )
 GRAPH = "xla"
-"""The common name of all graphs of a step on its tape, since the policy decides where they are cut."""
+"""The common name of all graphs of a step on its tape, since the policy alone determines where they are cut."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,10 +68,11 @@ class BegunOp:
 
 
 class XlaStepRecorder(HeldBackStep):
-    """Records from `start` to `stop`, as `tape.tape_recorder` does where ops have values.
+    """The recorder of a step in mode `xla`, from `start` to `stop`.
 
-    An op that cannot be recorded abandons the tape (see `reason`); training continues. `observe_cuts` has a function
-    called after each cut. `unreadable` are the unreadable values of all steps of a run (see `read_values`).
+    It does the same as `tape.tape_recorder`, whose ops have values at once. An op that cannot be recorded abandons the
+    tape (see `reason`); training continues. `observe_cuts` registers a function to be called after each cut.
+    `unreadable` are the unreadable values of all steps of a run (see `read_values`).
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class XlaStepRecorder(HeldBackStep):
         self._open = True
 
     def starts_from(self, values: Mapping[str, torch.Tensor]) -> None:
-        """Note the values that the step starts from, by name."""
+        """Record the values that the step starts from, by name."""
 
         def look() -> None:
             for name, tensor in values.items():
@@ -122,12 +123,12 @@ class XlaStepRecorder(HeldBackStep):
         self._look(look)
 
     def over(self) -> None:
-        """End the step; the work that it has left pending is still to be executed."""
+        """End the step. Its pending ops are still to be executed."""
         self._look(self._cut)
         self._is_over = True
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
-        """Note the current value of a tensor that the step is compared by."""
+        """Record the current value of a tensor that the step is compared by."""
 
         def look() -> None:
             if tensor.device.type == "xla":
@@ -138,7 +139,7 @@ class XlaStepRecorder(HeldBackStep):
         self._look(look)
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Note the tensors that the first root module is about to be called with, if their values are available."""
+        """Record the tensors that the first root module is about to be called with, if their values are available."""
 
         def look() -> None:
             for name, tensor in tensors.items():
@@ -150,10 +151,10 @@ class XlaStepRecorder(HeldBackStep):
         self._look(look)
 
     def given(self, tensor: torch.Tensor) -> None:
-        """Do nothing: a tensor with other values than the script has given it is an input, and has another number."""
+        """Do nothing: a tensor with values other than the script's is an input of the step, with a new number."""
 
     def give_up(self, reason: str) -> None:
-        """Abandon the tape; the first reason stays."""
+        """Abandon the tape, and keep the first reason."""
         if self.reason is None:
             self.reason = reason
             self._seen, self._given, self._values = [], [], SettledValues()
@@ -163,7 +164,7 @@ class XlaStepRecorder(HeldBackStep):
     def tape(self) -> Tape:
         """Return the recorded tape, once the watched values have been executed.
 
-        Raises NotReplayable with the reason where the tape is not the whole step.
+        Raise NotReplayable with the reason if the tape is not the whole step.
         """
         if self.reason is not None:
             raise NotReplayable(self.reason)
@@ -190,13 +191,13 @@ class XlaStepRecorder(HeldBackStep):
         )
 
     def kernels(self, tape: Tape) -> XlaKernels:
-        """Return the kernels of the step on `tape`: they execute it once more to read the results of its ops."""
+        """Return the kernels of the step on `tape`. They execute it again to read the results of its ops."""
         values = self._log.values
         assert values is not None
         return XlaKernels(tape, self._program, values, self._unreadable)
 
     def _takes(self, value: torch.Tensor) -> None:
-        """Note that the step takes a value from before it."""
+        """Record a value from before the step as an input."""
         self._log.table.view(value, is_input=True)
 
     def _as_it_is(self, name: str, tensor: torch.Tensor) -> Watched:
@@ -206,7 +207,7 @@ class XlaStepRecorder(HeldBackStep):
     # The ops, and their twins.
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Execute an op as usual, and then on the twins on the CPU."""
+        """Execute an op unchanged, and then on the twins on the CPU."""
         started = None
         if not (self._is_over or is_off_tape(operation) or operation.name().partition("::")[2] in NOTHING):
             grad = torch.is_grad_enabled()
@@ -225,17 +226,17 @@ class XlaStepRecorder(HeldBackStep):
             noted_keywords = {name: mapped(self._noted, value) for name, value in kwargs.items()}
             executed = ExecutedOp(operation, mapped(self._noted, args), noted_keywords)
         self._twins.taking = str(operation)
-        # Where torch_xla makes a copy, the twin gets a view, as the script has asked for: nothing writes to it.
+        # Where torch_xla makes a copy, the twin is a view, which is what the script called. Nothing writes to it.
         twin_operation = view_behind(operation) or operation
         arguments = mapped(self._ours, args)
         keywords = {name: mapped(self._ours, value) for name, value in kwargs.items()}
         if twin_operation is torch.ops.aten.view.default:
             try:
                 arguments[0].view(arguments[1])
-            except RuntimeError:  # its memory lies otherwise: no such view of it exists
+            except RuntimeError:  # its memory layout does not allow this view
                 twin_operation = torch.ops.aten.reshape.default
-        # Below autograd nothing requires a gradient, so a new autograd node is what tells a forward op. A loss that is
-        # detached after the backward gets a node as well.
+        # Below autograd nothing requires a gradient, so a forward op is recognised by a new autograd node. A view does
+        # not count, because a loss that is detached after the backward gets a node too.
         place = self._places.here(grad=grad, differentiable=view_behind(operation) is None)
         noted = self._log.take(twin_operation, arguments, keywords, place, grad=False)
         return BegunOp(executed, twin_operation, arguments, keywords, noted)
@@ -255,7 +256,7 @@ class XlaStepRecorder(HeldBackStep):
             if not torch.equal(generator_state("cpu"), after):
                 set_generator_state("cpu", after)
                 raise NotReplayable(ON_THE_DEVICE)
-        # Plain numbers are those that torch_xla has returned, since the script continues with them.
+        # Plain numbers are taken from torch_xla's results, since the script continues with them.
         results = list(leaves(outputs)) if outputs is not None else []
         twins = list(leaves(twin_outputs)) if twin_outputs is not None else []
         if [_shape(result) for result in results] != [_shape(twin) for twin in twins]:
@@ -288,25 +289,25 @@ class XlaStepRecorder(HeldBackStep):
         )
 
     def _ours(self, value: Any) -> Any:
-        """Return what the twin's op takes on the CPU in place of an argument."""
+        """Return the argument that the twin's op takes on the CPU in place of `value`."""
         if isinstance(value, torch.Tensor):
             return self._twins.of(value) if value.device.type == "xla" else value
         return torch.device("cpu") if isinstance(value, torch.device) and value.type in HERE else value
 
     def _noted(self, value: Any) -> Any:
-        """Return an argument as the program has it: tensors of the device by their numbers, copies of others."""
+        """Return an argument in the program's form: a tensor on the device by its number, any other as a copy."""
         if not isinstance(value, torch.Tensor):
             return torch.device("xla") if isinstance(value, torch.device) and value.type in HERE else value
         return Given(self._twins.number(value)) if value.device.type == "xla" else value.detach().clone()
 
     def _cut(self) -> None:
-        """Note that all pending work has been executed."""
+        """Record that all pending work has been executed."""
         self._values.read()
         self._twins.cut(self._values.numbers)
 
     @contextmanager
     def _reads(self) -> Iterator[None]:
-        """Record nothing while numdrift reads values for itself: these reads are no ops of the step."""
+        """Record nothing while numdrift reads values for itself, because these reads are not ops of the step."""
         before, self._open = self._open, False
         try:
             yield

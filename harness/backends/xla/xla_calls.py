@@ -1,4 +1,4 @@
-"""Follows torch_xla through some steps: every kernel call with its place in the script.
+"""Follow torch_xla through some steps: every kernel call with its site.
 
 An op that torch_xla decomposes above autograd (see `composed_ops`) is the parent of its parts.
 """
@@ -25,11 +25,11 @@ from .composed_ops import ComposedOp, ComposedOps
 
 
 class XlaCalls:
-    """Follows calls from its creation until `close`.
+    """The observer of calls, from its creation until `close`.
 
-    `between` is called before each call with None, and after it with the call. A graph that was executed since then was
-    executed by this call. A failure in the middle of an op is `kept`; from then on ops run unobserved. `is_pending`
-    says that the wanted steps are over and only their last graphs are still awaited.
+    `between` is called before each call with None, and after it with the call. A graph that was executed between the
+    two was executed by this call. A failure in the middle of an op is `kept`; from then on ops run unobserved.
+    `is_pending` is true when the wanted steps are over and only their last graphs are awaited.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class XlaCalls:
 
     @property
     def _is_followed(self) -> bool:
-        # A backward runs in a thread of the device; any other thread is a data loader's, which moves batches meanwhile.
+        # A backward runs in a thread of the device. Any other thread is a data loader's, which moves batches.
         is_own = threading.get_ident() == self._thread or current_autograd_node() is not None
         return is_own and self.kept.error is None and not self._is_asked
 
@@ -75,8 +75,8 @@ class XlaCalls:
         with self.kept:
             self._tell(None)
             arguments = Arguments.of(self._known.number_of, operation, args, kwargs)
-            # Frame 0 is this method and 1 the kernel's stand-in of `FollowedKernels`. In the device's thread, where
-            # backwards run, no frame lies beyond.
+            # Frame 0 is this method, frame 1 the kernel's replacement in `FollowedKernels`. In the device's thread,
+            # where backwards run, there is no further frame.
             caller = sys._getframe(1).f_back
             by_harness = caller is not None and caller.f_code.co_filename.startswith(HARNESS)
             place = self.places.here(operation, arguments.attributes)
@@ -108,7 +108,7 @@ class XlaCalls:
             self._tell(call)
 
     def _number_of(self, whole: ComposedOp | None) -> int | None:
-        """Return the number of the call that `whole` is: other calls are its parts, and it has no node of its own."""
+        """Return the number of the call of a decomposed op. That call has no nodes; other calls are its parts."""
         if whole is None:
             return None
         if whole.number not in self._wholes:

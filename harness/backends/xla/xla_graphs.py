@@ -1,4 +1,4 @@
-"""Writes the graphs that torch_xla executes into the run's folder, before and after XLA."""
+"""Write the graphs that torch_xla executes into the run's folder, before and after XLA's optimisation."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ OPTIMIZED = ".cpu_after_optimizations.txt"
 class Compiled:
     """The HLO module that XLA has made of a graph.
 
-    `module` is the file of the module's text, None where XLA has written none. `outputs` are the dtypes and shapes of
-    its outputs. `calls` has the op of each node of the graph with the number of the call that had made the node, None
-    where calls were not followed then.
+    module: the file of the module's text, None if XLA has written none.
+    outputs: the dtypes and shapes of its outputs.
+    calls: the op of each node of the graph, and the number of the call that had made the node, None if calls were not
+        followed at that time.
     """
 
     module: Path | None
@@ -32,9 +33,9 @@ class Compiled:
 
 
 class XlaGraphs:
-    """Writes the graphs that hold ops of the steps in `steps`, under the step of their latest op.
+    """The writer of the graphs that contain ops of the steps in `steps`, each under the step of its latest op.
 
-    `modules` is the folder where XLA writes what it compiles.
+    `modules` is the folder where XLA writes the modules that it compiles.
     """
 
     def __init__(self, folder: GraphFolder, values: KnownValues, steps: Container[int], modules: Path | None) -> None:
@@ -53,8 +54,8 @@ class XlaGraphs:
     def compiled(self, executed: ExecutedIr) -> None:
         """Find the module that XLA has compiled for a graph that is executed for the first time.
 
-        Modules are numbered as they are compiled, so this is called for every graph that has ops. A module that takes
-        or returns another number of values belongs to something that torch_xla has executed unseen.
+        Modules are numbered in the order of their compilation, so this must be called for every graph that has ops. A
+        module that takes or returns another number of values belongs to an execution that was not observed.
         """
         if executed.hash in self._compiled:
             return
@@ -64,10 +65,11 @@ class XlaGraphs:
         self._compiled[executed.hash] = Compiled(module, outputs, calls)
 
     def take(self, executed: ExecutedIr, cut: Cut, step: int, *, is_awaited: bool) -> int | None:
-        """Take one execution and return the step of its latest op, None where it has none of the followed ops.
+        """Write the graph of one execution. Return the step of its latest op, None if none of its ops was followed.
 
-        `step` is the step to file it under if it has no op. An execution that continues into steps that are not wanted
-        is taken if `is_awaited`, and filed under the last step that is wanted.
+        step: the step of an execution without an op.
+        is_awaited: take the execution even if it reaches into steps that are not wanted. It is then filed under its
+            last wanted step.
         """
         if is_foreign(executed.nodes, self._known):
             return None
@@ -119,7 +121,7 @@ class XlaGraphs:
                 continue
             layout = path.read_text(encoding="utf-8").partition("\n")[0].partition("entry_computation_layout={")[2]
             inputs, _, outputs = layout.partition(")->")
-            # A value may occur several times in the IR, and is one parameter.
+            # A value that occurs several times in the IR is only one parameter.
             if inputs.count("[") <= data_count and outputs.count("[") == len(executed.roots):
                 self._taken.add(path)
                 return path, tuple(values_in(outputs))

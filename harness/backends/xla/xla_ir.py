@@ -1,4 +1,4 @@
-"""Reads the text that torch_xla writes for each graph that it executes (`XLA_SAVE_TENSORS_FILE`).
+"""Read the text that torch_xla writes about each graph that it executes (`XLA_SAVE_TENSORS_FILE`).
 
 [ScheduleSyncTensorsGraph]
 TensorsGraphInfo:
@@ -33,7 +33,7 @@ from ..followed_calls import FollowedCall
 from .hlo_module import values_in
 
 SYNC_FUNCTIONS = ("mark_step", "sync", "optimizer_step", "execute_pending")
-"""Python functions that execute all pending work; anything else that executes a graph reads a value."""
+"""Python functions that execute all pending work. Any other function that executes a graph reads a value."""
 
 ITEM = "_local_scalar_dense"
 """The op of `.item()`, `float(tensor)` and `if tensor` in torch_xla."""
@@ -43,7 +43,7 @@ _HERE = str(Path(__file__).parent)
 
 @dataclass(frozen=True, slots=True)
 class ExecutedIr:
-    """One executed graph: its Python frames, innermost first, the hashes of its outputs (`roots`), and its own hash."""
+    """One executed graph: its Python frames (innermost first), its outputs' hashes (`roots`), and its own hash."""
 
     frames: Sequence[Frame]
     roots: Sequence[str]
@@ -52,7 +52,7 @@ class ExecutedIr:
 
 
 def executed_in(text: str) -> list[ExecutedIr]:
-    """Return the graphs in the written text, in the order in which they were executed."""
+    """Return the graphs in the text, in the order of their execution."""
     return [_read(section) for section in text.split(BEGIN)[1:]]
 
 
@@ -66,7 +66,7 @@ def _read(text: str) -> ExecutedIr:
 
 
 def cut_of(executed: ExecutedIr, script: str, during: Sequence[FollowedCall] = ()) -> Cut:
-    """Return the reason why a graph was executed: `during` these calls, innermost first, or by an explicit order."""
+    """Return the reason for which a graph was executed: one of the calls `during` (innermost first), or a sync."""
     frames = [frame for frame in executed.frames if frame.file != CALLED_FROM and not frame.file.startswith(_HERE)]
     stack = "\n".join(f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in frames[::-1])
     source = next((f"{frame.file}:{frame.line}" for frame in frames if frame.file == script), "")

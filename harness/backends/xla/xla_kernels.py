@@ -1,4 +1,4 @@
-"""The kernels of a recorded step of mode `xla`: its ops' results in their graphs, and each op compiled by itself."""
+"""The kernels of a recorded step of mode `xla`: the ops' results in their graphs, and each op compiled separately."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .executed_again import ExecutedOp, Program, ValueKey, WantedValue, read_val
 
 
 class XlaKernels:
-    """The kernels of one step. The results of its ops are read on the first request, since that takes a while."""
+    """The kernels of one step. Reading the results of its ops is slow, and is delayed until the first request."""
 
     def __init__(self, tape: Tape, program: Program, values: CallValues, unreadable: set[ValueKey]) -> None:
-        """Take the values that cannot be read, `unreadable`; those that are found here are added to them."""
+        """Keep `unreadable`, the values that cannot be read. Values that turn out to be unreadable are added to it."""
         self._notes: Sequence[str] = ()
         self._values = values
         self._op_by_op = is_xla_op_by_op()  # the mode resets this when the script ends
@@ -39,7 +39,7 @@ class XlaKernels:
         return self._notes
 
     def _read(self) -> None:
-        """Execute the step once more, unless that was done, and note the results of its calls."""
+        """Execute the step again, unless that was done before, and record the results of its calls."""
         if self._unread is None:
             return
         (tape, program), self._unread = self._unread, None
@@ -79,7 +79,7 @@ class XlaKernels:
         for position, computation in computing.items():
             op = self._ops.get(position)
             if op is None:
-                continue  # on the CPU, and noted already
+                continue  # on the CPU, and already recorded
             if op.drawn is not None:
                 self._values.set(position, op.drawn, keep=True)
                 continue
@@ -107,7 +107,7 @@ class XlaKernels:
         """Do nothing: each op is compiled when it is first executed."""
 
     def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Execute an op as a graph of its own; ops on the CPU and ops that draw are executed by torch's own kernels."""
+        """Execute an op as a separate graph. Ops on the CPU and ops that draw are executed by torch's own kernels."""
         op = self._ops.get(computation.position)
         if op is None or op.drawn is not None or computation.call.name == "_to_copy":
             return executed_apart(computation, arguments, keywords)
@@ -115,7 +115,7 @@ class XlaKernels:
         recorded = iter(list(leaves((*op.arguments, *op.keywords.values()))))
 
         def moved(value: Any) -> Any:
-            """Return an argument where the step had it: on the device, or on the CPU."""
+            """Return an argument where it was in the step: on the device or on the CPU."""
             original = next(recorded)
             if not isinstance(value, torch.Tensor):
                 return original if isinstance(original, torch.device) else value
@@ -154,8 +154,8 @@ class XlaKernels:
 def _on_xla(value: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor on the device.
 
-    A tensor whose dimensions lie in another order is transposed there, as in the graph: XLA has other code for the
-    product with a transposed matrix.
+    A tensor whose dimensions are laid out in another order is transposed on the device, as in the graph, because XLA
+    has different code for the product with a transposed matrix.
     """
     strides = value.stride()
     order = sorted(range(value.dim()), key=lambda dim: -strides[dim])

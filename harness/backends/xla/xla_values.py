@@ -1,7 +1,7 @@
-"""Identifies the values of torch_xla's IR with those of the script, by the calls that made its nodes.
+"""Identify the values of torch_xla's IR with those of the script, by the calls that made its nodes.
 
-Nodes take their operands in torch_xla's own order, with numbers, casts and copies in between. So a value is identified
-by the calls that take it, and by its shape.
+Nodes take their operands in torch_xla's own order, with numbers, casts and copies in between. A value is therefore
+identified by the calls that take it and by its shape.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..followed_graph import Identified, MadeNodes, Output
 from .xla_ir import ExecutedIr
 
 RETURNED = {"native_batch_norm": (0, 1, 3)}
-"""The outputs of a node that an op returns, where these are not its first. The fourth is one over the deviation."""
+"""The indices of a node's outputs that its op returns, if not the first ones. Output 3 is one over the deviation."""
 
 
 AVERAGE = "moving_average"
@@ -24,7 +24,7 @@ Their tensors have the same numbers before and after.
 """
 
 NUMBER = -1
-"""Represents a plain number among torch_xla's numbers of values, which begin with 1."""
+"""Represents a plain number among torch_xla's numbers for values, which start at 1."""
 
 
 def by_value(made: MadeNodes) -> Identified:
@@ -53,7 +53,7 @@ def by_value(made: MadeNodes) -> Identified:
 
 
 def returned(made: MadeNodes) -> dict[int, Output]:
-    """Return the values that the calls returned, by torch_xla's numbers of them.
+    """Return the values that the calls returned, by torch_xla's numbers for them.
 
     They are the outputs of the last node of each call, unless another node of the call takes them.
     """
@@ -68,7 +68,8 @@ def returned(made: MadeNodes) -> dict[int, Output]:
         node, call = made.nodes[node_number], made.calls[node_number]
         if node_number in inside[call.number]:
             continue
-        # An op leaves out results that are not wanted, such as the gradient of a batch: each is the next of its shape.
+        # An op omits results that are not wanted, such as the gradient of a batch. Each result it returns is therefore
+        # the next output with the same dtype and shape.
         places = list(RETURNED.get(node.op, range(len(node.outputs))))
         for number, result in zip(call.made, call.results, strict=True):
             which = next((place for place in places if node.outputs[place] == result), None)
@@ -81,12 +82,13 @@ def returned(made: MadeNodes) -> dict[int, Output]:
 def outputs_of(
     executed: ExecutedIr, numbers: Mapping[int, Output], shapes: Sequence[Value] = ()
 ) -> list[Output | None]:
-    """Return the values that a graph was executed for, None where one is unknown. `shapes` are theirs, if known.
+    """Return the values that a graph was executed for, None for an unknown one. `shapes` are their shapes, if known.
 
-    For a value that two tensors have, the dump names the place of the latter alone. Values of one hash may be such a
-    value, or results of the same op on other operands. Where as many of them are unnamed as are named, each named value
-    is used twice, in order. For a node with several outputs, the dump names one place, of any of these outputs.
-    torch_xla has the values in the order of its numbers, so the values between two known ones follow from these.
+    The dump names positions among the graph's outputs. For a value that two tensors share, it names only the position
+    of the second tensor. Values with the same hash may be one shared value, or the results of the same op on other
+    operands. If as many of them are unnamed as are named, each named value is used twice, in order. For a node with
+    several outputs, the dump names one position, that of any of these outputs. torch_xla orders the values by its
+    numbers, so the numbers of two known values limit the candidates for the positions between them.
     """
     roots = executed.roots
     outputs: list[Output | None] = [None] * len(roots)
@@ -110,7 +112,7 @@ def outputs_of(
         after = [number_of[output] for output in outputs[gap[-1] + 1 :] if output in number_of]
         low, high = max(before, default=-1), min(after, default=None)
         fitting = [value for number, value in waiting if low < number and (high is None or number < high)]
-        if len(shapes) == len(roots):  # a value that nothing holds any more is none of them
+        if len(shapes) == len(roots):  # skip values that nothing holds any more
             left = iter(fitting)
             fitting = [
                 fit
@@ -133,10 +135,10 @@ def _gaps(outputs: Sequence[Output | None]) -> Iterator[list[int]]:
 
 
 def _given(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
-    """Return the operand that each given value is, by the number of its node.
+    """Return the operand for each given value, by the number of the value's node.
 
     The candidates are the tensors of its shape that were operands of every call that takes it, unless the graph itself
-    has made them (`made_numbers`). The value is the candidate that is no other given value.
+    made them (`made_numbers`). The operand is the candidate that belongs to no other given value.
     """
     takers: dict[int, dict[int, FollowedCall]] = {
         node_number: {} for node_number, node in made.nodes.items() if node.op == "device_data"
@@ -157,7 +159,7 @@ def _given(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
             }
             for call in calls.values()
         ]
-        if own is not None:  # which has taken it first, or has brought it to the device
+        if own is not None:  # the call that took it first, or moved it to the device
             brought = {number: Operand("", number, value) for number in own.made}
             of_own = {
                 operand.tensor: operand
@@ -172,8 +174,8 @@ def _given(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
         }
         if common:
             possible[node_number] = common
-    # A candidate that is certain is removed from the others. Where nothing decides, the first operand is the first that
-    # is taken: in the dump the last operand of a node comes first.
+    # A candidate that is certain is removed from the others. If none is certain, the operands are assigned in order,
+    # from the end of the dump: there the last operand of a node comes first.
     for node_number in reversed(list(possible)):
         certain = next(
             (candidate for candidate in reversed(possible) if len(possible[candidate]) == 1),
@@ -190,7 +192,7 @@ def _given(made: MadeNodes, made_numbers: set[int]) -> dict[int, Operand]:
 
 
 def _names(numbers: Sequence[int | None], operands: Sequence[Operand]) -> tuple[str, ...]:
-    """Return the names of a node's operands by their numbers (`NUMBER` for a plain number); none if one is unknown."""
+    """Return the names of a node's operands by their numbers (`NUMBER` for a plain number), () if one is unknown."""
     left = list(operands)
     names: list[str] = []
     for number in numbers:

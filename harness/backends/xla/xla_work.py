@@ -1,8 +1,8 @@
-"""Observes what torch_xla compiles, executes and transfers, by its own metrics.
+"""Observe the compilations, executions and transfers of torch_xla through its own metrics.
 
-The metrics are read at each moment of the training, and around each copy to the CPU. So a piece of work is assigned to
-its step. A graph that was executed because a value is read, or because an op falls back to the CPU, is assigned to the
-line that caused it.
+The metrics are read at each moment of the training and around each copy to the CPU. Work is thereby attributed to its
+step. A graph that is executed because a value is read or because an op falls back to the CPU is attributed to the line
+that caused it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..called_operators import Fallback, KeptFailure, line_in
 NANOSECONDS = 1e-9
 
 MARK, OP = "mark_step", "op"
-"""The reasons of an execution: that of all pending work, and that of each op by itself (`execute=op`)."""
+"""The reasons of an execution: of all pending work, or of each op separately (`execute=op`)."""
 
 COMPILED, EXECUTED, SIZES = "CompileTime", "ExecuteTime", "TensorsGraphSize"
 """torch_xla's metrics of graphs.
 
-It notes a size, in nodes, when a graph is handed over. It notes a time, in nanoseconds, once the graph has been
-executed, which may be later. Graphs are executed in their order.
+A graph's size, in nodes, is added when the graph is submitted. Its time, in nanoseconds, is added once the graph has
+been executed, which may be later. Graphs are executed in the order of submission.
 """
 
 OPS: Mapping[str, WorkKind] = {"EagerOpCompileTime": "compile", "EagerOpExecuteTime": "execute"}
@@ -40,17 +40,17 @@ TRANSFERS: Mapping[str, tuple[str, str]] = {
     "TransferToDeviceTime": (TO_DEVICE, "OutboundData"),
     "TransferFromDeviceTime": (FROM_DEVICE, "InboundData"),
 }
-"""The metrics of transfers, in nanoseconds, each with the metric of their bytes, which has as many samples."""
+"""The metrics of transfer times, in nanoseconds, each with the metric of the bytes, which has as many samples."""
 
 CACHED = "CachedCompile"
-"""torch_xla's counter of compilations that it had done before, ops included."""
+"""torch_xla's counter of compilations that it found in its cache, including those of single ops."""
 
 ITEM = "aten::_local_scalar_dense"
-"""torch_xla's counter of values that `.item()`, `float(tensor)` or `if tensor` have read, one of its fallbacks."""
+"""torch_xla's counter of values read by `.item()`, `float(tensor)` or `if tensor`, one of its fallback counters."""
 
 
 def xla_metrics() -> Any:
-    """Return the module of torch_xla's metrics. Raises NotAvailable."""
+    """Return the module of torch_xla's metrics. Raise NotAvailable if it cannot be imported."""
     try:
         return importlib.import_module("torch_xla.debug.metrics")
     except ImportError as error:
@@ -67,9 +67,9 @@ def xla_counters() -> dict[str, int]:
 
 
 class XlaWork:
-    """Passes torch_xla's work from `__enter__` to `__exit__` to `report`.
+    """The observer of torch_xla's work. It calls `report` with each piece, from `__enter__` to `__exit__`.
 
-    `__enter__` returns a function that reports the work that is not reported yet.
+    `__enter__` returns a function that reports all work not yet reported.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class XlaWork:
         sizes = (size for _, size in TRANSFERS.values())
         self._taken = {name: self._samples(name)[0] for name in (COMPILED, EXECUTED, SIZES, *OPS, *TRANSFERS, *sizes)}
         self._counted = xla_counters()
-        self._graphs: deque[tuple[str, str, int]] = deque()  # handed over: why, by which line, of how many nodes
+        self._graphs: deque[tuple[str, str, int]] = deque()  # submitted: reason, line, number of nodes
         self._fallback: Fallback | None = None
         self._is_own = False
         self._kept = KeptFailure()
@@ -99,7 +99,7 @@ class XlaWork:
         with self._kept:
             self._end_fallback()
             self._take(MARK, "")
-            for why, call, size in self._graphs:  # still under way
+            for why, call, size in self._graphs:  # still being executed
                 self._told(Work("execute", why, None, size, None, call))
 
     def _tell(self) -> None:
@@ -109,7 +109,7 @@ class XlaWork:
 
     @contextmanager
     def _reads(self) -> Iterator[None]:
-        """Report what is executed while numdrift reads values for itself as recording, and its transfers not at all."""
+        """Report executions while numdrift reads values for itself as recording, and do not report transfers."""
         with self._kept:
             self._end_fallback()
             self._take(MARK, line_in(self._script))
@@ -122,12 +122,12 @@ class XlaWork:
             self._take(RECORDING, line_in(self._script))
 
     def _copied(self, to_cpu: bool, caller: FrameType | None, copy: Callable[[], Any]) -> Any:
-        """Observe a copy from the device, for the script or for an op that falls back to the CPU, or a copy to it."""
+        """Observe a copy to or from the device, made by the script or for an op that falls back to the CPU."""
         if self._is_own:
             return copy()
         began, why, call = time.perf_counter(), MARK, line_in(self._script, caller)
         with self._kept:
-            # All copies of one fallback come from one place, and the op has been counted before the first.
+            # All copies of a fallback come from one place in the code. The op is counted before the first copy.
             place = (None, 0) if caller is None else (caller.f_code, caller.f_lasti)
             if to_cpu:
                 why = self._began(place, call, began)
@@ -161,9 +161,10 @@ class XlaWork:
             self._told(Work("fallback", fallback.op, seconds, None, None, fallback.call))
 
     def _take(self, why: str, call: str, *, falls_back: bool = False) -> list[str]:
-        """Report new work, done for the reason `why` by the line `call`.
+        """Report new work, which the line `call` caused for the reason `why`.
 
-        Where an op `falls_back` right now, the ops that have done so since the last time are returned, not reported.
+        If `falls_back`, an op may be falling back right now: the ops that fell back since the last call are returned
+        instead of reported.
         """
         self._graphs += [(why, call, int(size)) for size in self._new(SIZES)]
         for nanoseconds in self._new(COMPILED):
@@ -196,12 +197,12 @@ class XlaWork:
         return []
 
     def _new(self, name: str) -> list[float]:
-        """Return the samples of a metric that are new since the last time."""
+        """Return the samples that a metric has gained since the last call."""
         count, samples = self._samples(name)
         new, self._taken[name] = count - self._taken[name], count
         return samples[len(samples) - min(new, len(samples)) :]
 
     def _samples(self, name: str) -> tuple[int, list[float]]:
-        """Return the number of a metric's samples, and the newest of them (torch_xla keeps 1,024)."""
+        """Return the number of a metric's samples, and the newest ones (torch_xla keeps 1,024)."""
         data = self._metrics.metric_data(name)
         return (0, []) if data is None else (int(data[0]), [float(value) for _, value in data[2]])

@@ -1,8 +1,8 @@
 """The difference in plain words, the most important sentence first.
 
-Differences that can change the numbers of the training come first: an op that one side computes whole and the
-other in several roundings, ops that one side has alone, ops that both compute by kernels of their own, casts.
-The number of graphs in a step, and the extent of fusion, follow."""
+Differences that can change the numbers of the training come first: an op that one side computes whole and the other in
+several roundings, ops on one side only, ops that each side computes with its own kernel, casts. The number of graphs in
+a step, and the extent of fusion, follow."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .pairing import Matched
 from .step_pairing import PostChange
 
 SHOWN = 6
-"""Ops that are named in one sentence; more are counted."""
+"""The most ops that one sentence names; the others are only counted."""
 
 STRUCTURAL = 3
-"""From this weight on a decomposition comes after the ops that one side has alone."""
+"""Decompositions of this weight or more come after the ops on one side only."""
 
 
 def answers(
@@ -34,7 +34,8 @@ def answers(
     posts: tuple[Sequence[Graph], Sequence[Graph]],
     post: PostChange | None,
 ) -> list[str]:
-    """Return the sentences; `names` are those of the sides, `post` the difference of the compiled graphs, if known."""
+    """Return the sentences. `names` are the names of the sides, `post` is the difference of the compiled graphs, if
+    known."""
     apart = decomposed(pairs)
     sentences = list(_compiled(names, pairs, apart, post))
     # Differences that can change numbers, the surest first.
@@ -52,7 +53,7 @@ def answers(
         minor = ", apart from views, fills and bookkeeping" if any(pair.kind != "same" for pair in pairs) else ""
         sentences.append(f"{names[0]} and {names[1]} compute the same ops{minor}.")
     sentences += _copies(names, pairs)
-    # An op that is left over on both sides is no difference: the pairing could not decide.
+    # An op that is left over on both sides is not a difference: the pairing was ambiguous.
     both: Counter[str] = Counter()
     for (_, op), count in (_left_over(pairs, "only-a") & _left_over(pairs, "only-b")).items():
         both[op] += count
@@ -113,8 +114,8 @@ def _alone(
         ("only-a", "only-b", names, sides[1]),
         ("only-b", "only-a", names[::-1], sides[0]),
     ):
-        # The other side may execute them outside of its graphs: a lazy core does so with ops that it lacks, and with
-        # the counter of an optimizer's steps, a number on the CPU.
+        # The other side may execute them outside its graphs. A lazy core does so for ops that it lacks, and for the
+        # counter of an optimizer's steps, a number on the CPU.
         fallbacks = {kind_of_name(cut.removeprefix("fallback ")) for cut in side.cuts if cut.startswith("fallback ")}
         steps: list[Matched] = []
         undecided: list[Matched] = []
@@ -138,13 +139,14 @@ def _alone(
 
 
 def _left_over(pairs: Sequence[Matched], kind: str) -> Counter[tuple[str, str]]:
-    """Count by phase and op; the ops of one decomposed call are counted once, as parts of the called op."""
+    """Count the ops on one side only, by phase and op; the ops of one decomposed call count once, as parts of the
+    called op."""
     ops_by_call: dict[Hashable, tuple[str, str]] = {}
     for pair in pairs:
         first = pair.first
         if pair.kind != kind or not computes(pair.represents):
             continue
-        # `addmm` decomposed into `mm` and `add` is reported as "parts of addmm", once a call and not once a part.
+        # `addmm` decomposed into `mm` and `add` is reported as "parts of addmm", once per call, not once per part.
         called = kind_of_name(first.node.original) if first.node.original else first.kind
         if first.group is None or called == first.kind:
             ops_by_call[first.call] = (first.phase, pair.represents)
@@ -154,7 +156,7 @@ def _left_over(pairs: Sequence[Matched], kind: str) -> Counter[tuple[str, str]]:
 
 
 def _copies(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
-    """Name the copies to another layout that only one side makes before an op reads the tensor."""
+    """Describe the copies to another layout that only one side makes before an op reads the tensor."""
     copied = copies_on_one_side([op for pair in pairs for op in pair.a], [op for pair in pairs for op in pair.b])
     for name, other, reads in zip(names, names[::-1], copied, strict=True):
         if reads:
@@ -169,11 +171,11 @@ def _copies(names: tuple[str, str], pairs: Sequence[Matched]) -> Iterator[str]:
 
 
 def _exchanged(pairs: Sequence[Matched]) -> Counter[tuple[str, str]]:
-    """Count the different ops that do the same work: one against one, or several against several."""
+    """Count pairs of different ops that do the same work: one against one, or several against several."""
     exchanges: Counter[tuple[str, str]] = Counter()
     for pair in pairs:
         a, b = (tuple(op.kind for op in computing(ops)) for ops in (pair.a, pair.b))
-        # One op against several is reported as a decomposition, in a sentence of its own.
+        # One op against several is reported separately, as a decomposition.
         decomposed = len(a) != len(b) and min(len(a), len(b)) == 1
         if pair.kind in ("replaced", "group") and a and b and a != b and not decomposed:
             exchanges[", ".join(a), ", ".join(b)] += 1
@@ -183,7 +185,7 @@ def _exchanged(pairs: Sequence[Matched]) -> Counter[tuple[str, str]]:
 def _fusion(
     names: tuple[str, str], pairs: Sequence[Matched], posts: tuple[Sequence[Graph], Sequence[Graph]]
 ) -> Iterator[str]:
-    """Say how many computing nodes of a compiler's graphs share a generated kernel with another one."""
+    """Describe how many computing nodes of a compiler's graphs share a generated kernel with another node."""
     of_sides = ([op for pair in pairs for op in pair.a], [op for pair in pairs for op in pair.b])
     for name, ops, graphs in zip(names, of_sides, posts, strict=True):
         pre = {graph.pre for graph in graphs}
@@ -193,7 +195,7 @@ def _fusion(
         for graph in graphs:
             fused: set[GraphPlace] = set()
             for node in graph.nodes:
-                # A call into a library covers a node, too, but it fuses nothing.
+                # A library call covers a node as well, but fuses nothing.
                 generated = node.code and node.domain == "inductor"
                 held = {GraphPlace(graph.pre, covered) for covered in node.covers} & places if generated else set()
                 kernels += len(held) > 1
@@ -222,12 +224,12 @@ def _count(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
-# Ops that one side keeps whole and the other decomposes, and the likelihood that this changes numbers.
+# Ops that one side keeps whole and the other decomposes, ranked by how surely this changes numbers.
 
 
 @dataclass(frozen=True)
 class Decomposed:
-    """All calls of one op that `whole` (`a` or `b`) has as one op and the other side as several."""
+    """All calls of one op that are one op on the side `whole` (`a` or `b`) and several ops on the other side."""
 
     op: str
     whole: str
@@ -240,13 +242,14 @@ class Decomposed:
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """The ops of the decomposition, in their order: those of most calls where calls differ."""
+        """The ops of the decomposition, in order. Where calls are decomposed differently, the most common
+        decomposition."""
         parts_of_calls = Counter(tuple(op.node.op for op in computing(self._apart(call))) for call in self.calls)
         return parts_of_calls.most_common(1)[0][0]
 
     @cached_property
     def called(self) -> bool:
-        """Check whether the parts are known to come from a call of the op, not only to do the same work."""
+        """Check whether the parts are known to come from a call of the op, rather than only to do the same work."""
         return all(
             op.node.original and kind_of_name(op.node.original) == self.op
             for call in self.calls
@@ -255,7 +258,7 @@ class Decomposed:
 
     @cached_property
     def rank(self) -> tuple[int, ...]:
-        """The sort key: smaller for a decomposition that changes numbers more surely, see `_weight`."""
+        """The sort key: smaller for a decomposition that changes numbers more surely (see `_weight`)."""
         return (min(_weight(self._apart(call)) for call in self.calls), -len(self.calls))
 
     def _apart(self, call: Matched) -> Sequence[Op]:
@@ -266,7 +269,7 @@ def decomposed(pairs: Sequence[Matched]) -> list[Decomposed]:
     """Return the decomposed ops, those that change numbers most surely first."""
     calls_by_op: dict[tuple[str, str], list[Matched]] = {}
     for pair in pairs:
-        # One `_foreach_` node against the same op once a tensor is a group of one kind: as many roundings.
+        # A `_foreach_` node against one op of the same kind per tensor is no decomposition: it rounds as often.
         if pair.kind != "group" or len({op.kind for op in (*pair.a, *pair.b)}) == 1:
             continue
         a, b = computing(pair.a), computing(pair.b)
@@ -279,10 +282,13 @@ def decomposed(pairs: Sequence[Matched]) -> list[Decomposed]:
 def _weight(ops: Sequence[Op]) -> int:
     """Rate the effect on rounding of decomposing an op into these.
 
-    0: elementwise arithmetic that adds to or subtracts from a rounded result of another part (1 - y * y): that
-    cancels, and a kernel of the whole op can contract it into one rounding. 1: other elementwise arithmetic with
-    several roundings. 2: reductions, whose order of summation is a kernel's own. 3: matrix products and other ops
-    with a kernel of their own on both sides. 4: not floating point."""
+    0: elementwise arithmetic that adds to or subtracts from the rounded result of another part (1 - y * y). Digits
+       cancel, and a kernel of the whole op can contract the two operations into one rounding.
+    1: other elementwise arithmetic with several roundings.
+    2: reductions, whose order of summation depends on the kernel.
+    3: matrix products and other ops for which each side has its own kernel.
+    4: not floating point.
+    """
     parts = computing(ops)
     roles = {role_of(op.kind) for op in parts}
     if not any(op.value.dtype in ("", *FLOATS) for op in parts):

@@ -1,4 +1,4 @@
-"""The result of `graph diff`, as data: the table, the JSON and the page all show this. Schema 1."""
+"""The result of `graph diff` as data, shown by the table, the JSON and the page. Schema 1."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ...records.graph_record import PHASES
 SCHEMA = 1
 
 MINOR_ROLES = ("fill", "view", "bookkeeping")
-"""Roles of ops that change no number by themselves; they are shown only on request. An op that reads a copy may return
-other bits, because the layout differs (see `layout_copies`)."""
+"""Roles of ops that change no number by themselves; they are shown only on request. An op that reads a copy may still
+return other bits, because the layout differs (see `layout_copies`)."""
 
 
 def phase_place(phase: str) -> int:
-    """Return the place of a phase in a step; a phase of another name comes last."""
+    """Return the position of a phase in a step; an unknown phase comes last."""
     return PHASES.index(phase) if phase in PHASES else len(PHASES)
 
 
@@ -30,10 +30,13 @@ class GraphPlace:
 
 @dataclass(frozen=True, slots=True)
 class NodePair:
-    """Nodes of A and nodes of B that do the same work. One node against one is kind `same` (the same op) or
-    `replaced` (another op); one against several, or several against several, is `group`; with nothing on one
-    side it is `only-a` or `only-b`. `by` names the criteria of the pairing: `module`, `source`, `sequence`, `data
-    flow`, `kind`, joined by `, `. `what` is the op that the group represents (`aten.tanh_backward`)."""
+    """Nodes of A and nodes of B that do the same work.
+
+    kind: `same` (one node against one of the same op), `replaced` (against one of another op), `group` (one against
+        several, or several against several), or `only-a` and `only-b` (nothing on the other side)
+    what: the op that the nodes represent (`aten.tanh_backward`)
+    by: the criteria of the pairing, joined by `, `: `module`, `source`, `sequence`, `data flow`, `kind`
+    """
 
     kind: str
     phase: str
@@ -49,8 +52,10 @@ class NodePair:
 
 @dataclass(frozen=True, slots=True)
 class OpCount:
-    """The counts of an op in one phase of one step on each side, under the names that the modes have for it.
-    `role` is as in `NodePair`."""
+    """The counts of an op on each side in one phase of one step, over all spellings of the op.
+
+    `role` is as in `NodePair`.
+    """
 
     phase: str
     op: str
@@ -73,8 +78,12 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two runs: its graphs that were compared, in the order of their execution, the number of graphs
-    that one step executed, and the causes of their cuts (`mark_step` -> 4, `fallback aten.lerp` -> 2)."""
+    """One of the two runs.
+
+    graphs: the graphs that were compared, in the order of their execution
+    graphs_in_step: the number of graphs that the step executed
+    cuts: the causes that ended its graphs, with their counts (`mark_step` -> 4, `fallback aten.lerp` -> 2)
+    """
 
     run: str
     mode: str
@@ -86,7 +95,7 @@ class Side:
     nodes: int
     kernels: int
     compiles: bool = True
-    """False where the ops run one by one, and graphs are only stretches of one phase."""
+    """False where ops run one by one and a graph is only a stretch of one phase."""
 
 
 @dataclass(frozen=True, slots=True)

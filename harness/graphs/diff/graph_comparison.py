@@ -16,14 +16,14 @@ from .step_pairing import common_step, compare_post, executed_step
 
 
 def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase: str | None = None) -> Diff:
-    """Compare one step of two runs, the lowest that both have, or `step`; only a phase of it, with `phase`.
+    """Compare one step of two runs: `step`, else the lowest that both have. With `phase`, compare only that phase.
 
     Raises GraphsNotFound for a missing step or phase, JournalError for a graph that cannot be read.
     """
     chosen = common_step(a, b) if step is None else step
     steps = (executed_step(a, chosen), executed_step(b, chosen))
     ops = (ops_of(steps[0].ops), ops_of(steps[1].ops))
-    # All phases are paired, even if only one is requested: a backward is recognized by its forward.
+    # All phases are paired even if only one is requested: backward ops are recognized by their forward ops.
     matched = pair_ops(*ops)
     if phase is not None:
         phases = dict.fromkeys(op.phase for side in ops for op in side if op.phase)
@@ -33,7 +33,7 @@ def compare_graphs(a: RunGraphs, b: RunGraphs, *, step: int | None = None, phase
         ops = tuple([op for op in side if op.phase == phase] for side in ops)  # type: ignore[assignment]
     alone = {id(op) for pair in matched if pair.kind.startswith("only-") for op in (*pair.a, *pair.b)}
     casts = casts_on_one_side(*ops, alone)
-    # Compiled graphs are compared where one compiler made both: `compile` of `x=compile,fullgraph`.
+    # Compiled graphs are compared only where one compiler made both. `x=compile,fullgraph` has the compiler `compile`.
     posts = tuple([graph for graph in executed.post if phase in (None, *graph.phases)] for executed in steps)
     bases = {graphs.run.manifest.spec.partition(",")[0].rpartition("=")[2] for graphs in (a, b)}
     post = compare_post(*posts) if len(bases) == 1 and all(posts) else None
@@ -72,8 +72,12 @@ Ops = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """Pairs of one kind: `a` and `b` are the ops of each side in their order, `count` is the number of such
-    pairs, `modules` are their modules."""
+    """Equal pairs as one row.
+
+    a, b: the ops of each side, in order
+    count: the number of such pairs
+    modules: the modules of these pairs
+    """
 
     kind: str
     phase: str
@@ -85,8 +89,8 @@ class PairRow:
 
 
 def pair_rows(diff: Diff, a: RunGraphs, b: RunGraphs, *, everything: bool = False) -> list[PairRow]:
-    """Return the pairs that are not an op against the same op, those of several ops first; with `everything` also
-    ops that only pass values on."""
+    """Return the pairs of different ops, pairs of several ops first; with `everything` also ops that only pass values
+    on."""
     ops = (_ops(a, diff.a.graphs), _ops(b, diff.b.graphs))
     pairs_by_key: dict[tuple[str, str, str, tuple[str, ...], tuple[str, ...]], list[NodePair]] = {}
     for pair in diff.pairs:
@@ -103,7 +107,8 @@ def pair_rows(diff: Diff, a: RunGraphs, b: RunGraphs, *, everything: bool = Fals
 
 
 def count_rows(diff: Diff, *, everything: bool = False) -> list[OpCount]:
-    """Return the op counts that differ, without ops that change no number by themselves; with `everything` all."""
+    """Return the op counts that differ, without ops that change no number by themselves; with `everything` return
+    all."""
     return [count for count in diff.counts if everything or (count.a != count.b and count.role not in MINOR_ROLES)]
 
 

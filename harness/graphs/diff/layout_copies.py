@@ -1,7 +1,7 @@
-"""Copies of a tensor to another layout, read by an op whose kernel may then add up in another order.
+"""Copies of a tensor to another layout, read by an op whose order of summation may depend on the layout.
 
-lazy     weight -> t_copy -> addmm      the product is given a contiguous tensor
-eager    weight -> t      -> addmm      and here one that lies transposed
+lazy     weight -> t_copy -> addmm      the product reads a contiguous tensor
+eager    weight -> t      -> addmm      the product reads a transposed view
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from .op_kinds import passes_through, role_of
 from .paired_ops import Op
 
 TURNED = frozenset({"permute", "expand", "slice", "as_strided", "unfold"})
-"""Kinds of views whose layout differs from that of their base."""
+"""Kinds of views whose layout differs from their base's."""
 
 READERS = ("product", "reduction", "compute")
-"""Roles of ops whose kernels add up in an order that depends on the layout."""
+"""Roles of ops whose kernels sum in an order that depends on the layout."""
 
 Copied = Counter[tuple[str, str, str]]
 """Counts by the reading op's phase and kind, and the name of the op that copies."""
 
 
 def copies_on_one_side(a: Sequence[Op], b: Sequence[Op]) -> tuple[Copied, Copied]:
-    """Return the reads from such copies that each side has more often than the other."""
+    """Return, for each side, the reads of such copies that it has more often than the other side."""
     reads = copies_read(a), copies_read(b)
     counts = [Counter[tuple[str, str]]() for _ in reads]
     for count, copied in zip(counts, reads, strict=True):
@@ -37,7 +37,7 @@ def copies_on_one_side(a: Sequence[Op], b: Sequence[Op]) -> tuple[Copied, Copied
 
 
 def copies_read(ops: Sequence[Op]) -> Copied:
-    """Count the ops of a side that read such copies, each once."""
+    """Count the ops of a side that read such copies, each op once."""
     by_number = {op.number: op for op in ops}
     reads: Copied = Counter()
     for op in ops:
@@ -51,7 +51,7 @@ def copies_read(ops: Sequence[Op]) -> Copied:
 
 
 def _copy_behind(source: int | str, by_number: dict[int, Op]) -> Op | None:
-    """Return the copy that a value is or shows, None if there is none."""
+    """Return the copy that a value is, or is a view of; None if there is none."""
     while isinstance(source, int) and source in by_number:
         op = by_number[source]
         if not passes_through(op.kind):

@@ -1,8 +1,8 @@
-"""The pairing of units of A and B that do the same work, without guesses: ambiguous units stay unpaired.
+"""Pairs units of A with units of B that do the same work, without guesses: ambiguous units stay unpaired.
 
-Anchors come first: units that are alone with a signature on their side, on both sides. From pairs the matching spreads
-along the edges: the only `mul` that takes one unit of a pair is the only `mul` that takes the other. The method treats
-A and B alike, so that exchanging them exchanges the result; the time grows with the number of edges."""
+Anchors come first: units whose signature is unique on both sides. From pairs the matching spreads along the edges: if
+one `mul` alone reads unit u, and one `mul` alone reads its mate v, these two are paired. The method treats A and B
+alike, so exchanging them exchanges the result. The time grows with the number of edges."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from .value_flow import MIXED, Unit, ValueFlow
 
 Pairs = dict[int, int]
 Signature = Callable[[int, Unit], Hashable | None]
-"""Returns the identity of a unit of side 0 (A) or 1 (B), None when that is not known."""
+"""Returns the identity of a unit of side 0 (A) or 1 (B), or None when it is not known."""
 
 CROWDED = 64
-"""Units with more neighbours than this spread the matching only while they are new."""
+"""A unit with more neighbours than this spreads the matching only in the round after it was paired."""
 
 
 class Matching:
-    """Pairs of units. `mates` are the pairs from A to B and from B to A, `by` is the reason of each pair by the unit of
-    A. While `strict`, units of different modules are not paired: modes seldom differ in the module of an op."""
+    """Pairs of units.
+
+    mates: the pairs from A to B, and from B to A
+    by: the reason of each pair, keyed by its unit of A
+    strict: while set, units of different modules are not paired; modes seldom differ in the module of an op
+    """
 
     def __init__(self, a: ValueFlow, b: ValueFlow) -> None:
         self.sides = (a.units, b.units)
@@ -38,14 +42,17 @@ class Matching:
         self.by[u] = why
 
     def anchor(self, signature: Signature, why: str, *, several: bool = False) -> None:
-        """Pair the units that are alone with their signature; with `several`, equally many units, in their order."""
+        """Pair the units whose signature is unique on both sides.
+
+        With `several`, also pair units that share a signature, in order, where both sides have equally many.
+        """
         buckets: tuple[dict[Hashable, list[int]], ...] = (defaultdict(list), defaultdict(list))
         for side, units in enumerate(self.sides):
             for unit in units:
                 own_signature = None if unit.number in self.mates[side] else signature(side, unit)
                 if own_signature is not None:
                     buckets[side][own_signature].append(unit.number)
-        # Nothing is paired before all is decided: `agree` reads the mates, and the order of units must not matter.
+        # All pairs are decided before any is made: `agree` reads the mates, and the order of units must not matter.
         new: list[tuple[int, int]] = []
         for key, us in buckets[0].items():
             vs = buckets[1].get(key, [])
@@ -59,13 +66,13 @@ class Matching:
         self.spread(new)
 
     def spread(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Pair the neighbours of pairs, and their neighbours, as far as there is only one choice."""
+        """Pair the neighbours of pairs, then their neighbours, while there is only one choice."""
         a, b = self.sides
         frontier = dict.fromkeys(pairs)
         fresh = set(frontier)
         while frontier:
-            # Each pair wishes to pair neighbours that are the only ones of their kind, slot and shape on both sides;
-            # where that leaves some over, also the only ones of their kind.
+            # Each pair proposes the neighbours that are unique in kind, slot and shape on both sides; where some are
+            # left over, also those that are unique in kind alone.
             wishes: tuple[dict[int, set[int]], ...] = (defaultdict(set), defaultdict(set))
             for u, v in frontier:
                 x, y = a[u], b[v]
@@ -81,13 +88,13 @@ class Matching:
                             wishes[1][right[key][0]].add(left[key][0])
                         if len(done) == len(left):
                             break
-            # A wish is granted if no other wish contradicts it, for either of the two.
+            # A proposal is accepted if no other proposal for either of its two units contradicts it.
             mutual = ((x, min(ys)) for x, ys in wishes[0].items() if len(ys) == 1)
             fresh = {(x, y) for x, y in mutual if len(wishes[1][y]) == 1 and self.agree(x, y)}
             frontier = {}
             for u, v in sorted(fresh):
                 self.pair(u, v, "data flow")
-            # Next are the new pairs, and the old ones beside them, which now have fewer neighbours to choose from.
+            # The next round begins at the new pairs, and at the old pairs beside them, which now have fewer candidates.
             for u, v in sorted(fresh):
                 frontier[u, v] = None
                 for near, _ in chain(a[u].taken, a[u].given):
@@ -95,7 +102,7 @@ class Matching:
                         frontier[near, self.mates[0][near]] = None
 
     def agree(self, u: int, v: int) -> bool:
-        """Check that no known property of two units shows that they do different work."""
+        """Check that no known property of the two units contradicts that they do the same work."""
         x, y = self.sides[0][u], self.sides[1][v]
         if x.kind != y.kind:
             return False
@@ -117,7 +124,7 @@ class Matching:
         if x.names and y.names and not set(x.names) & set(y.names):
             return False
         if passes_through(x.kind):
-            # A view of another value is another view, even if it looks the same.
+            # Views of different values are different views, even if they look the same.
             origin_a, origin_b = self._origins[0][u], self._origins[1][v]
             if isinstance(origin_a, int) and isinstance(origin_b, int):
                 if (
@@ -145,7 +152,7 @@ class Matching:
             if number in mates:
                 continue
             unit = units[number]
-            # The slot is one of the unit that takes, and is irrelevant where its inputs may change places.
+            # The slot belongs to the reading unit, and is irrelevant where that unit's inputs may be exchanged.
             taker = unit if takers else of
             place = 0 if taker.kind in COMMUTATIVE else slot
             key = (unit.kind, unit.first.phase, place, unit.shape) if exact else (unit.kind, unit.first.phase)
@@ -155,7 +162,8 @@ class Matching:
 
 
 def _origins(units: Sequence[Unit]) -> list[int | str | None]:
-    """For each unit that only passes a value on, return the unit that made the value, or its name in the script."""
+    """Return, for each unit that only passes a value on, the unit that made the value, or the value's name in the
+    script."""
     origins: list[int | str | None] = []
     for unit in units:
         before = unit.taken[0][0] if unit.taken else None
@@ -167,14 +175,16 @@ def _origins(units: Sequence[Unit]) -> list[int | str | None]:
     return origins
 
 
-# The properties that identify a unit, in the order in which they are tried: the parameters that it takes and the
-# gradients that it makes, its module, the autograd sequence number of its forward op, its source line, the units
-# that it takes from, its neighbours on both sides.
+# The properties that identify a unit, in the order in which they are tried: the parameters that it reads and the
+# gradients that it computes, its module, the autograd sequence number of its forward op, its source line, the units
+# that it reads, its neighbours on both sides.
 
 
 class Signatures:
-    """Properties that identify units, the most reliable first. Without `turns` the number of earlier forwards is
-    ignored: a side that recorded no forward does not know it."""
+    """Properties that identify units, the most reliable first.
+
+    Without `turns` the number of earlier forwards is ignored: a side that recorded no forward does not know it.
+    """
 
     def __init__(self, matching: Matching) -> None:
         self._matching = matching
@@ -184,7 +194,7 @@ class Signatures:
         return unit.kind, unit.first.phase, unit.first.turn if self.turns else -1
 
     def named(self, _side: int, unit: Unit) -> Hashable | None:
-        """Identify a unit by the parameters that it takes and the gradients that it makes."""
+        """Identify a unit by the parameters that it reads and the gradients that it computes."""
         if not unit.labels and not unit.names:
             return None
         return (*self._place(unit), unit.labels, unit.names)
@@ -200,7 +210,7 @@ class Signatures:
         return None if not unit.first.node.source else (*self._place(unit), unit.first.node.source, unit.shape)
 
     def sequence(self) -> Signature:
-        """Identify a unit by the forward op with its autograd sequence number, if that one is paired already."""
+        """Identify a unit by the forward op with its autograd sequence number, if that op is already paired."""
         tied: tuple[dict[Hashable, set[Hashable]], ...] = (defaultdict(set), defaultdict(set))
         a, b = self._matching.sides
         for u, v in self._matching.mates[0].items():
@@ -211,8 +221,8 @@ class Signatures:
 
         def of(side: int, unit: Unit) -> Hashable | None:
             own = (unit.first.turn, unit.first.node.sequence)
-            # Autograd assigns a backward op the number of its forward op. A number that is tied to several numbers of
-            # the other side (a forward in several ops) identifies nothing.
+            # Autograd gives a backward op the number of its forward op. A number that corresponds to several numbers of
+            # the other side (one forward op against several) identifies nothing.
             tied_numbers = tied[side].get(own, ())
             if unit.first.phase == "forward" or len(tied_numbers) != 1:
                 return None
@@ -224,7 +234,7 @@ class Signatures:
         return of
 
     def neighbours(self, side: int, unit: Unit) -> Hashable | None:
-        """Identify a unit by the units that it takes from, all of them paired."""
+        """Identify a unit by the units that it reads, if all of them are paired."""
         mates = self._matching.mates[side]
         sources = [source for source, _ in unit.taken]
         if not sources or any(source not in mates for source in sources):
@@ -245,7 +255,10 @@ class Signatures:
         return (unit.kind, unit.first.phase)
 
     def _between(self, side: int, unit: Unit) -> Hashable:
-        """Return the neighbours on both sides in its phase; the partitioner chooses the takers in other phases."""
+        """Return the units of its phase that it reads and that read it.
+
+        Readers in other phases are left out: the partitioner chooses them.
+        """
         units = self._matching.sides[side]
 
         def kinds(edges: Sequence[tuple[int, int]]) -> Hashable:
@@ -256,7 +269,7 @@ class Signatures:
 
 
 def match(matching: Matching) -> None:
-    """Pair units: by the most reliable properties first, units alone with a property before equally many units."""
+    """Pair units by the most reliable properties first; unique units before equally many units with one property."""
     tell = Signatures(matching)
     rounds: list[tuple[Callable[[], Signature], str]] = [
         (lambda: tell.named, "data flow"),
@@ -267,7 +280,7 @@ def match(matching: Matching) -> None:
         (lambda: tell.neighbours, "data flow"),
         (lambda: tell.kind_between, "kind"),
     ]
-    # Turns, then modules, are dropped only when they find no more pairs: the most reliable properties come first.
+    # Turns, then modules, are dropped only when no more pairs are found with them.
     for strict, turns in ((True, True), (True, False), (False, False)):
         matching.strict, tell.turns = strict, turns
         for several in (False, True):

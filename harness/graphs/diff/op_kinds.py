@@ -1,13 +1,13 @@
-"""The kinds of ops: one name for an op in every mode, and its effect on numbers.
+"""The kind of an op, one name for it in all modes, and its role, its effect on numbers.
 
-The modes spell one op in their own way: eager `t`, lazy `t_copy`, compile `permute`; eager `add_` and `_foreach_add_`
-where a compiled graph has `add`. The kind of an op is the one name that represents all its spellings."""
+Modes spell the same op differently: `t` in eager mode, `t_copy` in lazy, `permute` in compile; `add_` and
+`_foreach_add_` in eager mode, `add` in a compiled graph. The kind of an op is the one name for all its spellings."""
 
 from __future__ import annotations
 
 from functools import cache
 
-# Namespaces in which an op is torch's own; an op of another namespace is a custom op.
+# The namespaces of torch's own ops; an op of another namespace is a custom op.
 NEUTRAL_DOMAINS = frozenset({"", "aten", "prims", "ts", "lazy", "lazy_tensors", "xla", "torch", "python"})
 
 SPELLINGS = {
@@ -57,7 +57,7 @@ SPELLINGS = {
     "index": "index _unsafe_index",
     "tensor_list": "tensor_list list ListConstruct",
 }
-"""The spellings of each kind; an op that is not listed is a kind of its own."""
+"""The spellings of each kind. An op that is not listed here is its own kind."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -86,7 +86,7 @@ PRODUCTS = _words(
     scaled_dot_product_attention"""
 )
 COMMUTATIVE = _words("add mul maximum minimum eq ne logical_and logical_or bitwise_and bitwise_or mm bmm")
-"""Ops whose inputs may be exchanged; in a matrix product both are transposed then, and so is the result."""
+"""Ops whose inputs may be exchanged; exchanging those of a matrix product transposes both, and the result."""
 ROLES = {
     "view": VIEWS,
     "bookkeeping": BOOKKEEPING,
@@ -103,12 +103,12 @@ _NO_COPY = frozenset({"_to_copy", "index_copy", "copy", "_copy"})
 
 @cache
 def kind_of(domain: str, op: str) -> str:
-    """Return the one name of an op's spellings; an op of a domain of its own keeps that domain before it."""
-    # `_foreach_add_` is `add`, once a tensor: written in place or into a new tensor, the numbers are the same.
+    """Return the kind of an op; the kind of a custom op begins with its domain."""
+    # `_foreach_add_` is `add` for each tensor: written in place or into a new tensor, the numbers are the same.
     name = op.removeprefix("_foreach_")
     if name.endswith("_") and not name.endswith("__"):
         name = name.removesuffix("_")
-    # Lazy tensors have no views: their `t_copy` is `t` elsewhere. The work of `index_copy` is copying.
+    # Lazy tensors have no views: their `t_copy` is `t` elsewhere. `index_copy` is no such spelling: it copies.
     if name not in _NO_COPY:
         name = name.removesuffix("_copy")
     name = _KIND_OF.get(name, name)
@@ -117,7 +117,7 @@ def kind_of(domain: str, op: str) -> str:
 
 def kind_of_name(full: str) -> str:
     """Return the kind of an op by its dotted name: `aten.tanh_backward`, `aten.sum.dim_IntList`."""
-    # The overload is left out: it depends on the mode's spelling of a scalar.
+    # The overload is left out: it depends on how the mode spells a scalar.
     domain, _, rest = full.partition(".")
     return kind_of(domain, rest.partition(".")[0])
 
@@ -129,17 +129,17 @@ def role_of(kind: str) -> str:
 
 
 def passes_through(kind: str) -> bool:
-    """Check whether an op's result holds the numbers of its first input, unchanged."""
+    """Check whether an op's result holds the unchanged numbers of its first input."""
     return kind in VIEWS or kind in ("detach", "clone", "getitem", "tensor_list")
 
 
 def gathers(kind: str) -> bool:
-    """Check whether an op passes on all of its inputs, not the first alone."""
+    """Check whether an op passes on all of its inputs, not only the first."""
     return kind == "tensor_list"
 
 
 def computes(kind: str) -> bool:
-    """Check whether an op can change a number, so that its presence on one side only is worth reporting."""
+    """Check whether an op can change a number: if so, its presence on only one side is worth reporting."""
     return role_of(kind) in ("elementwise", "reduction", "product", "compute")
 
 

@@ -1,4 +1,4 @@
-"""One side as a list of ops: the kind of each, its place, and its inputs with the ops that they come from."""
+"""One side as a list of ops, each with its kind, its place, and the ops that its inputs come from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .step_pairing import Executed
 NAMED = ("parameter", "buffer", "gradient", "loss")
 
 Source = int | str
-"""The origin of a value: an op, by its number, or the name that the script has for the value."""
+"""The origin of a value: the number of an op, or the script's name for the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,12 @@ class TakenPair:
 class Op:
     """One op of a step. A node that was executed twice is two ops, and each tensor of a `_foreach_` node is one.
 
-    `turn` counts the forwards before it. `takes` are its inputs whose origin is known. `gives` are the names that the
-    script has for its outputs. `dtypes` are the dtypes of its inputs. `call` is the same for all ops of one node that
-    is executed once."""
+    call: the same number for all ops of one execution of a node
+    turn: the number of forwards before it
+    takes: its inputs whose origin is known
+    gives: the script's names for its outputs
+    dtypes: the dtypes of its inputs
+    """
 
     number: int
     call: int
@@ -53,7 +56,7 @@ def computing(ops: Sequence[Op]) -> tuple[Op, ...]:
 
 
 class _PairReading:
-    """The ops read so far, and the op that made each value last, in the graph that is being read and before it."""
+    """The ops read so far, and the last op that made each value, both in the current graph and in earlier graphs."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -77,8 +80,8 @@ class _PairReading:
                     if source is not None:
                         inputs.append(TakenPair(source, slot))
                 phase = node.phase or (graph.phase if len(graph.phases) == 1 else "")
-                # An op of a forward that takes from a backward or an optimizer step is of a later turn than these,
-                # in any order of the graphs.
+                # A forward op that reads from a backward or an optimizer step belongs to a later turn than these,
+                # whatever the order of the graphs.
                 makers = [self.ops[op_input.source] for op_input in inputs if isinstance(op_input.source, int)]
                 turns = [
                     maker.turn + (phase == "forward" and maker.phase in ("backward", "optimizer")) for maker in makers
@@ -100,7 +103,7 @@ class _PairReading:
                 )
                 self.ops.append(op)
                 self._here.update(dict.fromkeys(part.outputs, op.number))
-        # Names belong to one graph while it is read; only then they hide the values of the graphs before it.
+        # While a graph is read, its names are its own; only afterwards do they replace those of earlier graphs.
         self._earlier.update(self._here)
         self._here = {}
         self._instances += 1
@@ -109,8 +112,8 @@ class _PairReading:
     def _given(self, executed: Executed, name: str) -> Source | None:
         """Return the origin of a graph's input: the script's name for it, else the op of an earlier graph.
 
-        A graph that is executed again is recorded with the names of its first time, so that a forward value may be of
-        the wrong turn; then its origin is not known.
+        A graph that is executed again is recorded with the names of its first execution. A forward value of the wrong
+        turn therefore has no known origin.
         """
         graph = executed.graph
         binding = graph.values[name].binding if name in graph.values else ""
@@ -134,8 +137,8 @@ def ops_of(step: Sequence[Executed]) -> list[Op]:
 
 
 def _kind(node: Node) -> str:
-    """Return the kind of a node's op; where a backend has another name for it (torch_xla `matmul` where `bmm` was
-    called), the kind of the op that was called."""
+    """Return the kind of a node's op. Where a backend has another name for it, return the kind of the op that was
+    called (torch_xla has `matmul` where `bmm` was called)."""
     return kind_of_name(node.original) if node.original and not node.group else kind_of(node.domain, node.op)
 
 
@@ -145,8 +148,10 @@ def _is_name(binding: str) -> bool:
 
 
 def _parts(node: Node) -> Iterator[Node]:
-    """Yield a `_foreach_` node as one node for each tensor of its lists, any other node as it is. A tensor that is
-    written in place counts as an output, also where the op's schema returns nothing."""
+    """Yield one node for each tensor of a `_foreach_` node's lists, and any other node unchanged.
+
+    A tensor that is written in place counts as an output, even where the op's schema returns nothing.
+    """
     if not node.op.startswith("_foreach_"):
         yield _writing(node)
         return
@@ -154,7 +159,7 @@ def _parts(node: Node) -> Iterator[Node]:
     for position, name in enumerate(node.inputs):
         argument_name = node.input_names[position] if position < len(node.input_names) else "self"
         lists.setdefault(argument_name, []).append(name)
-    # `_foreach_mul([a, b], [c, d])` is `mul(a, c)` and `mul(b, d)`; a scalar tensor is taken by each of them.
+    # `_foreach_mul([a, b], [c, d])` is `mul(a, c)` and `mul(b, d)`; each of them reads a scalar tensor.
     size = len(next(iter(lists.values()), ()))
     if not size or len(node.outputs) not in (0, size):
         yield _writing(node)
@@ -170,12 +175,12 @@ def _parts(node: Node) -> Iterator[Node]:
 
 
 def _writing(node: Node) -> Node:
-    # `add_` writes its first input; the double underscore of `__and__` says nothing of the kind.
+    # `add_` writes its first input; `__and__` ends in underscores but does not.
     in_place = node.op.endswith("_") and not node.op.endswith("__")
     return replace(node, outputs=node.inputs[:1]) if in_place and not node.outputs else node
 
 
-# The number of each op on each side, and the dtype casts that only one side has.
+# The count of each op on each side, and the dtype casts that only one side has.
 
 FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
 
@@ -184,7 +189,7 @@ CastKey = tuple[str, str, str]
 
 
 def count_ops(a: Sequence[Op], b: Sequence[Op]) -> list[OpCount]:
-    """Count every op of either side, by phase, the largest differences first."""
+    """Return the counts of every op of either side, by phase, the largest differences first."""
     counted = [Counter((op.phase, op.kind) for op in ops) for ops in (a, b)]
     keys = sorted(
         counted[0] | counted[1],
@@ -197,8 +202,10 @@ def count_ops(a: Sequence[Op], b: Sequence[Op]) -> list[OpCount]:
 
 
 def casts_on_one_side(a: Sequence[Op], b: Sequence[Op], alone: Collection[int]) -> list[Cast]:
-    """Return the casts that a side has more often than the other. `alone` are the `id`s of ops without a partner:
-    among casts of one kind, these are named."""
+    """Return the casts that one side has more often than the other.
+
+    `alone` are the `id`s of ops without a partner; among casts of one kind, the result names these.
+    """
     casts_of_sides = (_casts(a), _casts(b))
     casts = []
     for side, ops_by_key, others in (
@@ -221,7 +228,7 @@ def _casts(ops: Sequence[Op]) -> Mapping[CastKey, list[Op]]:
         after, floats = op.value.dtype, [dtype for dtype in op.dtypes if dtype in FLOATS]
         if role_of(op.kind) == "cast":
             before = op.dtypes[0] if op.dtypes else ""
-        else:  # `mul` of float32 and bfloat16 casts nothing, if its result has the dtype of one of them
+        else:  # `mul` of float32 and bfloat16 casts nothing if its result has the dtype of one of them
             before = floats[0] if floats and after in FLOATS and after not in floats else ""
         if before and after and after != before:
             ops_by_key[op.phase, before, after].append(op)

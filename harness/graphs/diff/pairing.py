@@ -1,4 +1,4 @@
-"""The pairing of two sides' ops: the same ops, decomposed calls, replaced ops, and ops that one side has alone."""
+"""Pairs the ops of two sides: the same ops, decomposed calls, replaced ops, and ops on one side only."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ Whole = Callable[[Op], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Ops of A and of B that do the same work; see `NodePair` for `kind` and `by`. `represents` is the kind of op that
-    they are together."""
+    """Ops of A and of B that do the same work; see `NodePair` for `kind` and `by`.
+
+    `represents` is the kind of op that these ops make up together.
+    """
 
     kind: str
     represents: str
@@ -32,10 +34,10 @@ class Matched:
 
 def pair_ops(a: Sequence[Op], b: Sequence[Op]) -> list[Matched]:
     """Pair the ops of two sides; every op is in exactly one of the results."""
-    # First the ops of a decomposed call represent the whole op, where the other side has that one.
+    # First, the ops of a decomposed call represent the whole op, where the other side has that op.
     whole_a, whole_b = wholes_of(a, kinds_in(b)), wholes_of(b, kinds_in(a))
     matching = _matched(a, b, (whole_a, whole_b), views=False, carried=())
-    # A group that found no partner is dissolved: its ops are paired one by one, in a second matching.
+    # A group without a partner is dissolved: a second matching pairs its ops one by one.
     dissolved = tuple(
         {unit.first.group for unit in units if unit.grouped and unit.number not in mates} - {None}
         for units, mates in zip(matching.sides, matching.mates, strict=True)
@@ -47,12 +49,12 @@ def pair_ops(a: Sequence[Op], b: Sequence[Op]) -> list[Matched]:
     if any(dissolved):
         matching = _matched(a, b, wholes, views=False, carried=_pairs_by_op(matching))
     pairs = [pair for u, v in matching.mates[0].items() for pair in _of_units(matching, u, v)]
-    # Then the computing ops that are left, as regions between pairs.
+    # Then the remaining computing ops are paired as regions between pairs.
     for represents, in_a, in_b in same_regions(matching):
         alone = len(in_a) == len(in_b) == 1
         kind = "group" if not alone else "same" if in_a[0].kind == in_b[0].kind else "replaced"
         pairs.append(Matched(kind, represents, in_a, in_b, "data flow"))
-    # Last the views, which would only interrupt the data flow: all other pairs are carried over.
+    # Views come last, because they would interrupt the data flow; all other pairs are carried over.
     with_views = _matched(a, b, wholes, views=True, carried=_pairs_by_op(matching))
     for u, v in with_views.mates[0].items():
         if passes_through(with_views.sides[0][u].kind):
@@ -70,7 +72,8 @@ def _matched(
     views: bool,
     carried: Sequence[tuple[int, int, str]],
 ) -> Matching:
-    """Match all units, beginning with the pairs of another matching, given by the numbers of their first ops."""
+    """Match all units, beginning with pairs of another matching; `carried` names those by the numbers of their first
+    ops."""
     flows = (flow_of(a, wholes[0], views=views), flow_of(b, wholes[1], views=views))
     matching = Matching(*flows)
     begun = []
@@ -91,7 +94,7 @@ def _pairs_by_op(matching: Matching) -> list[tuple[int, int, str]]:
 
 def _of_units(matching: Matching, u: int, v: int) -> Iterator[Matched]:
     x, y = matching.sides[0][u], matching.sides[1][v]
-    # The reason of the pairing, and the criteria that agree with it.
+    # The criterion that made the pair, and the other criteria that agree with it.
     node_a, node_b = x.first.node, y.first.node
     agreeing = {
         "module": node_a.module is not None and node_a.module == node_b.module,
@@ -113,7 +116,7 @@ def _of_units(matching: Matching, u: int, v: int) -> Iterator[Matched]:
 
 
 def _by_calls(pairs: Sequence[Matched]) -> Iterator[Matched]:
-    """Join the pairs of one node: the tensors of a `_foreach_` node, which are ops of their own until here."""
+    """Join the pairs of one node: until here each tensor of a `_foreach_` node is a separate op."""
     group_of: dict[tuple[str, int], int] = {}
     groups: dict[int, list[Matched]] = {}
 
@@ -140,7 +143,7 @@ def _by_calls(pairs: Sequence[Matched]) -> Iterator[Matched]:
 
 
 def _left_over(a: Sequence[Op], b: Sequence[Op], pairs: Sequence[Matched]) -> Iterator[Matched]:
-    """Yield the ops that are in no pair, one for each node."""
+    """Yield the ops that are in no pair, one result for each node."""
     for side, ops in (("a", a), ("b", b)):
         paired = {op.call for pair in pairs for op in (pair.a if side == "a" else pair.b)}
         left: dict[int, list[Op]] = {}
@@ -154,17 +157,18 @@ def _left_over(a: Sequence[Op], b: Sequence[Op], pairs: Sequence[Matched]) -> It
             )
 
 
-# Regions without a partner on the other side, paired where both take the same values and pass values to the same
-# ops.
+# Unpaired regions, paired where both read the same values and pass values to the same ops.
 
 LARGEST = 40
-"""Regions with more units than this are not paired, whatever their border."""
+"""Regions with more units than this are never paired."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Connected unpaired units. `ins` and `outs` are their border: pairs, by the numbers of A, and the script's names
-    for values."""
+    """Connected unpaired units.
+
+    `ins` and `outs` are their border: neighbouring pairs, by their numbers in A, and the script's names for values.
+    """
 
     units: tuple[Unit, ...]
     ins: frozenset[Hashable]
@@ -180,8 +184,10 @@ class _Region:
 
 
 def same_regions(matching: Matching) -> Iterator[tuple[str, tuple[Op, ...], tuple[Op, ...]]]:
-    """Yield the regions with the same border: the kind that they represent, and their ops on both sides. Several
-    regions count as one where together they have the border of one region of the other side."""
+    """Yield the regions with the same border: the kind that they represent, and their ops on both sides.
+
+    Several regions count as one where together they have the border of one region of the other side.
+    """
     sides = tuple(
         [candidate for candidate in _regions(matching, side) if candidate.ins and candidate.outs] for side in (0, 1)
     )
@@ -231,7 +237,7 @@ def _same(lefts: Sequence[_Region], rights: Sequence[_Region]) -> Iterator[tuple
     left, right = (tuple(unit for region in regions for unit in region.units) for regions in (lefts, rights))
     if max(len(left), len(right)) > LARGEST:
         return
-    # It represents the only op of the side that has one op; else the last op, the same whichever side is A.
+    # The pair represents the only op of a side of one op, else the last op; the choice is the same whichever side is A.
     fewer = min((left, right), key=lambda units: (len(units), units[-1].kind))
     represents = fewer[0].kind if len(fewer) == 1 else min(left[-1].kind, right[-1].kind)
     yield represents, _ops(left), _ops(right)
@@ -245,13 +251,13 @@ def _regions(matching: Matching, side: int) -> Iterator[_Region]:
     units, mates = matching.sides[side], matching.mates[side]
 
     def pair(unit_number: int) -> Hashable:
-        return unit_number if side == 0 else mates[unit_number]  # a border has the numbers of A on both sides
+        return unit_number if side == 0 else mates[unit_number]  # borders use the numbers of A on both sides
 
     seen: set[int] = set()
     for unit in units:
         if unit.number in mates or unit.number in seen or role_of(unit.kind) == "fill":
             continue
-        # The units that are connected with it, unpaired and in its phase.
+        # Collect the connected unpaired units of the same phase.
         seen.add(unit.number)
         members, waiting = [unit], [unit]
         while waiting:
@@ -266,7 +272,7 @@ def _regions(matching: Matching, side: int) -> Iterator[_Region]:
         members.sort(key=lambda member: member.number)
         ins: set[Hashable] = {label for member in members for label in member.labels}
         ins |= {pair(maker) for member in members for maker, _ in member.taken if maker in mates}
-        # The partitioner decides which ops of another phase take a value: they are no border.
+        # The partitioner decides which ops of another phase read a value: these are not part of the border.
         outs: set[Hashable] = {name for member in members for name in member.names}
         takers = {taker for member in members for taker, _ in member.given if taker in mates}
         outs |= {pair(taker) for taker in takers if units[taker].first.phase == members[0].first.phase}

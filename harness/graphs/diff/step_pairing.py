@@ -1,4 +1,4 @@
-"""The graphs that one step of a run executed, as often as they ran, in one order for all modes."""
+"""The graphs that one step of a run executed, one entry per execution, in the same order for all modes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ OPS = ("pre", "stream")
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """A graph that ran. `turn` counts the forwards of the step before it: SAM's second forward, and the backward and
-    optimizer step that follow it, are of turn 1."""
+    """A graph that ran.
+
+    `turn` counts the earlier forwards of the step: SAM's second forward, and what follows it, have turn 1.
+    """
 
     graph: Graph
     turn: int
@@ -27,8 +29,12 @@ class Executed:
 
 @dataclass(frozen=True, slots=True)
 class ExecutedStep:
-    """The graphs that a side executed in one step. `ops` are graphs of stage `pre` and `stream`, `post` the compiled
-    ones; `streams` are the names, without their stage, of graphs that ran outside of compiled regions."""
+    """The graphs that a side executed in one step.
+
+    ops: graphs of the stages `pre` and `stream`
+    post: the compiled graphs
+    streams: the names, without stage, of graphs that ran outside compiled regions
+    """
 
     step: int
     ops: Sequence[Executed]
@@ -84,7 +90,7 @@ def executed_step(graphs: RunGraphs, step: int) -> ExecutedStep:
     read = cache(graphs.graph)
     ops: list[Executed] = []
     for stage in OPS:
-        # A forward that comes after something else begins a turn: SAM's second one, or a second micro-batch.
+        # A forward after another phase begins a new turn: SAM's second forward, or a second micro-batch.
         turn, behind = 0, False
         for entry in _run(graphs, step, stage, executions):
             graph = read(entry.name)
@@ -93,7 +99,7 @@ def executed_step(graphs: RunGraphs, step: int) -> ExecutedStep:
                 turn, behind = turn + 1, False
             behind = behind or not forward or len(graph.phases) > 1
             ops.append(Executed(graph, turn))
-    # Streams and compiled graphs are recorded apart; within a turn their phases give the order.
+    # Streams and compiled graphs are recorded separately; within a turn they are ordered by phase.
     ops.sort(key=lambda executed: (executed.turn, phase_place(next(iter(executed.graph.phases), ""))))
     post = [read(entry.name) for entry in _run(graphs, step, "post", executions)]
     streams = {entry.base for entry in graphs.entries if entry.stage == "stream"}
@@ -101,7 +107,7 @@ def executed_step(graphs: RunGraphs, step: int) -> ExecutedStep:
 
 
 def _run(graphs: RunGraphs, step: int, stage: str, executions: Sequence[GraphExecution]) -> list[GraphEntry]:
-    """Return the graphs of a stage as often as they were executed; a graph without recorded executions, once."""
+    """Return the graphs of a stage, once per execution; a graph without recorded executions appears once."""
     of_base = {entry.base: entry for entry in graphs.entries if entry.stage == stage}
     executed_bases = {execution.graph for execution in graphs.executions}
     ran = [of_base[execution.graph] for execution in executions if execution.graph in of_base]
@@ -122,7 +128,7 @@ NAME = re.compile(r"\b(?:cpp|triton\w*?)_fused_\w+|\b(?:buf|arg|primals|tangents
 
 @dataclass(frozen=True, slots=True)
 class PostChange:
-    """`only_a` and `only_b` are the names of the kernels that the other side does not have."""
+    """The difference of two sides' kernels; `only_a` and `only_b` name the kernels that the other side lacks."""
 
     only_a: Sequence[str]
     only_b: Sequence[str]
@@ -132,7 +138,7 @@ class PostChange:
 
 
 def compare_post(a: Sequence[Graph], b: Sequence[Graph]) -> PostChange:
-    """Compare kernels by their work; the names of kernels, buffers and values, and comments, do not count."""
+    """Compare kernels by their work, ignoring comments and the names of kernels, buffers and values."""
     kernels_a, kernels_b = _kernels(a), _kernels(b)
     return PostChange(_beyond(kernels_a, kernels_b), _beyond(kernels_b, kernels_a))
 
@@ -144,7 +150,7 @@ def _kernels(graphs: Sequence[Graph]) -> list[tuple[Hashable, str]]:
         for node in graph.nodes:
             body = tuple((inner.domain, inner.op) for inner in node.body)
             does: Hashable = (node.phase, node.domain, body or node.op)
-            # The code of a call into a library is only the call, with the names of this run's buffers in it.
+            # The code of a library call is only the call, with this run's buffer names in it.
             if node.code and node.domain == "inductor":
                 does = (node.phase, _plain_code(node.code))
             kernels.append((does, node.op))
@@ -161,7 +167,7 @@ def _plain_code(code: str) -> str:
 
 
 def _beyond(own: Sequence[tuple[Hashable, str]], others: Sequence[tuple[Hashable, str]]) -> list[str]:
-    # Equal kernels are paired off one by one: two equal kernels against one leave one over.
+    # Equal kernels are matched one to one: two equal kernels against one leave one over.
     left = Counter(what for what, _ in others)
     names = []
     for what, name in own:

@@ -1,4 +1,4 @@
-"""The ops of one side as units with data flow between them: a unit is one op, or the ops of one decomposed call."""
+"""The ops of one side as units connected by data flow; a unit is one op, or all ops of one decomposed call."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from .paired_ops import Op, Source, TakenPair
 GroupId = tuple[int, str]
 
 MIXED = -1
-"""The slot of an input of a group: the group does not say which input of the whole op it is."""
+"""The slot of a group's input: the whole op's input that it corresponds to is not known."""
 
 
 @dataclass(slots=True)
 class Unit:
-    """One op, or the ops of one decomposed call, in the order of their execution. `taken` are the units that it takes
-    from, each with its slot; `given` are the units that take from it. `labels` are the script's names for its inputs,
-    `names` those for its outputs."""
+    """One op, or the ops of one decomposed call in the order of their execution.
+
+    taken: the units that it reads, each with its slot
+    given: the units that read it
+    labels: the script's names for its inputs
+    names: the script's names for its outputs
+    """
 
     number: int
     kind: str
@@ -38,7 +42,7 @@ class Unit:
         shape = self.ops[-1].value.shape
         if shape is None or self.grouped:
             return None
-        # A compiler may compute a product transposed, (B'A')' for AB, and the sizes stand the other way round.
+        # A compiler may compute a product transposed, (B'A')' for AB, with its sizes exchanged.
         return tuple(sorted(shape, key=str)) if role_of(self.kind) == "product" else shape
 
     @property
@@ -48,15 +52,18 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class ValueFlow:
-    """The units of a side. `unit_of` is the unit of each op, by its number, or None: ops that only pass a value on."""
+    """The units of a side. `unit_of` has the unit of each op by number, None for an op that only passes a value on."""
 
     units: Sequence[Unit]
     unit_of: Sequence[int | None]
 
 
 def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool) -> ValueFlow:
-    """Make units of the ops. `whole` returns the kind of the group that an op belongs to, None for an op by itself.
-    With `views` ops that only pass a value on are units as well, else the edges go through them."""
+    """Create units from ops.
+
+    `whole` returns the kind of the group that an op belongs to, None for a single op. With `views`, ops that only pass
+    a value on are units, too; otherwise edges pass through them.
+    """
     members: dict[GroupId | int, list[Op]] = {}
     kinds: dict[GroupId | int, str] = {}
     for op in ops:
@@ -71,14 +78,15 @@ def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool
     for unit in units:
         for op in unit.ops:
             unit_of[op.number] = unit.number
-    # The origins of the value of an op in no unit, before it was passed on; ops come after those that they take from.
+    # The origins of the value that an op in no unit passes on. One pass suffices: ops come after the ops that they
+    # read.
     beyond: list[tuple[Source, ...]] = [()] * len(ops)
     names: dict[int, list[str]] = {}
     for op in ops:
         if unit_of[op.number] is None:
             passed = op.takes if gathers(op.kind) else [op_input for op_input in op.takes if op_input.slot == 0]
             beyond[op.number] = tuple(source for op_input in passed for source in _through(op_input, beyond, unit_of))
-        # The script's name for the result of a view is the name of the value that the view shows.
+        # A view's output name is the script's name for the viewed value.
         for at in beyond[op.number] if unit_of[op.number] is None else (op.number,):
             if op.gives and isinstance(at, int) and not gathers(op.kind):
                 names.setdefault(at, []).extend(op.gives)
@@ -107,17 +115,18 @@ def _through(
 
 
 def wholes_of(ops: Sequence[Op], present: Collection[str]) -> Callable[[Op], str | None]:
-    """See the ops of a decomposed call as one where `present` has an op of that kind; each op by itself elsewhere."""
+    """Return the `whole` of `flow_of`: ops of a decomposed call form a group only if `present` has an op of that
+    kind."""
     kind_of_group: dict[GroupId, str | None] = {}
     for op in ops:
         if op.group is not None and op.group not in kind_of_group:
-            kind = kind_of_name(op.node.original) if op.node.original else op.kind  # the op itself, which does not say
+            kind = kind_of_name(op.node.original) if op.node.original else op.kind  # no `original`: itself
             seen_whole = kind in present and not passes_through(kind)
             kind_of_group[op.group] = kind if seen_whole else None
     return lambda op: None if op.group is None else kind_of_group[op.group]
 
 
 def kinds_in(ops: Sequence[Op]) -> set[str]:
-    """Return every kind of op, also the kinds of groups that are decomposed."""
+    """Return every kind of op, including the kinds of decomposed groups."""
     originals = {op.node.original for op in ops if op.group is not None and op.node.original}
     return {op.kind for op in ops} | {kind_of_name(original) for original in originals}

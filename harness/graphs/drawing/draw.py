@@ -1,4 +1,4 @@
-"""Graphs drawn into files, PNG or SVG, without a browser."""
+"""Draws graphs into PNG or SVG files, without a browser."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ..culprit_marks import Mark
 from .drawing_layout import Point, lay_out, neighbourhood
 
 WHOLE, PART = 250, 100
-"""A graph of more nodes than the first is drawn in part, the second number of nodes of it."""
+"""A graph of more than WHOLE nodes is drawn in part, PART nodes of it."""
 
 DPI = 144
 PIXELS = 30_000
-"""The longest side of a PNG; beyond it the picture is drawn with fewer dots."""
+"""The longest side of a PNG; a larger picture is drawn at a lower resolution."""
 
 POINTS_AN_INCH = 72
 HEADER = 40.0  # points
-SMALLEST = 480.0  # points, of the width: room for the title
+SMALLEST = 480.0  # points, the least width: room for the title
 
 FILLS = {"forward": "#d9e8f5", "backward": "#fbe5d0", "optimizer": "#d8f0e6", "": "#e8e8e8"}
 STROKES = {"forward": "#0072B2", "backward": "#B65000", "optimizer": "#00795A", "": "#666666"}
@@ -44,7 +44,7 @@ PADDING = (9.0, 5.0)  # points
 
 
 def draw(graph: Graph, marks: Mapping[str, Mark], path: Path, kind: str) -> str:
-    """Draw a graph into a file, `png` or `svg`, and return a note on what was left out of it, "" for nothing.
+    """Draw a graph into a file of `kind` `png` or `svg`; return a note on omitted nodes, "" without any.
 
     Only a part of a large graph is drawn: the nodes around the marked ones, or its first nodes if none is marked.
     """
@@ -55,7 +55,7 @@ def draw(graph: Graph, marks: Mapping[str, Mark], path: Path, kind: str) -> str:
         around = "around the culprits" if marked else "from the start"
         left_out = f"{len(shown.nodes):,} of {len(graph.nodes):,} nodes, {around}"
     figure = figure_of(picture_of(shown, marks, left_out))
-    # Without dates and random ids, so that equal graphs become equal files.
+    # No dates and no random ids: equal graphs become equal files.
     metadata = {"png": {"Software": None}, "svg": {"Date": None}}[kind]
     longest = max(figure.get_size_inches())
     with mpl.rc_context({"svg.hashsalt": "numdrift", "svg.fonttype": "none"}):
@@ -64,9 +64,9 @@ def draw(graph: Graph, marks: Mapping[str, Mark], path: Path, kind: str) -> str:
 
 
 def figure_of(picture: Picture) -> Figure:
-    """Lay the picture out and draw it: one point of the layout is one point on paper."""
-    # The size of the figure follows from the layout, which needs the size of every text: so texts are measured on a
-    # figure that has none yet.
+    """Lay out the picture and draw it: one point of the layout is one point on paper."""
+    # The layout needs the size of every text, and the figure's size follows from the layout. Texts are therefore
+    # measured on a figure of a provisional size.
     figure = Figure(figsize=(1, 1), facecolor="white")
     canvas = FigureCanvasAgg(figure)
     sizes = {name: _size(canvas, box) for name, box in picture.boxes.items()}
@@ -85,7 +85,8 @@ def figure_of(picture: Picture) -> Figure:
         inner = [(x + left, y + HEADER) for x, y in points[1:-1]]
         start = _border(centres[a], sizes[a], inner[0], below=True)
         end = _border(centres[b], sizes[b], inner[-1], below=False)
-        # A line runs down through its points and bends half-way between them: two control points at that height.
+        # A line runs down through its points and bends half-way between two of them: both control points are at that
+        # height.
         vertices, codes = [start], [Curve.MOVETO]
         for (x, y), to in pairwise([start, *inner, end]):
             vertices += [(x, (y + to[1]) / 2), (to[0], (y + to[1]) / 2), to]
@@ -147,7 +148,7 @@ def _write(
 
 
 def _border(centre: Point, size: tuple[float, float], towards: Point, *, below: bool) -> Point:
-    """Return the point where a line leaves a box below, or enters it above, on its way to or from a point."""
+    """Return the point where a line to `towards` leaves the box at its lower edge (`below`) or upper edge."""
     room = max(size[0] / 2 - PADDING[0], 0)
     x = min(max(towards[0], centre[0] - room), centre[0] + room)
     return x, centre[1] + (size[1] / 2 if below else -size[1] / 2)
@@ -156,18 +157,24 @@ def _border(centre: Point, size: tuple[float, float], towards: Point, *, below: 
 # The contents of a drawing: boxes with their lines of text, and the lines between them.
 
 LONGEST = 42
-"""Characters in a line of a box; a longer text is wrapped or shortened."""
+"""The most characters in a line of a box; a longer text is wrapped or shortened."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 MOST_COVERED = 12
-"""Ops that a kernel's box names."""
+"""The most ops that a kernel's box names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box. `kind` is `kernel`, `op` or `edge` (an input or output), `phase` that of the node; `head` is its title,
-    `lines` are the texts under it, and `mark` is the text on a culprit."""
+    """One box.
+
+    kind: `kernel`, `op` or `edge` (an input or output)
+    phase: the node's phase
+    head: the title
+    lines: the texts under the title
+    mark: the text on a culprit, "" without one
+    """
 
     kind: str
     phase: str
@@ -178,7 +185,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Boxes by name, the lines from box to box, and the lines of text above them."""
+    """Boxes by name, the lines from box to box, and the title and note above them."""
 
     title: str
     note: str
@@ -190,7 +197,7 @@ STAGES = {"pre": "before its compiler", "post": "after its compiler", "dynamo": 
 
 
 def picture_of(graph: Graph, marks: Mapping[str, Mark], note: str = "") -> Picture:
-    """Choose what to draw: a box a node, a box each for outputs and for inputs that are taken, and a line an edge."""
+    """Choose what to draw: a box for each node, each output and each input that is read, and a line for each edge."""
     boxes = {}
     for number, node in enumerate(graph.nodes):
         kernel = bool(node.body) or node.domain == "inductor"
@@ -202,7 +209,7 @@ def picture_of(graph: Graph, marks: Mapping[str, Mark], note: str = "") -> Pictu
             texts += textwrap.wrap(named, LONGEST, break_long_words=False)
         texts += [f"from {node.original}"] if node.original else []
         texts += [_types([graph.values[name] for name in node.outputs if name in graph.values])]
-        # Of a path the file's name and the line are enough; they stand at the end, which is kept.
+        # A path is cut to the file's name and the line; shortening keeps the end of a text.
         place = [part for part in (node.module, node.source.replace("\\", "/").rpartition("/")[2]) if part]
         texts += [_short(" · ".join(place), keep_end=True)] if place else []
         caption = ""
@@ -232,7 +239,7 @@ def picture_of(graph: Graph, marks: Mapping[str, Mark], note: str = "") -> Pictu
     kernels = any(box.kind == "kernel" for box in boxes.values())
     legend = ("thick frames: kernels with the ops in them" if kernels else "", "white: inputs and outputs")
     caption = "; ".join(filter(None, (note, *legend)))
-    # A line from a box to itself, as an op in place would have one, says nothing.
+    # A line from a box to itself, as for an in-place op, is left out.
     return Picture(_printable(title), caption, boxes, tuple(line for line in lines if line[0] != line[1]))
 
 

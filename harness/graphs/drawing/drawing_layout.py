@@ -1,4 +1,4 @@
-"""The places of a graph's boxes and lines, computed by dagre in a JavaScript engine inside of this process."""
+"""The positions of a graph's boxes and lines, computed by dagre in a JavaScript engine within this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...records.graph_record import Graph
 DAGRE = Path(__file__).parent.parent / "javascript" / "dagre.min.js"
 
 SECONDS, BYTES = 120, 2 * 2**30
-"""The limits of a layout; some hundreds of boxes take two seconds, some thousands minutes."""
+"""The limits of a layout. Hundreds of boxes take two seconds, thousands take minutes."""
 
 SCRIPT = """
 globalThis.structuredClone = (value) => JSON.parse(JSON.stringify(value));  // a browser has it, V8 alone has not
@@ -41,7 +41,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Centres of the boxes by their names, the points of each line, and the size of it all; y grows downwards."""
+    """The centres of boxes by name, the points of each line, and the total size; y grows downwards."""
 
     centres: Mapping[str, Point]
     lines: Sequence[Sequence[Point]]
@@ -50,15 +50,15 @@ class Layout:
 
 
 def lay_out(boxes: Mapping[str, tuple[float, float]], lines: Sequence[tuple[str, str]]) -> Layout:
-    """Place boxes of these widths and heights so that lines, from one box to another, point down.
+    """Place boxes of these widths and heights so that lines between boxes point down.
 
-    Raises NotAvailable where the JavaScript engine is not installed, and for a graph that would take it too long.
+    Raises NotAvailable where the JavaScript engine is not installed, and for a graph that exceeds its limits.
     """
     try:
         from py_mini_racer import JSOOMException, JSTimeoutException, MiniRacer
     except ImportError as error:
         raise NotAvailable("drawing graphs", str(error), "pip install mini-racer") from None
-    # Names may hold anything: the script receives numbers, and returns the boxes in their order.
+    # Names may contain anything, so the script receives numbers, and returns the boxes in their order.
     numbers = {name: number for number, name in enumerate(boxes)}
     request = {
         "boxes": list(boxes.values()),
@@ -87,20 +87,21 @@ def _point(values: Sequence[float]) -> Point:
     return (values[0], values[1])
 
 
-# A part of a large graph that is small enough to look at: the nodes around some of them.
+# A part of a large graph that is small enough to look at: the neighbourhood of some nodes.
 
 
 def neighbourhood(graph: Graph, centres: Collection[str], most: int) -> Graph:
     """Return the graph of the nodes nearest to the centres along its edges, at most `most` of them.
 
     Without centres, or with none that is in the graph, return the largest connected piece among its first nodes. Values
-    that the part takes from the rest are among its inputs; its outputs are those of the graph alone."""
+    that the part reads from the rest of the graph are among its inputs. Its outputs are only outputs of the whole
+    graph."""
     if len(graph.nodes) <= most:
         return graph
     present = [node.name for node in graph.nodes if node.name in centres]
     nodes = _nearest(_neighbours(graph), present, most) if present else set[str]()
     if not present:
-        # Nodes that take no node's values (fills, casts of parameters) come first, often hundreds, and show little.
+        # Nodes that read no other node (fills, casts of parameters) often come first by the hundred and show little.
         made = {name for node in graph.nodes for name in node.outputs}
         inner = [node for node in graph.nodes if not made.isdisjoint(node.inputs)] or list(graph.nodes)
         neighbours = _neighbours(replace(graph, nodes=tuple(inner[:most])))
@@ -128,7 +129,7 @@ def _nearest(neighbours: Mapping[str, Collection[str]], starts: Collection[str],
 
 
 def _neighbours(graph: Graph) -> Mapping[str, Collection[str]]:
-    """Return the neighbours of each node: the nodes that make its inputs, and those that take its outputs."""
+    """Return the neighbours of each node: the nodes that compute its inputs, and those that read its outputs."""
     makers = {output: node.name for node in graph.nodes for output in node.outputs}
     neighbours: dict[str, dict[str, None]] = defaultdict(dict)
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""Nodes as ONNX and Netron take them: every value made once, and before it is taken; titles that are not cut."""
+"""Nodes as ONNX and Netron require them: each value is made once and before it is read, and titles are not cut."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from ...records.graph_record import Node
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Nodes in order. `last` is the final name of each value, which is not its own where it was made several times.
-    `missing` are values that are taken but that no node makes."""
+    """Nodes in order.
+
+    last: the final name of each value; a value that was made several times is renamed
+    missing: values that are read but that no node makes
+    """
 
     nodes: Sequence[Node]
     last: Mapping[str, str]
@@ -23,14 +26,14 @@ class Ordered:
 
 
 def in_order(nodes: Sequence[Node], existing: Sequence[str]) -> Ordered:
-    """Order the nodes, which change place only where they must; `existing` are values that exist before them."""
-    # A value that exists when it is made again, as by an op in place, gets a new name each time.
+    """Order the nodes, moving only those that must move; `existing` are values that exist before all nodes."""
+    # A value that is made again, as by an in-place op, gets a new name each time.
     every = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(existing)
     made = Counter(dict.fromkeys(existing, 1))
     last = {name: name for name in existing}
     single = []
     for node in nodes:
-        # Inputs are looked up before the outputs are renamed: an op in place takes the value before itself.
+        # Inputs are looked up before the outputs are renamed: an in-place op reads the old value.
         inputs = tuple(last.get(name, name) for name in node.inputs)
         outputs = []
         for name in node.outputs:
@@ -50,7 +53,7 @@ def in_order(nodes: Sequence[Node], existing: Sequence[str]) -> Ordered:
         for number, node in enumerate(single)
     }
     if any(need > number for number, all_ in needs.items() for need in all_):
-        # Of the nodes that may come next, the first of the old order is taken: as few as possible move.
+        # The next node is the ready node that came first in the old order: as few nodes as possible move.
         sorter = TopologicalSorter(needs)
         try:
             sorter.prepare()
@@ -70,7 +73,7 @@ def in_order(nodes: Sequence[Node], existing: Sequence[str]) -> Ordered:
 
 
 LONGEST = 21
-"""Netron 9 cuts a title with more characters in its middle."""
+"""Netron 9 cuts a longer title in its middle."""
 
 MARK = "⚠ "
 
@@ -78,9 +81,9 @@ KERNEL = re.compile(r"(?:cpp|triton(?:_[a-z]+)?)_fused_(?P<ops>.*?)_?(?P<number>
 
 
 def title(op: str, *, marked: bool = False) -> str:
-    """Return the op's title: whole where it fits, else with an ellipsis where it loses least.
+    """Return the op's title, whole if it fits, else with an ellipsis.
 
-    A fused kernel keeps its first ops and its number, another op its beginning and its last word.
+    A fused kernel keeps its first ops and its number; another op keeps its beginning and its last word.
     """
     room = LONGEST - (len(MARK) if marked else 0)
     plain = op.replace(".", "_") or "unknown"

@@ -1,8 +1,8 @@
-"""Graphs as ONNX models that Netron opens: to be looked at, not to be executed.
+"""Graphs as ONNX models for viewing in Netron; they cannot be executed.
 
-Netron 9 shows of a node its title, doc string, attributes and metadata, of an edge dtype and shape. A kernel
-whose body is known becomes a function: a button on the node opens it. Every namespace of ops is a domain of
-its own, so ONNX compares no op with one of its own operators."""
+Netron 9 shows a node's title, doc string, attributes and metadata, and an edge's dtype and shape. A kernel whose body
+is known becomes a function, which a button on the node opens. Every namespace of ops is a separate domain, so ONNX does
+not check an op as one of its own operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .node_order import Ordered, in_order, title
 from .onnx_values import attribute, clean, describe, in_parts, known, value_info
 
 IR_VERSION = 10
-"""The first version that gives functions types of their own and nodes an overload."""
+"""The first version in which functions have value types and nodes have an overload."""
 
 OF_ONNX = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
 
@@ -37,14 +37,15 @@ STAGES_IN_WORDS = {
 
 
 def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelProto:
-    """Make the model of a graph. `marks` are by the names of nodes, also of those inside of kernels.
+    """Create the model of a graph. `marks` are keyed by node name, including nodes inside kernels.
 
-    The model passes the checker of ONNX wherever the shapes of its inputs and outputs are known; where not, its
-    metadata say so under `note`.
+    The model passes ONNX's checker if the shapes of its inputs and outputs are known. Otherwise its metadata has a
+    `note`.
     """
     graph_inputs = tuple(dict.fromkeys(name for name in graph.inputs if name))
     ordered = in_order(graph.nodes, graph_inputs)
-    # A value that no node makes becomes an input, an output that no node makes is left out: the checker demands both.
+    # A value that no node makes becomes an input, and an output that no node makes is left out: the checker requires
+    # both.
     inputs = (*graph_inputs, *ordered.missing)
     made = {output for node in ordered.nodes for output in node.outputs} | set(inputs)
     outputs = tuple(dict.fromkeys(ordered.last.get(name, name) for name in graph.outputs))
@@ -80,12 +81,12 @@ def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelPro
 
 
 def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None = None) -> onnx.NodeProto:
-    """Make one node; `written` has the generated sources of the nodes before it, by the first node with it."""
+    """Create one node; `written` maps each generated source so far to the first node that has it."""
     mark = marks.get(node.name)
     made = helper.make_node(
         clean(title(node.op, marked=mark is not None)),
         [clean(name) for name in node.inputs],
-        [clean(name) for name in node.outputs] or ([] if node.inputs else [""]),  # ONNX wants one of them
+        [clean(name) for name in node.outputs] or ([] if node.inputs else [""]),  # ONNX requires an input or output
         name=clean(node.name),
         domain=_domain(node),
         overload=_overload(node),
@@ -96,7 +97,7 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
         named |= {f"drift_{name}": value for name, value in mark.numbers.items()}
         describe(made, {"culprit": mark.label, "drift": mark.reason})
     made.attribute.extend(attribute(name, value) for name, value in named.items())
-    # Netron reads the names of arguments in quotes, in brackets, with ", " between them. The names of a kernel's
+    # Netron parses argument names as a bracketed list of quoted names, separated by ", ". The names of a kernel's
     # arguments are on its function.
     names = [*node.input_names, *("" for _ in node.inputs)][: 0 if node.body else len(node.inputs)]
     plain = [name.replace("'", "").replace(", ", ",") or str(number) for number, name in enumerate(names)]
@@ -114,7 +115,7 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
     }
     describe(made, facts | dict(in_parts("stack trace", node.stack)))
     if written is not None:
-        # A kernel that is launched several times has its source once: thousands of lines, and one file for Netron.
+        # The source of a kernel that is launched several times is written once: it may have thousands of lines.
         first = written.setdefault(node.code, node.name)
         again = node.code and first != node.name
         describe(made, {"code": f"that of {first}"} if again else dict(in_parts("code", node.code)))
@@ -122,8 +123,8 @@ def _node(node: Node, marks: Mapping[str, Mark], written: dict[str, str] | None 
 
 
 def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]) -> onnx.FunctionProto:
-    """Make the function of a kernel: its name, domain and overload are those of its node, its body has the ops."""
-    # The parameters of a function differ: a name is numbered from its second occurrence on.
+    """Create the function of a kernel, with the name, domain and overload of its node; its body has the ops."""
+    # A function's parameters must differ: from its second occurrence on, a name is numbered.
     parameters: dict[str, None] = {}
     for name in node.inputs:
         number, plain = 1, name or "none"
@@ -148,17 +149,17 @@ def _function(node: Node, values: Mapping[str, Value], marks: Mapping[str, Mark]
 
 
 def _overload(node: Node) -> str:
-    """Return the text that distinguishes functions of the same title; for a plain op its overload."""
+    """Return the text that distinguishes functions of the same title; for a plain op, its overload."""
     return clean(node.name if node.body else node.overload)
 
 
 def _domain(node: Node) -> str:
-    # In a domain of ONNX's own the checker would compare the op with the operator of that name.
+    # In one of ONNX's own domains, the checker would check the op as ONNX's operator of that name.
     return f"{node.domain or 'op'} (not ONNX)" if node.domain in OF_ONNX else clean(node.domain)
 
 
 def _domains(nodes: Iterable[Node]) -> list[str]:
-    """Return the domains of the nodes and of the nodes inside of them; at least one, as a model must have."""
+    """Return the domains of the nodes and of the nodes inside them; at least one, as a model requires."""
     return sorted({_domain(node) for node in _all(nodes)}) or ["aten"]
 
 
@@ -169,7 +170,7 @@ def _all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def _renamed(values: Mapping[str, Value], ordered: Ordered) -> dict[str, Value]:
-    """Return the values, also under the names that they got where they are made several times."""
+    """Return the values, including those that were renamed because they are made several times."""
     renamed = {last: values[name] for name, last in ordered.last.items() if name in values}
     return {name: value for name, value in (dict(values) | renamed).items() if name}
 
@@ -200,7 +201,7 @@ def _facts(graph: Graph, notes: Sequence[str]) -> dict[str, object]:
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
 
 Marks = Callable[[Graph], Mapping[str, Mark]]
-"""Returns the marks of a graph's nodes by their names."""
+"""Returns the marks of a graph's nodes, keyed by node name."""
 
 
 def no_marks(graph: Graph) -> Mapping[str, Mark]:
@@ -210,10 +211,10 @@ def no_marks(graph: Graph) -> Mapping[str, Mark]:
 def export_graphs(
     graphs: RunGraphs, folder: Path | None = None, marks: Marks = no_marks, *, force: bool = True
 ) -> list[Path]:
-    """Write every graph of a run as `<name>.onnx` into a folder, by default the run's own of graphs.
+    """Write every graph of a run as `<name>.onnx` into a folder, by default the run's folder of graphs.
 
-    Each file is put in place in one piece. Raises CollisionError, before anything is written, for a file that
-    exists where `force` is off, and JournalError for a graph that cannot be read."""
+    Each file is written atomically. Without `force`, raises CollisionError for an existing file before anything is
+    written. Raises JournalError for a graph that cannot be read."""
     target = graphs.path if folder is None else folder
     names = [entry.name for entry in graphs.entries if entry.stage in STAGES]
     paths = {name: onnx_path(graphs, target, name) for name in dict.fromkeys(names)}
@@ -231,8 +232,10 @@ def export_graphs(
 
 
 def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from: Path) -> None:
-    """Put the model of a graph in place in one piece. Raises OSError, and JournalError for a record that has
-    the fields of a graph but not their types; `read_from` is where it comes from."""
+    """Write the model of a graph atomically. `read_from` is the path that the graph was read from.
+
+    Raises OSError, and JournalError for a record that has the fields of a graph but not their types.
+    """
     try:
         model = to_onnx(graph, marks)
     except (TypeError, ValueError, AttributeError) as error:
@@ -246,7 +249,7 @@ def write_onnx(graph: Graph, path: Path, marks: Mapping[str, Mark], *, read_from
 
 
 def onnx_path(graphs: RunGraphs, folder: Path, name: str) -> Path:
-    """Return the path of an exported graph; a name from a run of unknown origin may not lead out of the folder."""
+    """Return the path of an exported graph. The run may be a stranger's: its names must not lead out of the folder."""
     if not NAME.fullmatch(name):
         raise JournalError(graphs.path, f"has a graph of the name {name!r}, which is no file name")
     return folder / f"{name}.onnx"

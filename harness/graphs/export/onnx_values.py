@@ -1,4 +1,4 @@
-"""Values, arguments and facts as ONNX has them: types of edges, attributes and metadata of nodes."""
+"""Values, arguments and facts in ONNX's terms: types of edges, attributes of nodes, and metadata."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ DTYPES: dict[str, int] = {
 
 
 def value_info(name: str, value: Value) -> onnx.ValueInfoProto:
-    """Return the type of one value; without a type where neither dtype nor shape is known.
+    """Return the ONNX record of one value, without a type where neither dtype nor shape is known.
 
-    A dtype that ONNX lacks becomes UNDEFINED, and its name stands in the metadata.
+    A dtype that ONNX lacks becomes UNDEFINED; the metadata has its name.
     """
     made = onnx.ValueInfoProto()
     if value.dtype or value.shape is not None:
-        # A symbolic size (`s0`) is a text, which ONNX takes for the name of a dimension.
+        # A symbolic size (`s0`) is a string, which ONNX reads as the name of a dimension.
         sizes = value.shape
         shape = None if sizes is None else [clean(size) if isinstance(size, str) else size for size in sizes]
         dtype = DTYPES.get(value.dtype, TensorProto.UNDEFINED)
@@ -57,22 +57,22 @@ def value_info(name: str, value: Value) -> onnx.ValueInfoProto:
 
 
 def known(value: Value | None) -> bool:
-    """Check whether ONNX's checker accepts this value as an input or output: it demands a shape."""
+    """Check whether ONNX's checker accepts this value as an input or output, which must have a shape."""
     return value is not None and value.shape is not None
 
 
-# Arguments that are no values, as attributes of ONNX.
+# Arguments other than values, as ONNX attributes.
 
 WHOLE = range(-(2**63), 2**63)
 
 
 def attribute(name: str, value: Any) -> onnx.AttributeProto:
-    """Make one attribute. ONNX holds 64-bit whole numbers, 32-bit floats, texts and lists of one of them.
+    """Create one attribute. ONNX has 64-bit integers, 32-bit floats, strings, and lists of one of these.
 
-    A value that does not fit without loss, such as 1e-05 in 32 bits, becomes the text that Python writes for it.
+    A value that does not fit without loss, such as 1e-05 in 32 bits, becomes its Python text.
     """
     value = list(value) if isinstance(value, (list, tuple)) else value
-    # make_attribute cannot find out the type of an empty list.
+    # make_attribute cannot infer the type of an empty list.
     if isinstance(value, list) and not value:
         return helper.make_attribute(clean(name) or "unnamed", [], attr_type=AttributeProto.INTS)
     return helper.make_attribute(clean(name) or "unnamed", _fitting(value))
@@ -80,7 +80,7 @@ def attribute(name: str, value: Any) -> onnx.AttributeProto:
 
 def _fitting(value: Any) -> Any:
     if isinstance(value, list):
-        # A list is of one type and of one level; any other is written as text, whole.
+        # A list must be flat and of one type; any other list is written as one text.
         fitting = [_fitting(item) for item in value]
         same = len({type(item) for item in fitting}) == 1 and not isinstance(fitting[0], list)
         return fitting if same else clean(repr(value))
@@ -91,18 +91,18 @@ def _fitting(value: Any) -> Any:
             if not math.isfinite(value) or struct.unpack("f", struct.pack("f", value))[0] == value:
                 return value
         except OverflowError:
-            pass  # larger than any number of 32 bits
+            pass  # too large for a 32-bit float
     return clean(value) if isinstance(value, str) else clean(repr(value))
 
 
 # Metadata of ONNX records: pairs of text that Netron lists beside a node.
 
 LONGEST = 1900
-"""Netron 9 shows the first 2,000 characters of a text; a longer text is written in parts."""
+"""Characters of one part of a text: Netron 9 shows only the first 2,000."""
 
 
 def describe(proto: Any, pairs: Mapping[str, object]) -> None:
-    """Add the pairs that are not empty to a record's `metadata_props`."""
+    """Add the pairs with a value that is not empty to a record's `metadata_props`."""
     for key, value in pairs.items():
         if value is not None and value != "":
             entry = proto.metadata_props.add()
@@ -110,7 +110,7 @@ def describe(proto: Any, pairs: Mapping[str, object]) -> None:
 
 
 def in_parts(key: str, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the text whole under its key, or cut at ends of lines into `key 1/3`, `key 2/3` and so on."""
+    """Yield the whole text under its key, or its parts, cut at line ends, as `key 1/3`, `key 2/3` and so on."""
     parts: list[str] = [""]
     for line in text.splitlines(keepends=True):
         for start in range(0, len(line), LONGEST):
@@ -125,5 +125,5 @@ def in_parts(key: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def clean(text: str) -> str:
-    """Return the text with those characters replaced that UTF-8 cannot hold."""
+    """Return the text with characters that UTF-8 cannot encode replaced."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -8,7 +8,7 @@ const AT_ONCE = 240; // dagre's time grows faster than the graph: beyond this ma
 const SLICE = 120;
 const ARRANGING = [layOut, connectedParts, layOutPart, inRows, inSlices, slicesOf, stacked, shift];
 
-/* Lay out each connected piece of each part by itself, then set the pieces in rows. */
+/* Lay out each connected piece of each part separately, then arrange the pieces in rows. */
 function layOut(parts) {
   return parts.map((part) =>
     inRows(connectedParts(part).map((one) => (one.nodes.length > AT_ONCE ? inSlices(one) : layOutPart(one)))));
@@ -91,7 +91,7 @@ function inSlices({ nodes, edges }) {
   return stacked(slices.filter((slice) => slice.nodes.length > 0).map(layOutPart), between, heights);
 }
 
-/* The slice of each box; a pill is in the slice of a node that it hangs on. */
+/* The slice of each box; a pill is in the slice of a node that it is connected to. */
 function slicesOf(nodes, edges) {
   const sliceOf = new Map();
   nodes.filter(([, , , isPill]) => !isPill).forEach(([id], index) => sliceOf.set(id, Math.floor(index / SLICE)));
@@ -103,7 +103,7 @@ function slicesOf(nodes, edges) {
   return sliceOf;
 }
 
-/* Slices one below the other in columns, each moved sideways to where its edges come from. */
+/* Stack slices in columns, each shifted sideways to where its edges come from. */
 function stacked(slices, between, heights) {
   const into = new Map();
   for (const [from, to] of between) into.set(to, [...(into.get(to) || []), from]);

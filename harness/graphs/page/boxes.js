@@ -1,4 +1,4 @@
-/* What is written into the box of a node, and how large that makes it. */
+/* The text in the box of a node, and the size of the box. */
 
 const TITLE = "600 13px system-ui, sans-serif";
 const LINE = "11px system-ui, sans-serif";
@@ -18,7 +18,7 @@ function widthOf(text, font) {
   return measured.get(key);
 }
 
-/* Cut out the middle of what is too wide. */
+/* Cut out the middle of a text that is too wide. */
 function fitted(text, font, widest = WIDEST) {
   if (widthOf(text, font) <= widest) return text;
   let kept = Math.min(text.length - 1, Math.ceil(widest / 4));
@@ -27,7 +27,7 @@ function fitted(text, font, widest = WIDEST) {
   return cut();
 }
 
-/* A long kernel name goes onto two lines, broken at an underscore. */
+/* Break a long kernel name into two lines, at an underscore. */
 function titleLines(text) {
   if (widthOf(text, TITLE) <= WIDEST) return [text];
   const breaks = [...text.matchAll(/_/g)].map((match) => match.index + 1);
@@ -70,7 +70,7 @@ function nodeBox(node) {
   return sized({ kind: "node", id: node.key, node, titles: titleLines(node.op), lines, word: kindWord(node) });
 }
 
-/* What the label on the box's border says; nothing where both sides are the same. */
+/* The text of the label on the box's border; empty where both sides are the same. */
 function kindWord(node) {
   return { group: "group", replaced: "replaced", only: `only ${node.side.toUpperCase()}` }[node.kind] || "";
 }

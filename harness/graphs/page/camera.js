@@ -1,4 +1,4 @@
-/* Which part of a drawing a pane shows: pan by drag, zoom by wheel, and moves that bring boxes into view. */
+/* The part of a drawing that a pane shows: pan by drag, zoom by wheel, and moves that bring boxes into view. */
 
 const CLOSEST = 2.5;
 const FARTHEST = 0.01;
@@ -37,7 +37,7 @@ class Camera {
     this.world.setAttribute("transform", `translate(${x.toFixed(2)},${y.toFixed(2)}) scale(${scale.toFixed(4)})`);
   }
 
-  /* Keep what is in the middle there when the pane has changed its size. */
+  /* Keep the middle of the view when the pane has changed its size. */
   recentre() {
     const { width, height } = this;
     this.x += (width - this.seen.width) / 2;
@@ -95,7 +95,7 @@ class Camera {
     this.show(this.scaleFor(all) >= READABLE ? all : around(places.slice(0, 1)), largest);
   }
 
-  /* Bring the places into view; nothing moves when they are. */
+  /* Bring the places into view; nothing moves if they already are. */
   reveal(places) {
     if (places.length === 0) return;
     this.recentre();

@@ -1,8 +1,8 @@
-/* The differences of a phase as buttons: each click goes to the next place of that difference. */
+/* The differences of a phase as buttons: each click shows the next place of that difference. */
 
 const FIRST_CHIPS = 14;
 
-/* Pairs that say the same, as one difference with several places. */
+/* Pairs with the same text, as one difference with several places. */
 function differencesOf(model, phase) {
   const found = new Map();
   for (const pair of model.pairs) {

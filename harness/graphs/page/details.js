@@ -1,4 +1,4 @@
-/* What is known of the selected node or graph. Everything from the data is set as text. */
+/* The details of the selected node or graph. Everything from the data is set as text. */
 
 function make(name, properties = {}, children = []) {
   const { data, ...others } = properties;
@@ -160,7 +160,7 @@ function list(facts) {
   ]));
 }
 
-/* A path goes onto the next line after a slash. */
+/* Let a path break after a slash. */
 function breakable(text) {
   return text.split(/(?<=\/)/).flatMap((part) => [part, make("wbr")]);
 }

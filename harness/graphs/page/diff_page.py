@@ -1,7 +1,7 @@
 """The difference of two runs' graphs as one HTML page: both graphs side by side, and the differences in tables.
 
 The page opens from disk and loads nothing else: styles, scripts and data are in it, and its content security policy
-admits only these, by their hashes. Texts from a run reach it escaped, or as JSON that the page's script shows as
+admits only these, by their hashes. Texts from a run enter it escaped, or as JSON that the page's script shows as
 text."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCRIPTS = (
     "pane.js", "details.js", "chips.js", "page.js",
 )  # fmt: skip
 LONG_WORD = 26
-"""From here on a name in a table may go onto the next line, after an underscore or a dot."""
+"""Names in a table from this length on may break after an underscore or a dot."""
 
 NO_MARKS: Marks = MappingProxyType({})
 NO_DRIFT: Drift = MappingProxyType({})
@@ -32,7 +32,7 @@ NO_DRIFT: Drift = MappingProxyType({})
 
 def scripts() -> tuple[str, str]:
     """Return the scripts of the page: the layout library, and the page's own."""
-    # The library with its licence in front, without the line by which a browser would ask for a source map.
+    # The library follows its licence; the line that makes a browser request a source map is removed.
     lines = DAGRE.read_text(encoding="utf-8").splitlines()
     licence = DAGRE.with_name("LICENSE").read_text(encoding="utf-8").strip()
     code = "\n".join(line for line in lines if not line.startswith("//# sourceMappingURL"))
@@ -52,8 +52,8 @@ def write_page(
     data = page_data(diff, a, b, marks_a, marks_b, drift)
     style = _text("page.css")
     dagre, script = scripts()
-    # Scripts are allowed by their hashes: one that came with a run's own texts would not run, escaped or not. The
-    # layout works in a worker, which the page starts from a blob.
+    # Scripts are allowed by hash: a script within a run's texts would not run, escaped or not. The layout runs in a web
+    # worker, which the page starts from a blob.
     policy = (
         f"default-src 'none'; script-src {hash_of(dagre)} {hash_of(script)}; style-src {hash_of(style)}; "
         "worker-src blob:; base-uri 'none'; form-action 'none'"
@@ -77,7 +77,7 @@ def write_page(
 
 
 def breakable(text: str) -> Markup:
-    """Return the text escaped, its long words with places where a narrow column may break them."""
+    """Return the escaped text, with break opportunities in its long words."""
     shown: list[str | Markup] = []
     for word in re.split(r"(\s+)", text):
         pieces = re.split(r"(?<=[a-z0-9][_.])(?=[a-z])", word) if len(word) >= LONG_WORD else [word]

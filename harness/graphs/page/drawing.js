@@ -1,4 +1,4 @@
-/* Laid out boxes and edges as SVG. Text from the data goes in as text nodes only. */
+/* Laid out boxes and edges as SVG. Text from the data is inserted only as text nodes. */
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEADER = 34;
@@ -13,7 +13,7 @@ function draw(name, attributes = {}, children = []) {
   return element;
 }
 
-/* All drawings of a pane, one below the other. Gives the element, its size and where each box is. */
+/* All drawings of a pane, stacked. Returns the element, its size and the position of each box. */
 function drawing(parts, laid) {
   const several = parts.length > 1;
   const edges = draw("g", { class: "edges" });
@@ -111,7 +111,7 @@ function nodeElement(box, { x, y }) {
   return element;
 }
 
-/* How much of the drift goes with it, where that is known. */
+/* Its share of the drift, where known. */
 function shareOf(mark) {
   const share = mark.numbers.find(([name]) => name === "share");
   return share ? `, ${Math.round(100 * share[1])} %` : "";

@@ -1,4 +1,4 @@
-/* What is laid out, and who does it: a worker beside the page, so that a large graph freezes nothing. */
+/* The input of the layout, and the web worker that computes it, so that a large graph does not freeze the page. */
 
 const FEW = 60; // up to here an input that several nodes take is drawn once
 
@@ -41,7 +41,7 @@ function addHidden(node, shown, boxes, join) {
   }
 }
 
-/* Lays out one pane's drawings; a new request ends the one before. */
+/* Lays out one pane's drawings; a new request cancels the previous one. */
 class LayoutWorker {
   constructor() {
     this.worker = null;

@@ -93,13 +93,13 @@ function linkPair(model, record) {
   for (const node of [...pair.a, ...pair.b]) node.pairs.push(pair);
 }
 
-/* What one side has and what by itself changes no number (a view, a detach, a fill) is no difference to look at. */
+/* An op on one side only that changes no number by itself (a view, a detach, a fill) does not count as a difference. */
 function pairKind({ kind, minor }) {
   if (kind.startsWith("only")) return minor ? "minor" : "only";
   return minor ? "same" : kind;
 }
 
-/* A kernel differs as much as the node in it that differs most; one that runs a single op, as that op. */
+/* A kernel differs as much as the most different node in it; a kernel of a single op differs as that op does. */
 function kindOf(node) {
   const itself = node.covers.filter((one) => one.op === node.op);
   const pairs = [node, ...(itself.length > 0 ? itself : node.covers)].flatMap((one) => one.pairs);
@@ -120,7 +120,7 @@ function phasesOf(model) {
   return [...PHASES.filter((phase) => found.has(phase)), ...[...found].filter((one) => !PHASES.includes(one))];
 }
 
-/* Everything that does the same work as these nodes, on both sides and at both stages, themselves included. */
+/* All nodes that do the same work as these nodes, on both sides and at both stages, including themselves. */
 function relatives(nodes) {
   const work = nodes.flatMap((node) => [node, ...node.covers]);
   const paired = work.flatMap((node) => node.pairs).flatMap((pair) => [...pair.a, ...pair.b]);

@@ -1,4 +1,4 @@
-/* The page: two panes that know of each other, the toolbar, and what is selected. */
+/* The page: two connected panes, the toolbar, and the selection. */
 
 class Page {
   constructor(data) {
@@ -77,7 +77,7 @@ class Page {
     }
   }
 
-  /* Draw a pane from its beginning again, or both. */
+  /* Redraw a pane from the start, or both panes. */
   restart(one = null, keepGraph = false) {
     if (one === null) this.differences.render();
     for (const pane of one === null ? this.panes : [one]) pane.restart(this.other(pane).nodes(), keepGraph);
@@ -104,7 +104,7 @@ class Page {
     else this.follow();
   }
 
-  /* Highlight what is selected and its relatives, and bring them into view in both panes, at the stage of each. */
+  /* Highlight the selection and its relatives, and bring them into view in both panes, at the stage of each. */
   follow() {
     const others = [...relatives([this.selected])].filter((one) => one !== this.selected);
     for (const pane of this.panes) {
@@ -139,7 +139,7 @@ class Page {
     this.select(null);
   }
 
-  /* What the search finds in both panes, drawn or not; null where nothing is searched. */
+  /* The search's matches in both panes, drawn or not; null without a search. */
   matches() {
     const asked = this.search.value.trim().toLowerCase();
     if (asked === "") return null;
@@ -151,7 +151,7 @@ class Page {
     for (const pane of this.panes) this.highlight(pane);
   }
 
-  /* Say how many matches are drawn in each pane, and how many are not. */
+  /* Show how many matches are drawn in each pane, and how many are not. */
   count(matches) {
     const drawn = this.panes.map((pane) => pane.drawnOf(matches || []).length);
     const hidden = matches === null ? 0 : matches.size - drawn[0] - drawn[1];

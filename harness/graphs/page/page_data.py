@@ -14,19 +14,19 @@ from ..diff.difference_record import MINOR_ROLES, Cast, Diff, GraphPlace, NodePa
 from ..run_graphs import RunGraphs
 
 Marks = Mapping[str, Mapping[str, Mark]]
-"""The Mark of a node, by the name of its graph and its own."""
+"""The Mark of each node, keyed by graph name and node name."""
 
 Drift = Mapping[str, tuple[float, int]]
-"""The largest drift of a module's values, by its name: the score, and its level from 0 (equal) to 4 (a fault)."""
+"""The largest drift of a module's values, keyed by module: the score, and its level from 0 (equal) to 4 (a fault)."""
 
 LARGEST_SAFE = 2**53
-"""Beyond it a number of JavaScript is no exact whole number any more."""
+"""The bound beyond which JavaScript's numbers do not represent every integer exactly."""
 
 BODY_FIELDS = ("name", "domain", "op", "overload", "inputs", "outputs", "attributes")
 
 
 class Texts:
-    """Stacks and sources, each written once and named by its number."""
+    """Stacks and sources, each written once and referred to by its number."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -35,7 +35,7 @@ class Texts:
         return self._numbers.setdefault(text, len(self._numbers))
 
     def pieces(self, text: str, parts: Iterable[str]) -> list[int]:
-        """Return the numbers of the texts that make up this one: `parts` where they occur, and the rest."""
+        """Return the numbers of the texts that make up `text`: its `parts` where they occur, and the rest."""
         longest_first = sorted({part for part in parts if part}, key=lambda part: (-len(part), part))
         if not longest_first:
             return [self.number(text)]
@@ -76,7 +76,7 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [as_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no NaN, and JSON.parse of a browser refuses Python's
+        return str(value)  # JSON has no NaN, and a browser's JSON.parse rejects Python's
     if isinstance(value, int) and abs(value) > LARGEST_SAFE:
         return str(value)
     return value if isinstance(value, (str, int, float)) or value is None else str(value)
@@ -98,7 +98,7 @@ def _graph(graph: Graph, texts: Texts, marks: Marks) -> dict[str, Any]:
             shown["mark"] = {"label": mark.label, "numbers": numbers, "reason": mark.reason}
         nodes.append(shown)
     made["nodes"] = nodes
-    # The source of a whole graph holds that of each of its kernels: it is written as the numbers of its pieces.
+    # The source of a whole graph contains that of each of its kernels: it is stored as the numbers of its pieces.
     if graph.code:
         made["code"] = texts.pieces(graph.code, (node.code for node in graph.nodes))
     if graph.cut is not None and graph.cut.stack:
@@ -132,8 +132,13 @@ def _places(places: Sequence[GraphPlace]) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """Pairs of the same ops: `a` and `b` are the ops of each side, `count` is the number of pairs, `pairs` are their
-    numbers in the diff, `modules` are their modules."""
+    """Pairs of the same ops as one row.
+
+    a, b: the ops of each side
+    modules: the modules of the pairs
+    pairs: the numbers of the pairs in the diff
+    count: the number of pairs
+    """
 
     kind: str
     phase: str
@@ -164,7 +169,7 @@ class PageRow:
 
 
 def count_rows(diff: Diff) -> list[OpCount]:
-    """Return the op counts, those that differ first, then by phase and op."""
+    """Return the op counts, different ones first, then by phase and op."""
     return sorted(diff.counts, key=lambda count: (count.a == count.b, phase_place(count.phase), count.op))
 
 
@@ -173,14 +178,14 @@ def cast_rows(diff: Diff) -> list[Cast]:
 
 
 def group_rows(diff: Diff, data: Mapping[str, Any]) -> list[GroupRow]:
-    """Return the pairs that are not one op against the same op, pairs of the same text in one row."""
+    """Return the pairs of different ops, with pairs of the same text in one row."""
     ops = {
         (side, graph["name"], node["name"]): node["op"]
         for side, graphs in data["graphs"].items()
         for graph in graphs
         for node in graph["nodes"]
     }
-    # Pairs are named by their numbers in the diff, by which the page's script highlights the nodes.
+    # The page's script highlights the nodes of a pair by the pair's number in the diff.
     numbers_by_row: dict[tuple[str, str, str, str, str], list[int]] = {}
     for number, pair in enumerate(diff.pairs):
         if pair.kind != "same":

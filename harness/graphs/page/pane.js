@@ -1,4 +1,4 @@
-/* One side of the page: which of its nodes are drawn, and what is highlighted among them. */
+/* One side of the page: the nodes that are drawn, and the highlighted nodes among them. */
 
 class Pane {
   constructor(model, side, page) {
@@ -142,7 +142,7 @@ class Pane {
     this.whole.textContent = this.view.whole ? "neighbourhood" : "whole graph";
   }
 
-  /* Those of the nodes that stand in this pane now. */
+  /* Those of the nodes that are currently drawn in this pane. */
   drawnOf(nodes) {
     return [...nodes].filter((node) => this.elements.has(node.key));
   }
@@ -151,7 +151,7 @@ class Pane {
     return [...nodes].map((node) => this.places.get(node.key)).filter(Boolean);
   }
 
-  /* Bring nodes into view, drawing them first where they are not drawn. */
+  /* Bring nodes into view, first drawing those that are not drawn. */
   show(nodes) {
     const here = nodes.filter((node) => node.side === this.side && node.graph.after === this.after);
     const known = () => new Set(this.nodes());

@@ -1,5 +1,5 @@
-"""The parts of every page that opens from disk: templates that escape, data that end no element, and the hashes that
-allow scripts and styles in a page's policy."""
+"""The parts of every page that opens from disk: escaping templates, JSON that cannot close its element, and the hashes
+that allow scripts and styles in the page's content security policy."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def templates(folder: Path) -> jinja2.Environment:
 
 
 def json_in_page(data: Any) -> str:
-    """Return JSON in ASCII, without a `<` that could end the element around it. Raises ValueError for NaN."""
+    """Return JSON in ASCII, without a `<` that could close the surrounding element. Raises ValueError for NaN."""
     written = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def hash_of(text: str) -> str:
-    """Return the name of a script or style in a content security policy."""
+    """Return the hash of a script or style, as a content security policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

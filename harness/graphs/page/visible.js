@@ -1,4 +1,4 @@
-/* Which nodes of a pane are drawn: all of them, a neighbourhood, or only those that differ. */
+/* The nodes of a pane that are drawn: all of them, a neighbourhood, or only those that differ. */
 
 const MANY = 100; // beyond it a neighbourhood comes first
 const ENOUGH = 36; // a first neighbourhood grows hop by hop as long as it holds no more than this
@@ -16,7 +16,7 @@ function firstSeeds(nodes, others) {
   return anchors(others.filter(differs).slice(0, 1), inPane, nodes);
 }
 
-/* What stands in this pane for nodes that only the other side has: the counterparts of their nearest neighbours. */
+/* The nodes of this pane that represent nodes of only the other side: the counterparts of their nearest neighbours. */
 function anchors(nodes, inPane, fallback) {
   let ring = new Set(nodes);
   const seen = new Set(ring);
@@ -53,7 +53,7 @@ function firstHops(seeds, inPane) {
   return hops;
 }
 
-/* What a pane's view shows. `view` holds whole, hops, seeds and revealed. */
+/* The nodes that a pane's view shows. `view` has whole, hops, seeds and revealed. */
 function visibleNodes(nodes, view, onlyDifferences) {
   const inPane = new Set(nodes);
   const kept = (node) => !onlyDifferences || differs(node) || markOf(node) !== null || view.revealed.has(node);

@@ -1,1 +1,1 @@
-"""The partitioner in the script's process: supported operators on a backend, the rest on the CPU."""
+"""The partitioner in the script's process: supported operators run on a backend, the rest on the CPU."""

@@ -1,4 +1,4 @@
-"""The operators of an aten graph, as they were written, and whether a backend has them."""
+"""The operators of an aten graph as the script wrote them, and whether a backend supports them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...torch_private.partitioner import call_of, without_modes
 
 
 class Support:
-    """Asks a backend of each operator, once for each configuration."""
+    """Asks a backend about each operator, once for each configuration."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
@@ -30,7 +30,7 @@ class Support:
         try:
             identity = identity_of(node)
             if identity not in self._known:
-                # Dynamo's and AOT's modes are on while they partition: the backend is asked as if they were not.
+                # While dynamo and AOT partition, their modes are on: they are left before the backend is asked.
                 with without_modes():
                     self._known[identity] = self._adapter.supports(node)
             return self._known[identity]
@@ -40,23 +40,28 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator as it was written, with the aten nodes that it is dispatched to; or one aten node by
-    itself, where it comes from no call, or from one that is several operators."""
+    """An operator as the script wrote it, with the aten nodes that it is dispatched to.
+
+    A node that comes from no call, or from a call that is several operators, is an operator by itself.
+    """
 
     kind: str
     nodes: tuple[torch.fx.Node, ...]
     configuration: str
     call: str
     module: str
-    """The path of the module that calls it; the outermost is ""."""
+    """Path of the module that calls it; "" for the outermost module."""
     verdict: SupportAnswer
     names: frozenset[str]
-    """The names that `ops_to_partition` may use for it: as it was written, and as it is dispatched."""
+    """Names that `ops_to_partition` may use for it: as written, and as dispatched."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenCall:
-    """A call of a captured graph as operators: one, or several, as of an indexing; with the arguments of the last."""
+    """The operators of one call in a captured graph, with the configuration of the last one.
+
+    A call is one operator, or several, as in indexing.
+    """
 
     kinds: tuple[str, ...]
     configuration: str
@@ -67,7 +72,7 @@ Written = Mapping[int, WrittenCall]
 
 
 def written_operators(graph: torch.fx.Graph) -> Written:
-    """Return the operators of a graph of ops as they were written, by the calls that they come from."""
+    """Return the operators of a graph of ops as the script wrote them, by their calls."""
     calls: dict[int, WrittenCall] = {}
     for node in graph.nodes:
         number = call_of(node)
@@ -78,9 +83,9 @@ def written_operators(graph: torch.fx.Graph) -> Written:
 
 
 def operators_of(graph: torch.fx.Graph, written: Written, support: Support, lines: ScriptLines) -> Iterator[Operator]:
-    """Yield the operators of an aten graph in its order. For a backward `written` is empty."""
-    # The nodes of each call that is one operator as it was written, under the call's number; every other node by
-    # itself. A node that only takes a result apart (getitem) is no operator.
+    """Yield the operators of an aten graph in order. For a backward `written` is empty."""
+    # Nodes of a call that was written as one operator are grouped under the call's number; every other node stands
+    # alone. A node that only takes a result apart (getitem) is not an operator.
     groups: dict[object, tuple[WrittenCall | None, list[torch.fx.Node]]] = {}
     for node in graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__module__", "") == "_operator":
@@ -90,7 +95,7 @@ def operators_of(graph: torch.fx.Graph, written: Written, support: Support, line
         is_one = call is not None and len(call.kinds) == 1
         groups.setdefault(number if is_one else node, (call if is_one else None, []))[1].append(node)
     for call, nodes in groups.values():
-        # A call is supported where all of its nodes are; the first that is not says why, and where it was written.
+        # A call is supported if all of its nodes are. The first unsupported node supplies the reason and the line.
         verdicts = [(node, support.of(node)) for node in nodes]
         decisive, verdict = next((pair for pair in verdicts if not pair[1].supported), verdicts[-1])
         own = tuple(map(_kind, nodes))
@@ -108,7 +113,7 @@ def operators_of(graph: torch.fx.Graph, written: Written, support: Support, line
 
 
 def _kind(node: torch.fx.Node) -> str:
-    """`aten::sum` of a node that calls `aten.sum.dim_IntList`."""
+    """Return the name of a node's operator: `aten::sum` for a node that calls `aten.sum.dim_IntList`."""
     name = node.target.name() if is_operator(node.target) else str(node.target)  # type: ignore[union-attr]
     return operator_name(name)
 

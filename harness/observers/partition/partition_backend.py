@@ -50,11 +50,13 @@ def log_graph(partition: GraphPartition) -> None:
 
 
 class PartitioningBackend:
-    """Takes captured graphs, as torch.compile's backends do. `report` receives each graph, also one that breaks a
-    limit.
+    """Partitions captured graphs; called as torch.compile calls its backends. Raises PartitionError.
 
-    `module` is the class of the captured module, `script` the file whose lines name the operators. With `only`
-    everything but these calls goes to the CPU; `calls` are those that were met. Raises PartitionError.
+    module: class of the captured module
+    script: file whose lines name the operators
+    report: receives each graph, including one that breaks a limit
+    only: the only calls that run on the backend; everything else runs on the CPU
+    calls: the calls that were met
     """
 
     def __init__(
@@ -85,8 +87,8 @@ class PartitioningBackend:
             written = written_operators(written_graph(graph, inputs))
         except NotAvailable:
             raise
-        except Exception:  # noqa: BLE001, torch cannot say, as of an autograd function of the module's own
-            written = {}  # operators are then counted as they are dispatched
+        except Exception:  # noqa: BLE001, torch fails here, for example for an autograd function of the module's own
+            written = {}  # operators are then counted as dispatched
         request = Request(number, self._module, self._adapter.name, written, self._config, self._lines, self._only)
 
         def planned(module: torch.fx.GraphModule, phase: Phase) -> None:
@@ -99,7 +101,7 @@ class PartitioningBackend:
             except PartitionError as error:
                 broken = error
                 partition = dataclasses.replace(partition, violated=str(error))
-            # A graph that breaks a limit is reported like every other one: the table shows the reason.
+            # A graph that breaks a limit is reported too: the table shows the reason.
             self.partitioning.graphs.append(partition)
             self._told(partition)
             if broken is not None:
@@ -112,12 +114,12 @@ class PartitioningBackend:
 
 
 def _executable(plan: Plan, adapter: Adapter) -> torch.fx.GraphModule:
-    """Compile the backend's subgraphs; those of the CPU run op by op, by torch's own kernels."""
+    """Compile the backend's subgraphs. Those of the CPU run op by op, with torch's own kernels."""
     for name, device in plan.placed:
         if device == CPU:
             continue
         subgraph = getattr(plan.module, name)
-        # Adapters compile graphs that return a tuple; `fuse` makes a graph that returns its only result as it is.
+        # Adapters compile graphs that return a tuple; `fuse` creates a graph that returns a single result bare.
         output = subgraph.graph.output_node()
         result = output.args[0]
         alone = isinstance(result, torch.fx.Node)
@@ -135,7 +137,7 @@ def _executable(plan: Plan, adapter: Adapter) -> torch.fx.GraphModule:
 
 
 class Placed(torch.nn.Module):
-    """A subgraph on a backend. Its results have the strides that the rest of the graph was traced with."""
+    """A subgraph on a backend. Its results get the strides with which the rest of the graph was traced."""
 
     def __init__(self, run: Callable[..., Any], strides: Sequence[tuple[int, ...] | None], alone: bool) -> None:
         super().__init__()

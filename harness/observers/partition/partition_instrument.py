@@ -1,4 +1,4 @@
-"""A training whose root modules are partitioned: the instrument `partition` of a run on the CPU."""
+"""The instrument `partition` of a run on the CPU: it partitions the training's root modules."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 
 
 class PartitionInstrument(Observer):
-    """Puts the partitioner around each root module, before its first call.
+    """Puts the partitioner around each root module before its first call.
 
-    Its options are `mode`, whose backend gets the operators that it supports, and `config`; with `only`, a list of
-    calls by the number of their graph and their number in it, everything but these goes to the CPU. Unlike other
-    instruments it changes the execution: that is its purpose. A broken limit raises in the script, where the module is
-    called.
+    Options:
+
+    mode: the mode whose backend executes the operators that it supports
+    config: the limits and the operators to move
+    only: calls, each as the number of its graph and its number in it; everything else runs on the CPU
+
+    Unlike other instruments it changes the execution: that is its purpose. A broken limit raises in the script, where
+    the module is called.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -51,13 +55,13 @@ class PartitionInstrument(Observer):
         try:
             self._adapter = adapter_of(self._spec)
         except NumdriftError as error:
-            # A training that is not partitioned is not what was asked for.
+            # A training that is not partitioned is of no use here: the script is not run.
             self._writer.failed(str(error), error.exit_code)
             sys.exit(f"numdrift: {error}")
         self._writer.begin(str(self._spec), self._adapter.name)
 
     def adopted(self, module: torch.nn.Module) -> None:
-        # The script's own `torch.compile(model)` is left eager in a partitioned run: its module is partitioned.
+        # In a partitioned run the script's own `torch.compile(model)` stays eager: its module is partitioned instead.
         inner = getattr(module, "_orig_mod", module)
         module = within_wrapper(inner if isinstance(inner, torch.nn.Module) else module)
         name = type(module).__name__

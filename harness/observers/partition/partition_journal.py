@@ -9,9 +9,9 @@
     {"event": "failed", "message": "...", "exit_code": 2}
     {"event": "end"}
 
-The calls are those of a process of which some are chosen: the number of the graph, the number of the call in it,
-operator, line, module. A graph has its line when it is partitioned, also when it breaks a limit. Lines survive a kill;
-a process that lacks its `end` was cut off.
+A process that partitions only chosen calls writes the event `calls`. Each call is the number of its graph, its number
+in it, the operator, the line and the module. The line of a graph is written when it is partitioned, even if it breaks a
+limit. Lines survive a kill; a process without `end` was cut off.
 """
 
 from __future__ import annotations
@@ -28,13 +28,19 @@ PARTITION = "partition.jsonl"
 SCHEMA = 1
 
 Part = tuple[int, int]
-"""An operator of a module with its gradient, which can be put on a backend by itself: the number of the
-captured graph, and that of the call in it."""
+"""An operator of a module with its gradient, which can be put on a backend by itself.
+
+It is identified by the number of the captured graph, and the number of the call in it.
+"""
 
 
 class PartCall(NamedTuple):
-    """The identity of a part: the operator as it was written, its line, and the path of the module that calls it (the
-    outermost is "")."""
+    """The identity of a part.
+
+    operator: the operator as the script wrote it
+    line: its line
+    module: path of the module that calls it; "" for the outermost module
+    """
 
     operator: str
     line: str
@@ -43,8 +49,12 @@ class PartCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TensorCheck:
-    """A tensor of the partitioned module compared with the module's own: `what` is output or gradient, `largest` the
-    largest absolute difference, `scale` the largest absolute value."""
+    """A tensor of the partitioned module compared with that of the unpartitioned module.
+
+    what: output or gradient
+    largest: largest absolute difference
+    scale: largest absolute value
+    """
 
     what: str
     name: str
@@ -59,8 +69,13 @@ class TensorCheck:
 
 @dataclass(frozen=True, slots=True)
 class CarrierRow:
-    """Operators that carry a module's drift: the drift with only these on the backend, and that without them.
-    Drifts are the largest relative difference of an output or gradient, by its largest value."""
+    """Operators that carry a module's drift.
+
+    alone: drift with only these operators on the backend
+    without: drift with all others on the backend
+
+    A drift is the largest difference of an output or gradient, relative to its largest value.
+    """
 
     operators: tuple[PartCall, ...]
     alone: float
@@ -69,8 +84,11 @@ class CarrierRow:
 
 @dataclass(frozen=True, slots=True)
 class BisectionRecord:
-    """The result of `--bisect`; `whole` is the drift with everything on the backend, `asked` the number of partitions
-    executed."""
+    """The result of `--bisect`.
+
+    whole: drift with everything on the backend
+    asked: number of partitions that were executed
+    """
 
     whole: float
     asked: int
@@ -78,7 +96,7 @@ class BisectionRecord:
 
 
 class PartitionWriter:
-    """Appends events, up to the `end`; `forget` makes it write nothing any more."""
+    """Appends events up to `end`. After `forget` it writes nothing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -87,7 +105,7 @@ class PartitionWriter:
     def write(self, event: str, **fields: Any) -> None:
         if not self._closed:
             append_event(self._path, event, **fields)
-            self._closed = event == "end"  # modules of the script may live on, and be partitioned anew
+            self._closed = event == "end"  # modules of the script may live on and be partitioned again
 
     def begin(self, mode: str, backend: str) -> None:
         self.write("backend", schema=SCHEMA, mode=mode, backend=backend)
@@ -101,7 +119,7 @@ class PartitionWriter:
 
 @dataclass(slots=True)
 class PartitionRecord:
-    """The record of one process. `whole` is false where the process was killed before it had written its end."""
+    """The record of one process. `whole` is false if the process was killed before it wrote its end."""
 
     mode: str = ""
     backend: str = ""
@@ -116,7 +134,7 @@ class PartitionRecord:
 
     @property
     def violated(self) -> str:
-        """The limit that is broken by the first graph that breaks one, "" where none does."""
+        """The limit that the first offending graph breaks, or "" if none does."""
         return next((graph.violated for graph in self.graphs if graph.violated), "")
 
     def to_json(self) -> dict[str, object]:
@@ -135,7 +153,7 @@ class PartitionRecord:
 
 
 def read_partition(path: Path) -> PartitionRecord:
-    """Read the record of a process, an empty one where it wrote nothing. Raises JournalError for a damaged record."""
+    """Read the record of a process, an empty one if it wrote nothing. Raises JournalError for a damaged record."""
     record = PartitionRecord()
     try:
         for event in complete_events(path) if path.exists() else ():

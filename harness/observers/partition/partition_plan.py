@@ -1,4 +1,4 @@
-"""Decides which nodes of an aten graph run where, and checks the limits."""
+"""Decides where each node of an aten graph runs, and checks the limits."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ from .graph_operators import Operator, Support, Written, operators_of
 from .partition_journal import Part, PartCall
 
 PLACE, OPERATOR = "numdrift_place", "numdrift_operator"
-"""The keys of a node's metadata while its graph is fused: where it runs, and the operator whose node it is."""
+"""Keys of a node's metadata while its graph is fused: where the node runs, and the operator that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The request to partition a graph: `module` is the class that it was captured of, `device` the backend's name.
+    """A request to partition one graph.
 
-    With `only`, everything but these calls goes to the CPU.
+    module: class of the captured module
+    device: name of the backend
+    only: the only calls that run on the backend; everything else runs on the CPU
     """
 
     graph: int
@@ -49,8 +51,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A copy of the graph whose operators are in submodules; `placed` says where each runs, in the order of execution,
-    and `calls` has the parts whose operators come from a call."""
+    """A copy of a graph whose operators are in submodules.
+
+    placed: where each submodule runs, in the order of execution
+    calls: the parts whose operators come from a call
+    """
 
     module: torch.fx.GraphModule
     placed: Sequence[tuple[str, str]]
@@ -59,7 +64,7 @@ class Plan:
 
 
 def plan_graph(module: torch.fx.GraphModule, phase: Phase, support: Support, request: Request) -> Plan:
-    """Partition one aten graph, also where that breaks the limits."""
+    """Partition one aten graph, even if that breaks the limits."""
     graph = copied_graph(module)
     forward = phase == "forward"
     operators = list(operators_of(graph.graph, request.written if forward else {}, support, request.lines))
@@ -69,7 +74,7 @@ def plan_graph(module: torch.fx.GraphModule, phase: Phase, support: Support, req
     for entry in operators:
         numbers = {call_of(node) for node in entry.nodes}
         parts = {(request.graph, number) for number in numbers if number is not None}
-        # A gradient is moved by its own name, and by that of the operator that it is the gradient of.
+        # A gradient is moved by its own name, or by the name of the operator whose gradient it is.
         names = set(entry.names)
         origin = None if forward else call_of(entry.nodes[0])
         if origin is not None and origin in request.written:
@@ -97,7 +102,7 @@ def plan_graph(module: torch.fx.GraphModule, phase: Phase, support: Support, req
 
 
 def check(partition: GraphPartition, config: PartitionConfig) -> None:
-    """Raise PartitionError where a partition breaks a limit."""
+    """Raise PartitionError if a partition breaks a limit."""
     where = "" if partition.phase == "forward" else " in the backward"
     fraction = partition.percentage / 100
     if fraction < config.min_operator_percentage_threshold:
@@ -134,19 +139,21 @@ def check(partition: GraphPartition, config: PartitionConfig) -> None:
 def _fused(
     graph: torch.fx.GraphModule, operators: Sequence[Operator], device: dict[Operator, str], backend: str
 ) -> list[tuple[str, SubgraphRow]]:
-    """Fuse the graph in place: first the nodes of the backend, then the others; return the submodules in the order of
-    execution."""
+    """Fuse the graph in place: first the backend's nodes, then the others.
+
+    Return the submodules in order of execution.
+    """
     for number, entry in enumerate(operators):
         for node in entry.nodes:
             node.meta |= {PLACE: device[entry]}
-        # An operator that lies in two subgraphs counts in that of the node that computes it: the last that is no view.
-        # Values that are kept for the backward are detached, often elsewhere.
+        # An operator that spans two subgraphs counts in the subgraph of the node that computes it: its last node that
+        # is not a view. Values that are kept for the backward are detached, often elsewhere.
         values = [node for node in entry.nodes if is_operator(node.target) and not returns_view(node.target)]
         (values or entry.nodes)[-1].meta[OPERATOR] = number
-    for node in graph.graph.nodes:  # what takes a result apart is where the result is
+    for node in graph.graph.nodes:  # a node that takes a result apart runs where the result is
         if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
             node.meta |= {PLACE: node.args[0].meta.get(PLACE)}
-    # The nodes that are fused first are the least constrained, and so get the fewest subgraphs: those of the backend.
+    # Nodes that are fused first are the least constrained and form the fewest subgraphs: the backend's come first.
     inside = fuse(graph, lambda node: node.meta.get(PLACE) == backend, "backend_")
     inside |= fuse(graph, lambda node: node.meta.get(PLACE) == CPU, "cpu_")
     graph.recompile()

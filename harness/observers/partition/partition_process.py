@@ -1,6 +1,7 @@
-"""The process that partitions a module alone: made by a factory, called with examples, and compared with itself.
+"""The process that partitions a single module and compares it with the unpartitioned module.
 
-Its request is a JSON file: the factory, the mode, the limits, and the path of the record.
+It creates the module by a factory and calls it with examples. Its request is a JSON file: the factory, the mode, the
+limits, and the path of the record.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SEED = 0
 
 
 def main(path: Path) -> int:
-    """Do what the request in the file says; return the exit code."""
+    """Execute the request in the file. Return the exit code."""
     request = json.loads(path.read_text(encoding="utf-8"))
     writer = PartitionWriter(path.parent / PARTITION)
     spec = ModeSpec.from_json(request["mode"])
@@ -49,14 +50,14 @@ def main(path: Path) -> int:
         def tried(
             config: PartitionConfig, report: Callable[[GraphPartition], None], only: frozenset[Part] | None = None
         ) -> tuple[PartitionedModule, list[TensorCheck]]:
-            """Partition the module from its first state, and compare it with itself unpartitioned."""
+            """Partition the module in its initial state, and compare it with the unpartitioned module."""
             torch.compiler.reset()
             plain, module_copy = copy.deepcopy(module), copy.deepcopy(module)
             result = partitioned(module_copy, inputs, adapter, config, report, only)
             return result, _checks(plain, result, module_copy, inputs)
 
         def drift(only: frozenset[Part]) -> float:
-            # Without limits: a part on the CPU makes further subgraphs.
+            # Without limits: a part on the CPU creates further subgraphs.
             _, checks = tried(PartitionConfig(), lambda _: None, only)
             return max((check.relative for check in checks if not check.identical), default=0.0)
 
@@ -83,7 +84,7 @@ def main(path: Path) -> int:
 
 
 def _made(target: str) -> tuple[torch.nn.Module, Any]:
-    """Return the module of a factory, and the arguments of its call. Raises UsageError."""
+    """Return a factory's module, and the arguments of its call. Raises UsageError."""
     place, _, name = target.rpartition(":")
     if place.endswith(".py"):
         path = Path(place).absolute()
@@ -121,7 +122,7 @@ def _made(target: str) -> tuple[torch.nn.Module, Any]:
 def _checks(
     plain: torch.nn.Module, partitioned_copy: torch.nn.Module, module: torch.nn.Module, inputs: Any
 ) -> list[TensorCheck]:
-    """Compare the outputs of both, and the gradients of their parameters."""
+    """Compare the outputs of both modules, and the gradients of their parameters."""
 
     def held(kind: str, name: str, expected: torch.Tensor, value: torch.Tensor) -> TensorCheck:
         wide = torch.complex128 if expected.is_complex() else torch.float64
@@ -142,8 +143,10 @@ def _checks(
 
 
 def _executed(module: torch.nn.Module, inputs: Any) -> Sequence[torch.Tensor]:
-    """Return the outputs of one call from the same random numbers; where they have gradients, compute those of a
-    weighted sum."""
+    """Return the outputs of one call from the same random numbers.
+
+    Where outputs have gradients, run the backward of a weighted sum.
+    """
     args, kwargs = arguments_of(inputs)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
@@ -151,7 +154,7 @@ def _executed(module: torch.nn.Module, inputs: Any) -> Sequence[torch.Tensor]:
     losses = []
     for output in outputs:
         if output.requires_grad:
-            # Weights differ from element to element: for a softmax the plain sum has no gradient.
+            # Weights differ from element to element: the plain sum of a softmax has no gradient.
             flat = output.double().flatten()
             losses.append((flat * torch.linspace(0.5, 1.5, flat.numel(), dtype=torch.float64)).sum())
     if losses:

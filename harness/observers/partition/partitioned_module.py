@@ -1,4 +1,4 @@
-"""`numdrift.partition`: a module of which a part runs on a mode's backend."""
+"""`numdrift.partition`: a module that runs partly on a mode's backend."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .partition_journal import Part, PartCall
 
 
 class PartitionedModule(torch.nn.Module):
-    """Executes `module` in parts; its parameters are the module's own, so it trains as the module does.
+    """Executes `module` in parts. Its parameters are those of `module`, so it trains as `module` does.
 
-    `partitioning` has the graphs and the places of their operators.
+    `partitioning` has the graphs and where their operators run.
     """
 
     def __init__(self, module: torch.nn.Module, backend: PartitioningBackend) -> None:
@@ -36,7 +36,7 @@ class PartitionedModule(torch.nn.Module):
 
     @property
     def calls(self) -> Mapping[Part, PartCall]:
-        """The module's calls that were met."""
+        """The calls of the module that were met."""
         return self._backend.calls
 
     @property
@@ -50,18 +50,18 @@ def partition(
     mode: str = "compile",
     config: PartitionConfig | None = None,
 ) -> PartitionedModule:
-    """Put what the mode's backend supports of a module there, and the rest on the CPU.
+    """Run a module's operators on the mode's backend where it supports them, and the rest on the CPU.
 
         net = numdrift.partition(Net(), torch.rand(32, 784), config=PartitionConfig(max_subgraph_count=2))
         net(x).sum().backward()
 
-    `inputs` are what the module is called with: a tensor, a sequence of arguments, or a mapping of named
-    ones. The module is called with them once, where its buffers and the random generator are put back. Other
-    shapes, training and evaluation have partitions of their own, made when they are first needed. The logger
-    `numdrift.partition` tells of each at INFO.
+    `inputs` are the module's arguments: a tensor, a sequence of arguments, or a mapping of named ones. The module is
+    called with them once; its buffers and the random generator are restored afterwards. Other shapes, training and
+    evaluation each have their own partition, created when first needed. The logger `numdrift.partition` reports each
+    one at INFO.
 
-    Raises PartitionError (a ValueError) where a limit of `config` is broken, UsageError for an operator to
-    partition that the module does not have, ModeError, and NotAvailable for a backend that is not here.
+    Raises PartitionError (a ValueError) where a limit of `config` is broken, UsageError for an operator to partition
+    that the module does not have, ModeError, and NotAvailable for a backend that is not available here.
     """
     spec = parse_mode(mode)
     for key in OF_PROCESS:
@@ -78,8 +78,10 @@ def partitioned(
     report: Callable[[GraphPartition], None],
     only: frozenset[Part] | None = None,
 ) -> PartitionedModule:
-    """Partition as `partition` does, with a backend that is available. `report` receives each graph; with `only` all
-    calls but these go to the CPU."""
+    """Partition as `partition` does, with a backend that is available.
+
+    `report` receives each graph. With `only`, all other calls run on the CPU.
+    """
     elsewhere = {tensor.device.type for tensor in [*module.parameters(), *module.buffers()]} - {"cpu"}
     if elsewhere:
         raise UsageError(
@@ -88,12 +90,12 @@ def partitioned(
         )
     try:
         file = inspect.getfile(type(module))
-    except (TypeError, OSError):  # a class that is in no file: one of this folder represents it
+    except (TypeError, OSError):  # a class that is in no file: a file name in this folder is used instead
         file = str(Path.cwd() / "__main__")
     backend = PartitioningBackend(adapter, config, type(module).__name__, file, report, only=only)
     result = PartitionedModule(module, backend)
     args, kwargs = arguments_of(inputs)
-    # The first call captures and partitions. It is no call of the training: buffers and the generator are put back.
+    # The first call captures and partitions. It is not part of the training: buffers and the generator are restored.
     before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     with torch.random.fork_rng(devices=[]):
         result(*args, **kwargs)
@@ -108,14 +110,17 @@ def partitioned(
 
 
 def adapter_of(spec: ModeSpec) -> Adapter:
-    """The backend of a mode. Raises UsageError for one whose kernels are swapped: its backend would not be
-    asked of them."""
+    """Return the backend of a mode.
+
+    Raises UsageError for a mode whose kernels are swapped: the partitioner does not ask the backend about swapped
+    kernels.
+    """
     refuse_swaps(spec)
     return adapter_for(spec)
 
 
 def arguments_of(inputs: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the positional and the named arguments of a module's call."""
+    """Return the positional and the keyword arguments of a module's call."""
     if isinstance(inputs, Mapping):
         return (), inputs
     return (tuple(inputs), {}) if isinstance(inputs, (list, tuple)) else ((inputs,), {})

@@ -1,1 +1,1 @@
-"""The profiler in the script's process: traces of chosen steps."""
+"""The profiler in the script's process: it traces chosen steps."""

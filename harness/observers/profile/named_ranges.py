@@ -1,4 +1,4 @@
-"""The named ranges of a trace: each call of a module, and each call of a kernel that Inductor made."""
+"""The named ranges of a trace: one for each call of a module, and for each call of a kernel that Inductor generated."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STACKS = ("nn_module_stack", "fwd_nn_module_stack")
 
 
 class ModuleRanges:
-    """A range for each call of a module, by its name in the model.
+    """Opens a range for each call of a module, with the module's name in the model.
 
-    The hooks belong to torch and to no module: a copied or saved model does not contain them.
+    The hooks are torch's global ones, not those of a module: a copied or saved model does not contain them.
     """
 
     def __init__(self, ranges: Ranges) -> None:
@@ -33,7 +33,7 @@ class ModuleRanges:
         self._patches = Patches("the ranges of modules")
 
     def install(self) -> None:
-        # A function that is being compiled would get the ranges into its graph.
+        # While a function is compiled, ranges would become part of its graph.
         def enter(module: torch.nn.Module, _: Any) -> None:
             if not torch.compiler.is_compiling():
                 self._ranges.enter(MODULE + self._names.get(module, type(module).__name__), "module")
@@ -49,20 +49,19 @@ class ModuleRanges:
         self._patches.undo()
 
     def adopted(self, root: torch.nn.Module) -> dict[str, str]:
-        """Record the names of a root module's parts; return the class of each."""
+        """Record the names of a root module's submodules. Return the class of each by name."""
         classes = {}
         for name, module in root.named_modules():
-            # A part of two models keeps the name that it had first.
+            # A submodule of two models keeps its first name.
             self._names.setdefault(module, name or ROOT)
             classes[self._names[module]] = type(module).__name__
         return classes
 
 
 class KernelRanges:
-    """A range for each call of a kernel while it is installed.
+    """Opens a range for each call of a kernel while it is installed.
 
-    `report` receives each kernel that is generated, as an event's fields: the ops, modules and lines that it was made
-    of.
+    `report` receives each generated kernel as an event's fields: its ops, modules and lines.
     """
 
     def __init__(self, begin: Callable[[str], Handle | None], script: str, report: Callable[..., None]) -> None:
@@ -72,7 +71,7 @@ class KernelRanges:
         self._patches = Patches("the ranges of kernels")
 
     def install(self, *, detailed: bool) -> None:
-        """With `detailed` every graph is compiled here, past the caches, so that its making is seen."""
+        """Install the ranges. With `detailed` every graph is compiled past the caches, so that its kernels are seen."""
         self._patches.also(name_inductor_kernels(lambda name: lambda: self._begin(name)))
         if detailed:
             self._patches.also(watch_kernels(self._seen, self._failed))
@@ -84,7 +83,7 @@ class KernelRanges:
     def _seen(self, lowered: Lowered) -> None:
         try:
             for kernel in lowered.kernels:
-                # One kernel is made of many nodes; ops are sorted, modules and lines stay in the graph's order.
+                # One kernel comes from many nodes. Ops are sorted; modules and lines keep the graph's order.
                 ops: set[str] = set()
                 modules: dict[str, None] = {}
                 lines: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""`profile`: traces the chosen steps of the script, each into a file of its own."""
+"""`profile`: traces the chosen steps of the script, each into its own file."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ...hooks.observer import Progress, Surroundings
 
 OF_COMPILERS = "_data: "
-"""In the names of the empty ranges by which dynamo and Inductor show what they were doing."""
+"""Part of the names of the empty ranges by which dynamo and Inductor show what they did."""
 
 OF_OPTIMIZERS = "Optimizer."
-"""The beginning of the names of the ranges that torch's optimizers begin around their steps."""
+"""Beginning of the names of the ranges that torch's optimizers open around their steps."""
 
 
 class ProfileInstrument(Observer):
-    """Follows the training from step to step; a trace has the `ranges` in it."""
+    """Follows the training from step to step, and opens named ranges in its traces."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._request = TraceRequest.from_json(surroundings.options)
@@ -72,7 +72,7 @@ class ProfileInstrument(Observer):
         if not self._facts.has_values:
             self._patches.also(around_cuts(self._device, self._cut))
         if self._facts.compiles:
-            # No ranges of modules: their hooks would be traced, and break or change the graphs.
+            # No ranges of modules: their hooks would be traced, and would break or change the graphs.
             self._kernels.install(detailed=self._request.kind == "operator")
         else:
             self._modules.install()
@@ -97,24 +97,24 @@ class ProfileInstrument(Observer):
         else:
             if progress == "backward":
                 self._trained = self._has_gradients = True
-            self._awaits_forward = progress == "optimizer"  # within a backward checkpoints call models again
+            self._awaits_forward = progress == "optimizer"  # within a backward, checkpoints call models again
             self._ranges.phase(PHASE + progress)
 
     def closing(self, moment: Moment, step: int) -> None:
-        # The mode executes and the recording reads from here on: that is no part of the script's own phases.
+        # From here on the mode executes and the recorder reads: this belongs to none of the script's own phases.
         self._awaits_forward = False
         self._ranges.phase(PHASE + OWN)
 
     def called(self, module: torch.nn.Module) -> None:
-        """A model is evaluated before a training's forward, or after it: that one is the first with gradients."""
+        """Begin the forward at the first call with gradients; a model may be evaluated before or after it."""
         if self._ranges.here and torch.is_grad_enabled():
             self._forward_begins()
 
     def _forward_begins(self) -> None:
         if not self._awaits_forward:
             return
-        # Between the steps a script may evaluate: what runs without gradients before the first with them is not the
-        # forward of the step.
+        # A script may evaluate between the steps: what runs without gradients before the first call with them is not
+        # the step's forward.
         if torch.is_grad_enabled():
             self._awaits_forward, self._has_gradients = False, True
             self._ranges.phase(PHASE + FORWARD)
@@ -154,7 +154,7 @@ class ProfileInstrument(Observer):
         self._ranges.resume(f"{STEP}{step}")
 
     def _end(self, *, whole: bool) -> None:
-        """Record the end of the step, or of the script within it (then not `whole`)."""
+        """Record the end of the step, or with `whole=False` the end of the script within the step."""
         if self._over:
             return
         facts: dict[str, Any] = {"step": self._step, "seconds": time.perf_counter() - self._step_began}
@@ -169,14 +169,14 @@ class ProfileInstrument(Observer):
                 self._log.write("untraced", **facts)
             return
         self._ranges.suspend()
-        if not whole and not self._trained:  # what follows the last step is none
+        if not whole and not self._trained:  # after the last step there is no further step
             self._tracer.stop(None)
             return
         path = self._folder / f"step-{self._step:06d}.json"
         size = self._tracer.stop(path)
         self._bytes += size
         self._log.write("traced", file=path.name, bytes=size, whole=whole, blocks=dict(self._blocks), **facts)
-        # A trace that left something open must be the last one; otherwise the first limit that is reached ends it.
+        # A trace that left a range open must be the last one; otherwise the first limit that is reached ends tracing.
         request, now = self._request, time.perf_counter()
         if self._tracer.left_open:
             self._finish("open")
@@ -188,13 +188,13 @@ class ProfileInstrument(Observer):
             self._finish("duration")
 
     def _finish(self, why: str) -> None:
-        """Trace nothing from here on."""
+        """Stop tracing for good."""
         if not self._over:
             self._over = True
             self._log.write("over", why=why, step=self._step, bytes=self._bytes)
 
     def _yield(self) -> None:
-        """The script begins a profiler of its own."""
+        """Stop tracing because the script begins its own profiler."""
         self._end(whole=False)
         self._finish("profiler")
 
@@ -203,7 +203,10 @@ class ProfileInstrument(Observer):
         self._ranges.enter(name, "block")
 
     def _range_begins(self, name: str) -> bool:
-        """A `record_function` of the script's is a block of it, and one of torch's optimizers lies within a phase."""
+        """Open a range for a `record_function`.
+
+        One of the script is a block; one of torch's optimizers is a range within the phase.
+        """
         if not self._ranges.here or OF_COMPILERS in name:
             return False
         if name.startswith(OF_OPTIMIZERS):

@@ -1,4 +1,4 @@
-"""The named ranges of a trace: phases, modules and the script's own blocks, properly nested whatever comes."""
+"""The named ranges of a trace: phases, modules and the script's own blocks, always properly nested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Sort = Literal["phase", "module", "block", "range", "cut"]
 
 
 class Handle(Protocol):
-    """A range that is open."""
+    """An open range."""
 
     def __exit__(self, *_: object) -> object: ...
 
@@ -24,12 +24,11 @@ class _Range:
 
 
 class Ranges:
-    """The ranges that are open on the script's own thread, the outermost first, and separately those of each other
-    thread.
+    """The open ranges of the script's own thread, outermost first, and separately those of each other thread.
 
-    A trace holds slices that lie within each other or beside each other. The script does not mark phases, so a phase
-    may begin within a block and end after it: it is split at the block's borders then. While nothing is traced the
-    ranges are tracked and none is written; `resume` opens those that the script is in.
+    The slices of a trace are nested or side by side. The script does not mark phases, so a phase may begin within a
+    block and end after it; it is then split at the block's borders. While nothing is traced, the ranges are tracked but
+    not written. `resume` opens those that the script is in.
     """
 
     def __init__(self, begin: Callable[[str], Handle]) -> None:
@@ -46,20 +45,20 @@ class Ranges:
         return threading.get_ident() == self._thread
 
     def phase(self, name: str) -> None:
-        """Begin this phase of the script's thread; "" for none."""
+        """Begin this phase on the script's thread, or no phase for ""."""
         place = next((number for number, open_range in enumerate(self._open) if open_range.sort == "phase"), None)
         if place is None:
             if name:
                 self._push(self._open, _Range(name, "phase"))
             return
-        # A range that is open within the old phase is closed with it and opened anew within the new one.
+        # A range that is open within the old phase is closed with it and opened again within the new phase.
         within = [_Range(open_range.name, open_range.sort) for open_range in self._open[place + 1 :]]
         self._close_from(self._open, place)
         for new_range in ([_Range(name, "phase")] if name else []) + within:
             self._push(self._open, new_range)
 
     def enter(self, name: str, sort: Sort) -> None:
-        # [phase] becomes [block, phase]: the phase may go on after the block, and is split at its border.
+        # [phase] becomes [block, phase]: the phase may outlast the block, so it is split at the block's border.
         stack = self._stack()
         around = stack[-1] if stack and sort == "block" and stack[-1].sort == "phase" else None
         if around is not None:
@@ -69,9 +68,9 @@ class Ranges:
             self._push(stack, _Range(around.name, "phase"))
 
     def leave(self, name: str, sort: Sort) -> None:
-        """End the innermost range of that name; a phase that is open within it goes on after it."""
+        """End the innermost range of that name. A phase that is open within it continues after it."""
         stack = self._stack()
-        # A range that was begun before the trace, or on another thread, is not in the stack: nothing ends then.
+        # A range that began before the trace or on another thread is not in the stack: nothing ends then.
         places = [n for n, open_range in enumerate(stack) if (open_range.name, open_range.sort) == (name, sort)]
         if not places:
             return
@@ -81,7 +80,7 @@ class Ranges:
             self._push(stack, _Range(phase, "phase"))
 
     def resume(self, outermost: str) -> None:
-        """Write ranges from here on, within a range of this name: a trace has begun."""
+        """Write ranges from now on, within a range of this name: a trace has begun."""
         self._written = True
         self._outermost = self._begin(outermost)
         for open_range in self._open:
@@ -98,8 +97,10 @@ class Ranges:
         self._written = False
 
     def forget(self) -> None:
-        """Begin nothing any more in this fork of the process, and leave the open ranges to the process that began
-        them."""
+        """Begin no more ranges in this fork of the process.
+
+        The open ranges are left to the parent, which began them.
+        """
         self._written = False
 
     def _stack(self) -> list[_Range]:

@@ -1,5 +1,7 @@
-"""One trace after another with torch.profiler, each in a file of its own, so that a killed process leaves the
-others."""
+"""Traces of torch.profiler, one after another, each in its own file.
+
+A killed process leaves the earlier files.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,14 @@ from ...torch_private.torch_profiler import (
 
 
 class Tracer:
-    """Traces one step at a time. A profiler of the script's own has priority: `yielded` is called, and nothing is
-    traced.
+    """Traces one step at a time.
 
-    A device has finished all its work when a trace begins and before it ends: all the work in a trace is of its step,
-    and all the work of the step is in it.
+    The script's own profiler has priority: `yielded` is called, and nothing is traced.
 
-    `left_open` is true when a range was under way at the end of the last trace: no other trace may begin then.
+    A device finishes all its work before a trace begins and before it ends. So all the work in a trace belongs to its
+    step, and all the work of the step is in it.
+
+    `left_open` is true if a range was open at the end of the last trace: no other trace may begin then.
     """
 
     def __init__(self, kind: Kind, device: str, script: str, yielded: Callable[[], None]) -> None:
@@ -43,19 +46,19 @@ class Tracer:
         self._starting = False
         self._warm = False
         self.left_open = False
-        self._undo = watch_profilers(self._profiler_begins)  # those of the script
+        self._undo = watch_profilers(self._profiler_begins)  # watches the script's profilers
 
     @property
     def running(self) -> bool:
         return self._running is not None
 
     def start(self) -> bool:
-        """Begin a trace; false where the script itself is being profiled."""
+        """Begin a trace. Return False if the script itself is being profiled."""
         if profiler_runs():
             return False
         if not self._warm:
             self._warm = True
-            # The first profiler of a process takes long, and slices of its own would be in the trace.
+            # The first profiler of a process takes long, and would add its own slices to the trace.
             with without_profiler_messages(), own_module_calls():
                 self._running = self._begin()
                 self.stop(None)
@@ -63,14 +66,14 @@ class Tracer:
         return True
 
     def stop(self, path: Path | None) -> int:
-        """End the trace and write it, unless `path` is None; return the bytes of the file."""
+        """End the trace and write it, unless `path` is None. Return the size of the file in bytes."""
         running, self._running = self._running, None
         wait_for_device(self._device)
         running.stop()
         try:
             if path is None:
                 return 0
-            # Under another name until it is whole: a killed process leaves no torn trace.
+            # Written under another name until it is complete: a killed process leaves no torn trace.
             partly = path.with_name(f"{path.name}.part")
             running.export_chrome_trace(str(partly))
             if self._detailed:
@@ -83,7 +86,7 @@ class Tracer:
             self.left_open = open_ranges(content)
             return len(content)
         finally:
-            running.profiler = None  # its cycles would keep every step in memory
+            running.profiler = None  # its reference cycles would keep every step in memory
 
     def close(self) -> None:
         if self._running is not None:
@@ -92,13 +95,13 @@ class Tracer:
 
     def _begin(self) -> Any:
         wait_for_device(self._device)
-        self._starting = True  # this one is not the script's
+        self._starting = True  # this profiler is not the script's
         try:
             profiler = torch.profiler.profile(
                 activities=self._activities,
                 record_shapes=self._detailed,
                 with_stack=self._detailed,
-                profile_memory=is_accelerator(self._device),  # the metrics report the host's step by step
+                profile_memory=is_accelerator(self._device),  # the metrics report the host's memory step by step
             )
             profiler.start()
         finally:

@@ -1,1 +1,1 @@
-"""Single executions kept in files, and executed again."""
+"""Single executions that are kept in files and executed again."""

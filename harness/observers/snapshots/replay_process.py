@@ -1,7 +1,7 @@
-"""The process that executes a snapshot in an interpreter of its own: torch_xla lives in one.
+"""The process that executes a snapshot in a separate interpreter, such as the one that has torch_xla.
 
-Its request is a JSON file: the snapshot, the mode, and the path of the answer. The answer has the values `0`, `1` and
-so on in the order of the outputs, and the rest as facts. A refusal is a fact as well.
+Its request is a JSON file: the snapshot, the mode, and the path of the answer. The answer holds the values `0`, `1` and
+so on in the order of the outputs, and everything else as facts. A refusal is a fact as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .snapshot_replay import replayed
 
 
 def main(config: Path) -> int:
-    """Do what the request in the file says; return the exit code."""
+    """Execute the request in the file. Return the exit code."""
     request = json.loads(config.read_text(encoding="utf-8"))
     snapshot, answer = Path(request["snapshot"]), Path(request["answer"])
     try:

@@ -1,5 +1,4 @@
-"""A snapshot's calls as an FX graph, which any backend compiles: its inputs are the storages that the
-execution took."""
+"""A snapshot's calls as an FX graph that any backend compiles; its inputs are the storages that the execution read."""
 
 from __future__ import annotations
 
@@ -23,15 +22,16 @@ DROPOUT = "aten.native_dropout.default"
 """A random op whose result is its input, times its draw, times 1 / (1 - p)."""
 
 ALONE = ("bernoulli", "normal", "uniform", "random", "exponential", "geometric", "cauchy", "log_normal")
-"""In-place ops that draw values which depend on nothing but the draw."""
+"""In-place ops that draw values that depend on nothing but the draw."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotGraph:
-    """`inputs` returns new tensors for its placeholders; its outputs are the snapshot's, in their order.
+    """The graph of a snapshot. Its outputs are the snapshot's, in their order.
 
-    `is_functional` says that nothing is written to but, at the end, an input. `generators` are the states
-    that the random ops begin with which it keeps.
+    given: the views and tensors from which `inputs` creates values for the placeholders
+    is_functional: true if nothing is written to, except an input at the end
+    generators: states with which the random ops that are kept in the graph begin
     """
 
     module: torch.fx.GraphModule
@@ -41,7 +41,7 @@ class SnapshotGraph:
     generators: Sequence[GeneratorState]
 
     def inputs(self) -> list[torch.Tensor]:
-        """Fresh inputs, laid out as they were recorded."""
+        """Return new inputs, laid out as recorded."""
         return [value.clone() if isinstance(value, torch.Tensor) else self._input(value) for value in self.given]
 
     def _input(self, view: View) -> torch.Tensor:
@@ -56,20 +56,20 @@ def draws_alone(call: Call) -> bool:
 
 
 def scale_of(probability: float) -> float:
-    """The factor of a dropout for the elements that it keeps."""
+    """Return the factor by which a dropout scales the elements that it keeps."""
     return 0.0 if probability == 1.0 else 1.0 / (1.0 - probability)
 
 
 def graph_of(snapshot: Snapshot, *, keep_draws: bool) -> SnapshotGraph:
     """Return the graph of a snapshot that can be replayed.
 
-    Random ops become their draws unless `keep_draws`: then they are executed again. Raises NotReplayable.
+    Random ops are replaced by their draws; with `keep_draws` they are executed again. Raises NotReplayable.
     """
     return _Building(snapshot, keep_draws=keep_draws).built()
 
 
 class _Building:
-    """Follows the calls, and knows at each of them the node of each view of each storage."""
+    """Builds the graph call by call, and tracks the node of each view of each storage."""
 
     def __init__(self, snapshot: Snapshot, *, keep_draws: bool) -> None:
         self._snapshot = snapshot
@@ -84,8 +84,8 @@ class _Building:
 
     def built(self) -> SnapshotGraph:
         draws = [call for call in self._tape.calls if self._is_drawn(call)]
-        # A placeholder for each storage that came from before, in the view that it is first seen by if one is enough:
-        # the other views are strided from it.
+        # One placeholder for each storage from before the execution, in its largest view; the other views are strided
+        # from it.
         views_by_slot: dict[int, dict[View, None]] = {slot: {} for slot in self._tape.inputs}
         ports = [port.view for port in self._snapshot.inputs]
         for view in [*ports, *(view for call in self._tape.calls for view in views_in(call))]:
@@ -100,13 +100,13 @@ class _Building:
             node = self._placeholder(base)
             self._nodes[base] = node
             self._bases[slot] = (node, base)
-        # Drawn values are inputs, too: random ops become these tensors.
+        # Drawn values are inputs too: they replace the random ops.
         drawn = [tensor for call in draws if call.draw is not None for tensor in call.draw.drawn]
         placeholders = {id(tensor): self._placeholder(tensor) for tensor in drawn}
         early: dict[int, torch.fx.Node] = {}
         for position, call in enumerate(self._tape.calls):
             for number, watched_value in enumerate(self._tape.watched):
-                if watched_value.position == position:  # it may be written to afterwards
+                if watched_value.position == position:  # the value may be written to afterwards
                     early[number] = self._graph.call_function(CLONE, (self._node(watched_value.view),))
             if self._is_drawn(call):
                 self._drawn(call, placeholders)
@@ -119,7 +119,7 @@ class _Building:
         self._graph.output(tuple(outputs))
 
         def is_impure(node: torch.fx.Node) -> bool:
-            # An in-place op whose result nothing takes has to stay all the same.
+            # An in-place op must stay even if nothing uses its result.
             if node.op in ("placeholder", "output"):
                 return True
             return is_operation_overload(node.target) and bool(written_names(node.target))
@@ -157,7 +157,7 @@ class _Building:
         return node
 
     def _called(self, call: Call) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        """Return the op of a call and its arguments, as nodes."""
+        """Return the op of a call and its arguments as nodes."""
         operation = registered_operation(call.op)
         if operation is None:
             raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
@@ -169,18 +169,18 @@ class _Building:
                 raise NotReplayable(f"{call.op} is given a generator of its own")
             return torch.device("cpu") if isinstance(recorded, torch.device) else recorded
 
-        # Arguments first: a view that is met for the first time becomes a node here, and nodes stand in this order.
+        # Arguments first: a view that is met for the first time becomes a node here, and nodes follow this order.
         arguments = mapped(value, call.arguments)
         return operation, arguments, {name: mapped(value, argument) for name, argument in call.keywords.items()}
 
     def _call(self, call: Call) -> None:
         if call.outputs and not any(isinstance(output, View) for output in call.outputs):
-            return  # a number, which the calls after it hold as it was
+            return  # a number, which later calls hold as recorded
         operation, args, kwargs = self._called(call)
         written = written_values(operation, call.arguments, call.keywords)
         targets = [target for target in leaves(list(written)) if isinstance(target, View)]
         node = self._graph.call_function(operation, args, kwargs)
-        # A copy into an input is how a functional graph ends; any other write makes it none.
+        # A functional graph may end with a copy into an input; any other write makes the graph non-functional.
         is_end = call.op == "aten.copy_.default" and all(target.slot in self._tape.inputs for target in targets)
         self._writes = self._writes or (bool(targets) and not is_end)
         returns = schema_of(operation).returns
@@ -197,7 +197,7 @@ class _Building:
                 self._bases[view.slot] = (result, view)
 
     def _drawn(self, call: Call, placeholders: dict[int, torch.fx.Node]) -> None:
-        """Put the drawn values in place of a random op's outputs, and into the tensors that it wrote."""
+        """Replace a random op's outputs by the drawn values, and copy these into the tensors that the op wrote."""
         assert call.draw is not None
         drawn, aten = list(call.draw.drawn), torch.ops.aten
         if call.op == DROPOUT:

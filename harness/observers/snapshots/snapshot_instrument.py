@@ -1,7 +1,7 @@
-"""The part of `numdrift snapshot take` in the script's process: it follows the executions of the mode.
+"""The part of `numdrift snapshot take` in the script's process: it follows the mode's executions.
 
-With torch.compile an execution is a call of a compiled graph, in the modes lazy and xla the graph of a cut, and eagerly
-the forward, the backward or the optimizer of a step.
+With torch.compile an execution is a call of a compiled graph. In the modes lazy and xla it is the graph of a cut. In
+eager modes it is the forward, the backward or the optimizer of a step.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from ...snapshots.snapshot_observer import SnapshotObserver
 from ...snapshots.snapshot_record import Circumstances
 
 EVENT = "snapshots"
-"""The journal's event that lists the executions and the number of snapshots that were taken."""
+"""The journal's event that lists the executions and the number of snapshots taken."""
 
 SAFE_TO_STOP = ("forward", "backward", "optimizer", "step")
-"""Points of a training where it may be ended: the script is running and nothing of a backward is under way.
-"""
+"""Points where a training may be ended: the script is running and no backward is in progress."""
 
 
 class SnapshotInstrument(Observer):
-    """Takes snapshots by its options, a `Choice`; on ranks that are not chosen it does nothing."""
+    """Takes snapshots as its options, a `Choice`, specify. On ranks that are not chosen it does nothing."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
@@ -34,7 +33,7 @@ class SnapshotInstrument(Observer):
         self._choice = Choice.from_json(surroundings.options)
         self._active = config.rank in self._choice.ranks
         folder = SnapshotFolder(surroundings.folder, self._choice.limit_size, self._choice.limit_count)
-        # A choice may load a callback of the user's: other ranks do not.
+        # A choice may load a user's callback: ranks that are not chosen do not load it.
         self._camera = Camera(self._choice if self._active else Choice(), folder, surroundings.notice)
         self._follower: SnapshotObserver | None = None
         self._stopped = False
@@ -73,7 +72,7 @@ class SnapshotInstrument(Observer):
         if progress in SAFE_TO_STOP and self._camera.stopping and not self._stopped:
             self._stopped = True
             self._surroundings.notice(f"the training was ended in step {self._camera.step}: {self._camera.stopping}")
-            raise SystemExit(0)  # no Exception: the guard lets it through, and the script ends as by sys.exit()
+            raise SystemExit(0)  # not an Exception: the guard lets it through, and the script ends as after sys.exit()
 
     def closing(self, moment: Moment, step: int) -> None:
         if self._active and self._follower is not None:

@@ -1,4 +1,4 @@
-"""Executing a snapshot: op by op on a device, or as a graph that a mode's backend compiles."""
+"""Executes a snapshot: op by op on a device, or as a graph that a mode's backend compiles."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ ELSEWHERE = "it was taken with torch {}, and this is torch {}"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """The outcome of a replay: `values` are the outputs in their order. `error` is the error that it raised, "" for
-    none.
+    """The outcome of a replay.
 
-    `drawn_otherwise` are the outputs, by their names in the tape, that depend on random numbers that only Inductor
-    draws.
+    values: the outputs in order
+    error: the error that an op raised, or ""
+    drawn_otherwise: outputs, by their names in the tape, that depend on random numbers that only Inductor draws
     """
 
     values: Sequence[torch.Tensor]
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class Drawn:
-    """The calls as they were recorded; random ops return their recorded draws."""
+    """Executes the calls as recorded; random ops return their recorded draws."""
 
     def held(self, recorded: torch.dtype) -> torch.dtype:
         return recorded
@@ -62,7 +62,7 @@ class Drawn:
         device = next((value.device for value in arguments if isinstance(value, torch.Tensor)), None)
         drawn_values = [value.clone().to(device or "cpu") for value in draw.drawn]
         if computation.call.op == DROPOUT:
-            # in the way of its CPU kernel, for the mask that it drew
+            # as its CPU kernel computes it, with the recorded mask
             value, mask, probability = arguments[0], drawn_values[1], float(arguments[1])
             return [value.mul(mask).mul(scale_of(probability)), mask]
         if not draws_alone(computation.call):
@@ -74,7 +74,7 @@ class Drawn:
 
 
 def mode_of(snapshot: Snapshot, path: Path, text: str | None) -> ModeSpec:
-    """Return the mode to replay in: the named one, else the snapshot's own. Raises SnapshotError or ModeError."""
+    """Return the mode to replay in: the named one, or else the snapshot's own. Raises SnapshotError or ModeError."""
     if text is not None:
         return parse_mode(text)
     try:
@@ -84,10 +84,10 @@ def mode_of(snapshot: Snapshot, path: Path, text: str | None) -> ModeSpec:
 
 
 def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
-    """Execute a snapshot in a mode. Raises SnapshotError where that is not possible; UsageError and
-    NotAvailable where the mode's backend is not here.
+    """Execute a snapshot in a mode. An error that an op raises becomes part of the outcome.
 
-    An error that an op raises is the outcome's.
+    Raises SnapshotError where the snapshot cannot be executed; UsageError and NotAvailable where the mode's backend is
+    not available here.
     """
     if INPUTS not in snapshot.held:
         raise SnapshotError(path, "holds no inputs (it was taken with --what outputs), so nothing can be executed")
@@ -95,7 +95,7 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
     if snapshot.unplayable and as_hlo is None:
         raise SnapshotError(path, f"cannot be executed: {snapshot.unplayable}")
     require_here(replace(spec, python=None))
-    # Only Inductor draws what Inductor's own generator drew.
+    # Only Inductor can draw the numbers of Inductor's own generator.
     own = spec.is_inductor
     notes = [] if own else [*snapshot.notes]
     otherwise = frozenset() if own else outputs_of_own_draws(snapshot.tape)
@@ -131,7 +131,7 @@ def replayed(snapshot: Snapshot, path: Path, spec: ModeSpec) -> Outcome:
 
 
 def _as_hlo(snapshot: Snapshot, hlo: Hlo) -> list[torch.Tensor]:
-    """Hand XLA again the module that it received."""
+    """Execute the recorded module with XLA."""
     start_xla()
     storages = snapshot.tape.inputs
     values = [viewed(storages[view.slot].clone().untyped_storage(), view) for view in hlo.parameters]
@@ -141,7 +141,7 @@ def _as_hlo(snapshot: Snapshot, hlo: Hlo) -> list[torch.Tensor]:
 def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
     """Return the outputs of the graph as the mode's backend compiles it.
 
-    Inductor receives the same graph again: nothing traces or decomposes it anew.
+    Inductor receives the graph that it compiled before: nothing is traced or decomposed again.
     """
     own = spec.is_inductor
     if spec.accelerator is not None:
@@ -159,7 +159,7 @@ def _as_graph(snapshot: Snapshot, spec: ModeSpec) -> list[torch.Tensor]:
             backward = snapshot.execution.phase == "backward"
             outputs = list(compile_graph(graph.module, fakes, backward=backward)(list(inputs)))
             return [output.detach().cpu() for output in outputs]
-    # The adapter may execute the graph on its examples, which writes to them: the real inputs are made separately.
+    # The adapter may execute the graph on its examples and write to them: the real inputs are created separately.
     execute = adapter_for(spec).compile_graph(graph.module, [value.cpu() for value in graph.inputs()])
     with torch.no_grad():
         outputs = execute(*(value.cpu() for value in graph.inputs()))

@@ -34,7 +34,7 @@ DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtime
 """The exceptions that reading a member of a damaged archive may raise."""
 
 WITHOUT_DATA = (".py", ".json", ".jsonl")
-"""Files of the kinds in DATA that hold no data: scripts that read it, lists of snapshots, noise by tensor."""
+"""Suffixes of files that are of a kind in DATA but contain no data: scripts, lists of snapshots, noise by tensor."""
 
 PIECE = 2**20
 """Bytes that are read at a time."""
@@ -61,7 +61,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The content of `bundle.json`. `environment` is that of the investigation's first run."""
+    """The content of `bundle.json`. `environment` is the environment of the investigation's first run."""
 
     investigation: str
     redacted: bool
@@ -88,11 +88,12 @@ def write_bundle(
     redact: bool = False,
     packed: Callable[[int, int], None] = lambda done, of: None,
 ) -> Bundle:
-    """Write an investigation's files of these kinds into one archive, all of it or nothing.
+    """Write an investigation's files of these kinds into one archive, all or nothing.
 
-    With `redact` tensor files are replaced by their digests. The script's output is left out, and so is a report that
-    shows values that reached a culprit; without kind `repro` such a report is left out, too. `packed` receives the
-    bytes done and all bytes. Raises UsageError where there is nothing to pack or `target` cannot be written."""
+    With `redact`, tensor files are replaced by their digests, and the script's output is left out. A report that shows
+    values that reached a culprit is left out with `redact`, and without kind `repro`. `packed` receives the bytes done
+    and the total bytes. Raises UsageError if there is nothing to pack or `target` cannot be written.
+    """
     items = items_of(investigation)
     wanted = [item for item in items if item.kind in kinds]
     if redact:
@@ -140,14 +141,14 @@ def _pack(
             try:
                 digests = digests_of(item.path)
             except JournalError as error:
-                # A file that a kill has cut off is no reason to have no bundle; the bundle says that it was there.
+                # A file that a kill cut off must not prevent the bundle; the bundle states that the file existed.
                 replacement = {"schema": 1, "redacted": item.path.name, "unreadable": str(error)}
                 digests = (json.dumps(replacement) + "\n").encode()
         changed = datetime.fromtimestamp(item.path.stat().st_mtime, UTC)
         moment = (max(changed.year, 1980), changed.month, changed.day, changed.hour, changed.minute, changed.second)
         hashed, size = hashlib.sha256(), 0
         source: BinaryIO = item.path.open("rb") if digests is None else io.BytesIO(digests)
-        # A file may be larger than 4 GiB, which a member's header has to say before its size is known.
+        # A file may exceed 4 GiB, which a member's header has to state before its size is known.
         with source, archive.open(zipfile.ZipInfo(name, moment), "w", force_zip64=True) as member:
             while piece := source.read(PIECE):
                 member.write(piece)
@@ -160,7 +161,7 @@ def _pack(
 
 
 def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
-    """Read the manifest of a bundle. Raises JournalError for an archive that is no bundle, or damaged."""
+    """Read the manifest of a bundle. Raises JournalError for an archive that is not a bundle, or is damaged."""
     try:
         described = json.loads(archive.read(MANIFEST))
         if described.get("schema") != SCHEMA:
@@ -168,7 +169,7 @@ def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
         described["files"] = [Packed(**entry) for entry in described["files"]]
         described["left_out"] = [LeftOut(**entry) for entry in described["left_out"]]
         bundle = Bundle(**described)
-        # The bundle may come from a stranger: a manifest that numdrift does not write is refused before it is used.
+        # The bundle may come from a stranger: a manifest that numdrift would not write is refused before use.
         names = [file.path for file in bundle.files]
         if len(set(names)) != len(names):
             raise ValueError("two files of one name")
@@ -185,14 +186,14 @@ def read_manifest(archive: zipfile.ZipFile, named: Path) -> Bundle:
 
 
 def open_archive(file: BinaryIO, named: Path) -> zipfile.ZipFile:
-    """Open a ZIP archive. Raises JournalError for a file that is none."""
+    """Open a ZIP archive. Raises JournalError for any other file."""
     try:
         return zipfile.ZipFile(file)
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise JournalError(named, f"is no bundle, or one that was cut off: {error}") from error
 
 
-# The places of bundles: a local path, or any URL that fsspec knows (`s3://`, `gs://`, `https://`).
+# The places of bundles: a local path, or any URL that fsspec supports (`s3://`, `gs://`, `https://`).
 
 URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 

@@ -43,10 +43,10 @@ SENSITIVE: dict[Kind, str] = {
     "source": "the text of the training script and of kernels",
     "values": "all parameters, gradients and batches",
 }
-"""The data that a stranger may learn from files of a kind."""
+"""The sensitive data in files of each kind."""
 
 DATA = frozenset({"snapshots", "repro", "values", "output"})
-"""The kinds that a redacted bundle replaces by digests or leaves out."""
+"""The kinds that a redacted bundle replaces with digests or leaves out."""
 
 PATTERNS: Sequence[tuple[str, Kind]] = (
     (r"journal/(values-.*|tensors)\.bin", "values"),
@@ -59,8 +59,7 @@ PATTERNS: Sequence[tuple[str, Kind]] = (
     (r"localization[^/]*\.json|sites[^/]*\.json", "report"),
     (r"culprit-.*", "repro"),
 )
-"""Patterns of paths in the folder of a run, or of one of its ranks, and the kinds of such files; the first match
-counts."""
+"""Path patterns within the folder of a run or rank, and the kinds of matching files; the first match counts."""
 
 IN_INVESTIGATION: Sequence[tuple[str, Kind]] = (
     (r"verify_.*\.pkl", "values"),
@@ -69,16 +68,16 @@ IN_INVESTIGATION: Sequence[tuple[str, Kind]] = (
 )
 
 SKIPPED = re.compile(rf"(^|/)(\.[^/]*|[^/]*\.part|__pycache__/.*)$|^({EVIDENCE}/)?[^/]+/({KEPT}|{WRITTEN})/")
-"""Files that are no records, and files of unknown content that the training script has written itself."""
+"""Files that are not records, and files of unknown content that the training script wrote."""
 
 
 DRAWN = b'"errors":[{'
-"""The bytes by which a report is known that draws errors over the inputs of culprits."""
+"""The bytes that identify a report that plots errors over the inputs of culprits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One file: `name` is its path in the bundle, with slashes, and `path` its present place."""
+    """One file: `name` is its path in the bundle, with slashes, and `path` its current path."""
 
     name: str
     path: Path
@@ -90,26 +89,26 @@ class Item:
 
     @property
     def shows_inputs(self) -> bool:
-        """Check whether it has values that reached a culprit as text: the file beside a script, and a report."""
+        """Check whether it contains, as text, values that reached a culprit: a report, or the file beside a script."""
         if self.kind == "report" and self.path.suffix == ".html":
             return DRAWN in self.path.read_bytes()
         return self.kind == "repro" and self.path.suffix == ".json"
 
 
 def items_of(investigation: Path) -> list[Item]:
-    """List every file of an investigation that is known to numdrift, its training scripts under `source/`."""
+    """List every file of an investigation that numdrift knows, with its training scripts under `source/`."""
     items = []
     for path in investigation.rglob("*"):
         name = path.relative_to(investigation).as_posix()
         if path.is_symlink() or not path.is_file() or SKIPPED.search(name):
             continue
-        # Its path in its run's folder says more than its path in the investigation.
+        # The path within the run's folder decides the kind.
         within = re.sub(rf"^({EVIDENCE}/)?[^/]+/(rank\d+/)?", "", name) if "/" in name else ""
         kinds = [kind for pattern, kind in PATTERNS if within and re.fullmatch(pattern, within)]
         kinds += [kind for pattern, kind in IN_INVESTIGATION if re.fullmatch(pattern, name)]
         if kinds:
             items.append(Item(name, path, kinds[0]))
-    # The training scripts and the user's own kernels lie where they were run from; one that is gone is left out.
+    # The training scripts and the user's kernels are outside the investigation's folder; a missing one is left out.
     seen: set[Path] = set()
     names: Counter[str] = Counter()
     for run in runs_in(investigation):
@@ -127,7 +126,7 @@ def items_of(investigation: Path) -> list[Item]:
 
 
 def chosen_kinds(left_out: Sequence[str], *, values: bool) -> frozenset[Kind]:
-    """Return the kinds that go in. Raises UsageError for an unknown kind."""
+    """Return the kinds to pack. Raises UsageError for an unknown kind."""
     for name in left_out:
         if name not in KINDS:
             raise UsageError(f"--leave-out {name!r} is no kind of file; {nearest(name, KINDS)}")
@@ -142,7 +141,7 @@ SUFFIX = ".digests.json"
 def digests_of(path: Path) -> bytes:
     """Return the digests of a tensor file as JSON: each tensor's dtype, shape, SHA-256 of its bytes, and statistics.
 
-    The file's facts stay, among them the calls of a snapshot. Raises JournalError for a file that cannot be read."""
+    The file's facts are kept, including the calls of a snapshot. Raises JournalError for a file that cannot be read."""
     file = read_tensor_file(path)
     described = {
         name: {"dtype": file.dtypes[name], "shape": list(array.shape), **_digest(array)}
@@ -152,9 +151,10 @@ def digests_of(path: Path) -> bytes:
 
 
 def _digest(array: Array) -> dict[str, object]:
-    """Return an array's digest. min, max, mean and L2 norm are of its finite elements, in float64; None without any."""
+    """Return an array's digest. min, max, mean and L2 norm are over its finite elements, in float64; None without
+    any."""
     facts: dict[str, Any] = {"sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
-    # A complex number counts as its two parts: one NaN of them is one NaN.
+    # A complex number counts as two numbers, so a NaN in one of its parts is one NaN.
     parts = array.view(np.float64 if array.dtype == np.complex128 else np.float32) if array.dtype.kind == "c" else array
     numbers = np.asarray(parts, dtype=np.float64)
     finite = numbers[np.isfinite(numbers)]

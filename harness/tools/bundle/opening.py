@@ -1,5 +1,5 @@
-"""Opening a bundle that may come from a stranger: no file is written outside of the folder, and none that the
-manifest does not list."""
+"""Opens a bundle that may come from a stranger: writes only files that its manifest lists, and only inside the
+folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...localize.standalone_scripts import execute_script
 from .archive import DAMAGE, PIECE, Bundle, Packed, open_archive, read_manifest
 
 RESERVE = 64 * 2**20
-"""Bytes of disk that are left alone."""
+"""Bytes of disk space that stay free."""
 
 
 def describe(archive: Path) -> Bundle:
@@ -38,10 +38,10 @@ def extract(
     force: bool = False,
     unpacked: Callable[[int, int], None] = lambda done, of: None,
 ) -> Bundle:
-    """Check every file against its SHA-256 and put them all into `folder`, or none of them.
+    """Check every file against its SHA-256 and unpack all of them into `folder`, or none.
 
-    `unpacked` receives the bytes that are done and all bytes. Raises JournalError for a bundle that is damaged or was
-    changed, CollisionError where the folder exists already (without `force`), and UsageError for lack of space."""
+    `unpacked` receives the bytes done and the total bytes. Raises JournalError for a damaged or altered bundle,
+    CollisionError if the folder exists (without `force`), and UsageError for lack of space."""
     part = folder.with_name(f"{folder.name}.part")
     try:
         with archive.open("rb") as file, open_archive(file, archive) as opened:
@@ -49,7 +49,7 @@ def extract(
             if folder.exists() and not force:
                 raise CollisionError(folder, "choose another place with --to, or replace it with --force")
             folder.parent.mkdir(parents=True, exist_ok=True)
-            # A small archive may unpack to more than the disk has room for; no member is read beyond its promised size.
+            # A small archive may unpack to more than fits on the disk; no member is read beyond its declared size.
             free = shutil.disk_usage(folder.parent).free
             if bundle.bytes + RESERVE > free:
                 raise UsageError(
@@ -62,7 +62,7 @@ def extract(
                 _unpack(opened, packed, part / _inside(archive, packed.path), archive)
                 done += packed.bytes
                 unpacked(done, bundle.bytes)
-        # The old folder is removed only now, when all files are unpacked and checked.
+        # The old folder is removed only after all files are unpacked and checked.
         if folder.exists():
             shutil.rmtree(folder)
         part.replace(folder)
@@ -75,7 +75,7 @@ def extract(
 
 
 def _inside(archive: Path, name: str) -> PurePosixPath:
-    """Return the path of a member, which stays within the folder. Raises JournalError for any other."""
+    """Return the path of a member within the folder. Raises JournalError for a path that leads out of it."""
     path = PurePosixPath(name)
     plain = name and "\\" not in name and "\0" not in name and ":" not in name
     if not plain or path.is_absolute() or ".." in path.parts or str(path) != name:
@@ -84,12 +84,12 @@ def _inside(archive: Path, name: str) -> PurePosixPath:
 
 
 def _unpack(archive: zipfile.ZipFile, packed: Packed, path: Path, named: Path) -> None:
-    """Write one member. It is never read beyond the size that the manifest says."""
+    """Write one member, reading at most one byte more than its size in the manifest."""
     path.parent.mkdir(parents=True, exist_ok=True)
     hashed, left = hashlib.sha256(), packed.bytes
     try:
         with archive.open(packed.path) as member, path.open("xb") as file:
-            # One byte more than promised is read: it distinguishes a longer member from one that ends.
+            # One byte more than declared is read, to detect a longer member.
             while piece := member.read(min(PIECE, left + 1)):
                 left -= len(piece)
                 if left < 0:
@@ -104,16 +104,19 @@ def _unpack(archive: zipfile.ZipFile, packed: Packed, path: Path, named: Path) -
         raise JournalError(named, f"is damaged or was changed: {packed.path} is not what was packed")
 
 
-# Replaying the contents of an opened bundle: snapshots, and on request the culprits' scripts.
+# The replay of an opened bundle: its snapshots, and on request the culprits' scripts.
 
 SNAPSHOT = "numdrift.harness.tools.snapshots.replay_answer:answer_of"
-"""Imports torch, which only a replay needs."""
+"""The function that replays a snapshot, by name: its module imports torch, which only a replay needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of replaying one file of a bundle: `holds` when it shows here what it showed where it was made. Not
-    `comparable` where the mode draws other random numbers; values that depend on them are not judged then."""
+    """The result of replaying one file of a bundle.
+
+    `holds` if the replay shows the same result here as where the bundle was made. Not `comparable` if the mode draws
+    other random numbers; values that depend on these are not judged.
+    """
 
     path: str
     holds: bool
@@ -122,10 +125,10 @@ class Replayed:
 
 
 def replay_snapshots(folder: Path, mode: str | None = None) -> list[Replayed]:
-    """Execute every snapshot, in a mode or in the one that it was taken in, and compare its outputs with the recorded
-    ones.
+    """Execute every snapshot, and compare its outputs with the recorded outputs.
 
-    No code of the bundle's is executed, only ops that torch has registered. `mode` is a mode in full.
+    `mode` is a mode in full; by default each snapshot uses its own mode. No code from the bundle is executed, only ops
+    that torch has registered.
     """
     replays = []
     for path in sorted(folder.rglob("snapshots/*.safetensors")):
@@ -141,7 +144,7 @@ def replay_snapshots(folder: Path, mode: str | None = None) -> list[Replayed]:
 
 
 def replay_scripts(folder: Path) -> list[Replayed]:
-    """Execute every culprit's script, each in a process of its own, with the rights of this process."""
+    """Execute every culprit's script, each in its own process, with the rights of this process."""
     scripts = [path for path in sorted(folder.rglob("culprit-*.py")) if path.with_suffix(".safetensors").exists()]
     if not scripts:
         return []

@@ -1,4 +1,4 @@
-"""The formats of exports. An export is put in place whole, or not at all."""
+"""The formats of exports. An export is written atomically."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from .tensorboard_events import write_events
 from .wandb_files import write_offline
 
 MARK = "numdrift-export.json"
-"""The file in the folder of an export that describes it. Only a folder that has it is ever replaced."""
+"""The file that describes an export in its folder. Only a folder with this file is ever replaced."""
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """A format: how it is written, whether into a folder (in which MARK lies already), and the command that opens it,
-    where `{}` is the path."""
+    """One format of exports.
+
+    write: writes an export, into a folder that already contains MARK if `is_folder`
+    opened_by: the command that opens the export, with `{}` for the path
+    """
 
     write: Callable[[Export], None]
     is_folder: bool = False
@@ -46,10 +49,10 @@ FORMATS = {
 
 
 def export_runs(investigation: str, runs: Sequence[ExportedRun], to: str, output: Path, *, force: bool) -> None:
-    """Write runs in one of FORMATS to a path, where they appear when all of them are written.
+    """Write runs in one of FORMATS to a path, which appears once all of them are written.
 
-    Raises CollisionError for a path that exists where `force` is off; with it a file is replaced, and a folder that an
-    export has written, no other. Raises UsageError and ExtraNotFound, too.
+    Without `force`, raises CollisionError for an existing path. `force` replaces a file, or a folder that an export
+    wrote, but no other folder. Also raises UsageError and ExtraNotFound.
     """
     chosen = FORMATS[to]
     _refuse(output, chosen, force=force)
@@ -66,7 +69,7 @@ def export_runs(investigation: str, runs: Sequence[ExportedRun], to: str, output
         written.replace(output)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror or error}") from None
-    finally:  # files that were not put in place
+    finally:  # remove files that were not moved into place
         shutil.rmtree(written, ignore_errors=True)
         with suppress(OSError):
             written.unlink()

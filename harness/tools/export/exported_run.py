@@ -1,4 +1,4 @@
-"""The content of an export of a run: the losses of each step, the values that the script logged, and the seconds."""
+"""The content of a run's export: the losses of each step, the values that the script logged, and the seconds."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from ...runs.run_layout import MANIFEST
 
 @dataclass(frozen=True, slots=True)
 class ExportedRun:
-    """One process of a run. `name` is that of its folder, which no other run of the investigation has; from rank 1 on
-    the rank stands behind it. `facts` are the request and the ending, by name. `began` and `ended` are seconds
-    since 1970.
+    """One process of a run.
 
-    `takes_turns` says that several optimizers end steps that have losses, as in a GAN: their losses are no one curve.
+    name: the name of its folder, unique in the investigation, followed by the rank from rank 1 on
+    facts: the request and the ending, by name
+    began, ended: seconds since 1970
+    takes_turns: whether several optimizers end steps that have losses, as in a GAN; their losses are separate
+        curves
     """
 
     name: str
@@ -34,8 +36,8 @@ class ExportedRun:
     takes_turns: bool
 
     def scalars(self, step: StepRecord) -> dict[str, float]:
-        """The numbers of a step, each by the name of its curve; the losses of each optimizer are curves of their own
-        where several take turns: `optimizer_1/loss`."""
+        """Return the numbers of a step by the names of their curves. Where several optimizers take turns, the losses of
+        each have their own curves: `optimizer_1/loss`."""
         turn = f"optimizer_{turn_of(step)}/" if self.takes_turns else ""
         losses = {f"{turn}{loss_name(place)}": loss for place, loss in enumerate(step.losses)}
         return losses | {logged_name(name): value for name, value in step.logged.items()} | {"seconds": step.seconds}
@@ -43,8 +45,8 @@ class ExportedRun:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The order to a format: write runs of an investigation into `path`, a new file or an empty folder. It is moved to
-    `place`, where it then stays, when all is written."""
+    """The input of a format: writes the runs of an investigation into `path`, a new file or an empty folder. Once
+    complete, it is moved to `place`."""
 
     investigation: str
     runs: Sequence[ExportedRun]
@@ -53,7 +55,7 @@ class Export:
 
 
 def exported(run: RecordedRun) -> ExportedRun:
-    """Return the content of an export of a run. Raises JournalError."""
+    """Return the content of a run's export. Raises JournalError."""
     manifest, journal = run.manifest, run.journal
     try:
         began = datetime.fromisoformat(manifest.started).timestamp()
@@ -89,10 +91,10 @@ def loss_name(place: int) -> str:
 
 
 def logged_name(name: str) -> str:
-    """Return the name of a logged value, which nothing else in a step has."""
+    """Return the name of a logged value's curve, which no other curve has."""
     return f"logged/{name}"
 
 
 def turn_of(step: StepRecord) -> int:
     """Return the number of the optimizer that ended the step, from 1 on."""
-    return (step.optimizer or 0) + 1  # steps of the first optimizer name none until there is another
+    return (step.optimizer or 0) + 1  # steps of the first optimizer have no number until there is a second

@@ -1,4 +1,4 @@
-"""Runs as a file store of MLflow: one experiment, a run of MLflow for each."""
+"""Runs as a file store of MLflow: one experiment, with an MLflow run for each run."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from .exported_run import Export, ExportedRun
 from .optional_library import library_settings, optional_library
 
 SETTINGS = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
-"""MLflow 3 opens a store of files only on request, and reports its use to its makers unless that is off."""
+"""MLflow 3 opens a file store only on request, and sends telemetry unless it is disabled."""
 
 BATCH = 1000
-"""Metrics of one call, of which MLflow takes no more."""
+"""The most metrics that MLflow accepts in one call."""
 
 ARTIFACTS = "artifacts"
-"""The folder in the store for the artifacts of its experiment, of which an export has none."""
+"""The folder for the experiment's artifacts in the store; an export has none."""
 
 ENDINGS = {"running": "RUNNING", "complete": "FINISHED", "killed": "KILLED"}
-"""MLflow's word for how a run ended; every other ending is FAILED."""
+"""MLflow's words for the endings of runs; every other ending is FAILED."""
 
 
 def write_store(export: Export) -> None:
-    """Write with MLflow's own client: an experiment named after the investigation, and in it of each run its metrics by
-    step with the time of the step, and its mode, script, arguments and torch as parameters.
+    """Write an experiment named after the investigation, with MLflow's own client.
 
-    MLflow writes a metric as text with as many digits as give its 64 bits back, and NaN and infinities as such. A store
-    of files and not a database: in its databases an infinity is 1.8e308. Raises OSError, UsageError and ExtraNotFound.
+    Each run has its metrics by step, with the time of the step, and its mode, script, arguments and torch version as
+    parameters. MLflow writes a metric as text that preserves its 64 bits, and keeps NaN and infinities. The store
+    consists of files because in MLflow's databases an infinity becomes 1.8e308. Raises OSError, UsageError and
+    ExtraNotFound.
     """
     with library_settings("MLFLOW_", SETTINGS):
         tracking = optional_library("mlflow.tracking", "mlflow")

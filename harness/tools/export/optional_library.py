@@ -1,4 +1,4 @@
-"""Libraries that an export needs and numdrift does not, imported where one is used."""
+"""Libraries that only exports need, imported on use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...errors import ExtraNotFound
 
 
 def optional_library(module: str, extra: str) -> Any:
-    """Import a module of a library that is in an extra. Raises ExtraNotFound where it cannot be imported."""
+    """Import a module of a library that an extra installs. Raises ExtraNotFound if it cannot be imported."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -21,8 +21,10 @@ def optional_library(module: str, extra: str) -> Any:
 
 @contextmanager
 def library_settings(prefix: str, settings: Mapping[str, str]) -> Iterator[None]:
-    """Replace all environment variables of that prefix by `settings` while the context lasts. A user's settings for
-    trainings, such as the run to continue, are not meant for an export."""
+    """Replace all environment variables with this prefix by `settings` within the context.
+
+    A user's settings for trainings, such as the run to continue, do not apply to an export.
+    """
     before = {name: value for name, value in os.environ.items() if name.startswith(prefix)}
     for name in before:
         del os.environ[name]

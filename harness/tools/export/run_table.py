@@ -1,4 +1,4 @@
-"""All steps of all runs as one tidy table, a row a step: CSV and Parquet."""
+"""All steps of all runs as one tidy table, one row per step, in CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class RunTable:
-    """The rows of the runs. `columns` are run, mode, suffix, rank, step, optimizer (1 where there is one) and seconds;
-    then `loss`, and `loss_1` and so on where a step has several; then the logged values by name. What a step does not
-    have is None, which is not NaN."""
+    """The rows of the runs.
+
+    The columns are run, mode, suffix, rank, step, optimizer (1 if there is only one) and seconds; then `loss`, and
+    `loss_1` and so on if a step has several losses; then the logged values by name. A value that a step lacks is None,
+    which is not NaN.
+    """
 
     runs: Sequence[ExportedRun]
 
@@ -43,8 +46,11 @@ class RunTable:
 
 
 def write_csv(export: Export) -> None:
-    """Write the table as text. A number is written with as many digits as give its 64 bits back; NaN and infinities are
-    `nan`, `inf` and `-inf`, and what a step does not have is empty. Raises OSError."""
+    """Write the table as text.
+
+    A number's text preserves its 64 bits. NaN and infinities are `nan`, `inf` and `-inf`; a value that a step lacks is
+    empty. Raises OSError.
+    """
     table = RunTable(export.runs)
     with export.path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, table.columns, restval="", lineterminator="\n")
@@ -53,9 +59,11 @@ def write_csv(export: Export) -> None:
 
 
 def write_parquet(export: Export) -> None:
-    """Write the table with pyarrow. Losses and logged values are float64, with NaN and infinities as they are, and null
-    where a step has none. The file's metadata has under `numdrift` what is known of each run, as JSON. Raises OSError
-    and ExtraNotFound."""
+    """Write the table with pyarrow.
+
+    Losses and logged values are float64, including NaN and infinities, and null if a step has none. The file's metadata
+    has the facts of each run under `numdrift`, as JSON. Raises OSError and ExtraNotFound.
+    """
     arrow = optional_library("pyarrow", "parquet")
     parquet = optional_library("pyarrow.parquet", "parquet")
     table = RunTable(export.runs)

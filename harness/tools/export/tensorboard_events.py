@@ -1,4 +1,4 @@
-"""Runs as event files of TensorBoard, a folder a run."""
+"""Runs as event files of TensorBoard, one folder per run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from .optional_library import optional_library
 
 
 def write_events(export: Export) -> None:
-    """Write with TensorBoard's own writer, `loss`, `logged/<name>` and `seconds` as scalars at the time of their step.
+    """Write `loss`, `logged/<name>` and `seconds` as scalars at the time of their step, with TensorBoard's own writer.
 
-    A scalar of TensorBoard is a float32: a loss keeps 24 of its 53 bits, one beyond 3.4e38 becomes infinite. NaN and
-    infinities stay what they are. TensorBoard's data server shows no scalar of 64 bits, though its files could hold
-    them. Raises OSError and ExtraNotFound.
+    A TensorBoard scalar is a float32: a loss keeps 24 of its 53 bits, and a loss beyond 3.4e38 becomes infinite. NaN
+    and infinities are kept. TensorBoard's files could store 64-bit scalars, but its data server does not show them.
+    Raises OSError and ExtraNotFound.
     """
     library = optional_library("tensorboard.summary", "tensorboard")
     for run in export.runs:
         writer = library.Writer(str(export.path / run.name))
-        with warnings.catch_warnings():  # NumPy warns of a number that no float32 holds; the docstring says it
+        with warnings.catch_warnings():  # NumPy warns of a number beyond float32's range; the docstring states it
             warnings.simplefilter("ignore", RuntimeWarning)
             for step in run.steps:
                 for name, value in run.scalars(step).items():

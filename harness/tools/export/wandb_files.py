@@ -1,4 +1,4 @@
-"""Runs as offline files of Weights & Biases, a run of W&B for each."""
+"""Runs as offline files of Weights & Biases, with a W&B run for each run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .optional_library import library_settings, optional_library
 
 
 def write_offline(export: Export) -> None:
-    """Write with W&B's own library as `wandb/offline-run-*`, which `wandb sync` uploads when its user wants it to: a
-    project named after the investigation, of each run the history by step, and its mode, script, arguments and torch as
-    config.
+    """Write `wandb/offline-run-*` with W&B's own library, for upload by `wandb sync`.
 
-    Nothing leaves the machine: the mode is offline, and the library's reports of its own errors, which look a host up
-    as it starts, are off. A number of the history is JSON text with as many digits as give its 64 bits back; NaN and
-    infinities are the texts `NaN`, `Infinity` and `-Infinity`. The logs of the library itself are removed. Raises
-    OSError, UsageError and ExtraNotFound.
+    The project is named after the investigation. Each run has its history by step, and its mode, script, arguments and
+    torch version as config.
+
+    Nothing leaves the machine: the mode is offline, and the library's error reports, which look up a host at start, are
+    off. A number of the history is JSON text that preserves its 64 bits; NaN and infinities are the texts `NaN`,
+    `Infinity` and `-Infinity`. The library's own logs are removed. Raises OSError, UsageError and ExtraNotFound.
     """
     with tempfile.TemporaryDirectory() as logs:
         own = {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
@@ -38,7 +38,7 @@ def _write_run(library: Any, export: Export, run: ExportedRun) -> None:
     settings = library.Settings(
         mode="offline",
         root_dir=str(export.path),
-        reinit="create_new",  # a run of somebody's own in this process goes on
+        reinit="create_new",  # a run of the user's in this process continues
         silent=True,
         console="off",
         disable_git=True,
@@ -58,7 +58,7 @@ def _write_run(library: Any, export: Export, run: ExportedRun) -> None:
 
 
 def _remove_logs(folder: Path) -> None:
-    """Remove the library's logs about itself; links to them would point nowhere."""
+    """Remove the library's own logs, and the links to them."""
     for link in folder.glob("debug*.log"):
         link.unlink()
     for run in folder.glob("offline-run-*"):

@@ -1,1 +1,1 @@
-"""Summaries of a backend's work."""
+"""Summaries of the work of a run's backend."""

@@ -1,4 +1,4 @@
-"""The metrics of a run in the text form that torch's lazy core and torch_xla print.
+"""The metrics of a run in the text format of torch's lazy core and torch_xla.
 
     Metric: CompileTime
       TotalSamples: 1
@@ -7,8 +7,8 @@
     Counter: aten::lerp.Scalar
       Value: 4
 
-Form and formulas are those of torch/csrc/lazy/core/metrics.cpp, except that whole seconds and milliseconds are cut
-off; torch 2.13 rounds them (1.7 s is `01s700ms000.000us`, not `02s700ms000.000us`)."""
+Format and formulas follow torch/csrc/lazy/core/metrics.cpp, except that seconds and milliseconds are truncated; torch
+2.13 rounds them (1.7 s is `01s700ms000.000us` here, and not `02s700ms000.000us`)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .metrics_summary import PERCENTILES, Distribution
 from .run_metrics import RunMetrics
 
 PARTS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3))
-"""Units and their seconds; the rest is microseconds."""
+"""Units and their lengths in seconds; the rest is in microseconds."""
 
 
 class Metric(NamedTuple):
-    """`samples` are (seconds since the script began, value)."""
+    """One metric of the report; `samples` are (seconds since the script began, value)."""
 
     name: str
     samples: Sequence[tuple[float, float]]
@@ -43,7 +43,7 @@ def metrics_report(metrics: RunMetrics) -> str:
             f"  TotalSamples: {len(values.values)}",
             f"  Accumulator: {metric.written(values.total)}",
         ]
-        # The rates are over the time from the first sample to the last; one sample has none.
+        # Rates are over the time from the first to the last sample; a single sample has no rate.
         elapsed = metric.samples[-1][0] - metric.samples[0][0]
         if elapsed > 0:
             lines += [
@@ -58,9 +58,9 @@ def metrics_report(metrics: RunMetrics) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration, as `09s969ms486.408us`: from its largest unit on, each with its leading zeros."""
+    """Format a duration as `09s969ms486.408us`: from its largest unit on, with leading zeros."""
     text = ""
-    # In whole nanoseconds: rounded first, 0.9999999999 s is a second and not 999 ms and 1000.000 us.
+    # Rounded to nanoseconds first: 0.9999999999 s is a second, not 999 ms and 1000.000 us.
     nanoseconds = round(seconds * 1e9)
     for suffix, unit in PARTS:
         count, rest = divmod(nanoseconds, round(unit * 1e9))

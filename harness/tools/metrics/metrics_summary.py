@@ -1,4 +1,4 @@
-"""A summary of a run's metrics: counts, times with percentiles, and the causes that fragment its graphs."""
+"""The summary of a run's metrics: counts, times with percentiles, and the causes that fragment its graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .run_metrics import RunMetrics
 from .work_places import CopyPlace, Recompilation, copy_places, recompilations
 
 PERCENTILES = (1, 5, 10, 20, 50, 80, 90, 95, 99)
-"""Those of the metrics reports of torch's lazy core and of torch_xla."""
+"""The percentiles in the metrics reports of torch's lazy core and torch_xla."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Distribution:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Distribution:
-        """Make a distribution of the values that were measured."""
+        """Create a distribution from the measured values, without None."""
         return cls([value for value in values if value is not None])
 
     @property
@@ -32,10 +32,12 @@ class Distribution:
         return math.fsum(self.values)
 
     def percentile(self, share: float) -> float | None:
-        """The smallest value that more than `share` percent of the values do not exceed, as torch's reports have it:
-        number floor(share / 100 * n) of the n sorted values, counted from 0. None where nothing was measured."""
+        """Return the smallest value that more than `share` percent of the values do not exceed; None without values.
+
+        As in torch's reports, this is number floor(share / 100 * n) of the n sorted values, counted from 0.
+        """
         ordered = sorted(self.values)
-        # 100 % would be one beyond the last.
+        # 100 % would be past the end.
         return ordered[min(len(ordered) - 1, int(share / 100 * len(ordered)))] if ordered else None
 
     def to_json(self) -> dict[str, object]:
@@ -49,7 +51,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Transfers:
-    """Copies in one direction; `timed` are those that no graph was executed for."""
+    """Copies in one direction; `timed` has the copies for which no graph was executed."""
 
     count: int
     bytes: int
@@ -61,12 +63,16 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """The cause that ended graphs early, at one line: `what` is an op (`aten::lerp.Scalar`), a graph break with its
-    reason, or a read (`read`, `item`).
+    """A cause that ended graphs early, at one line.
 
-    It happened `count` times in `steps` steps (the time before the first and after the last is none) and took
-    `seconds` in all, the graphs that it cut included (None where that is not known); it cut `graphs` of them.
-    `text` is a sentence on it."""
+    what: an op (`aten::lerp.Scalar`), a graph break with its reason, or a read (`read`, `item`)
+    count: the number of times that it happened
+    steps: the number of steps in which it happened; the time before the first and after the last step does not
+        count
+    seconds: the total time, including the graphs that it cut; None if not known
+    graphs: the number of graphs that it cut
+    text: a sentence on it
+    """
 
     what: str
     call: str
@@ -83,8 +89,11 @@ class Fragmentation:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSummary:
-    """One run's metrics. `compiled` are graphs that were compiled, `found` those that a cache had; a compilation
-    without a cache is among the first."""
+    """The summary of one run's metrics.
+
+    compiled: graphs that were compiled, including those compiled without a cache
+    found: graphs that a cache had
+    """
 
     metrics: RunMetrics
     steps: Distribution
@@ -119,17 +128,17 @@ class MetricsSummary:
 
     @property
     def peak(self) -> int | None:
-        """The most bytes that the process had, as read after its last step."""
+        """The peak memory of the process in bytes, read after its last step."""
         return self._highest("peak")
 
     @property
     def device_peak(self) -> int | None:
-        """The most bytes that tensors had on the device, since the script began."""
+        """The peak bytes of tensors on the device since the script began."""
         return self._highest("device_peak")
 
     @property
     def reserved_peak(self) -> int | None:
-        """The most bytes that torch had reserved on the device."""
+        """The peak bytes that torch reserved on the device."""
         return self._highest("device_reserved_peak")
 
     def _highest(self, name: str) -> int | None:
@@ -165,7 +174,7 @@ class MetricsSummary:
 def summarize(metrics: RunMetrics) -> MetricsSummary:
     work = [timed.work for timed in metrics.work]
     compiles = [entry for entry in work if entry.kind == "compile"]
-    # The causes that fragment the graphs: values that were read, ops that fell back, graph breaks; by name and line.
+    # The causes that fragment graphs, by name and line: reads of values, fallbacks, graph breaks.
     places: dict[tuple[str, str], _Place] = {}
     for part in metrics.parts:
         for item in (timed.work for timed in part.work):
@@ -175,8 +184,8 @@ def summarize(metrics: RunMetrics) -> MetricsSummary:
                 continue
             place = places.setdefault((item.name.removeprefix(FALLBACK), item.call), _Place())
             place.graphs += item.kind == "execute"
-            # A fallback is recorded twice, as the op itself and as the graph that was executed for it: it is counted
-            # once, with the time of the op.
+            # A fallback is recorded twice, as the op and as the graph that was executed for it. It counts once, with
+            # the time of the op.
             place.count += item.kind == ("execute" if is_read else "fallback")
             place.steps.add(part.step)
             if item.seconds is not None and not falls_back:
@@ -206,7 +215,7 @@ def _transfers(work: Sequence[Work], name: str) -> Transfers:
 
 @dataclass(slots=True)
 class _Place:
-    """The sums of one entry so far."""
+    """The running sums of one entry."""
 
     count: int = 0
     graphs: int = 0

@@ -1,5 +1,7 @@
-"""The metrics of runs as a Chrome trace, which Perfetto opens: a process for each run, its steps and the kinds of its
-backend's work on rows of their own, its memory as counters."""
+"""The metrics of runs as a Chrome trace, which Perfetto opens.
+
+Each run is a process, with a row for its steps and for each kind of its backend's work, and counters for its memory.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ Event = dict[str, Any]
 
 STEPS = "steps"
 ROWS = (STEPS, "compile", "execute", "transfer", "fallback")
-"""The rows of a run from the top; one that has work at once with other work is continued on rows below it."""
+"""The rows of a run from the top; where work of one row overlaps, it continues on further rows below."""
 
 MOST_ROWS = 100
-"""Numbers of rows that one of `ROWS` may take."""
+"""The most rows for one of `ROWS`."""
 
 MICROSECONDS = 1e6  # of a second; a trace is in microseconds
 
@@ -25,11 +27,11 @@ COUNTERS = {
     "device": "device memory allocated",
     "device_reserved": "device memory reserved",
 }
-"""The readings of memory that are drawn, by the names of their counters."""
+"""The readings of memory to draw, by counter name."""
 
 
 def metrics_trace(runs: Sequence[RunMetrics]) -> dict[str, object]:
-    """Return the content of the file."""
+    """Return the content of the trace file."""
     events = [event for number, run in enumerate(runs, 1) for event in _run(run, number)]
     return {"displayTimeUnit": "ms", "traceEvents": events}
 
@@ -55,7 +57,8 @@ def _run(metrics: RunMetrics, process: int) -> Iterator[Event]:
 
 
 def _row(event: Event, rows: dict[int, list[float]]) -> int:
-    """Return the first row on which an event crosses no other; `rows` have the open ends, the innermost last."""
+    """Return the first row on which the event crosses no other. `rows` has the ends of each row's open events,
+    innermost last."""
     start, end = event["ts"], event["ts"] + event.get("dur", 0.0)
     for number in range(MOST_ROWS):
         open_ = rows.setdefault(number, [])
@@ -77,7 +80,7 @@ def _work(timed: TimedWork, part: StepMetrics) -> Event:
 
 
 def _slice(name: str, at: float, seconds: float, arguments: Event) -> Event:
-    # To the nanosecond: slices that follow without a gap must not overlap.
+    # Rounded to nanoseconds: slices that follow each other without a gap must not overlap.
     start, end = round(at * MICROSECONDS, 3), round((at + seconds) * MICROSECONDS, 3)
     return {"ph": "X", "name": name, "ts": start, "dur": round(end - start, 3), "args": arguments}
 

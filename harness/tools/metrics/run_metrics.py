@@ -1,4 +1,4 @@
-"""Reading the metrics of a run, complete or cut off by a kill."""
+"""Reads the metrics of a run, complete or cut off by a kill."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from ...records.backend_work import FILE, REST, SCHEMA, SETUP, StepMetrics, Time
 from ...runs.recorded_run import RecordedRun
 
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""The exceptions that reading a line raises when the instrument did not write it."""
+"""The exceptions that reading a line may raise if the instrument did not write it."""
 
 
 @dataclass(frozen=True)
 class RunMetrics:
-    """The metrics of one run: `parts` are setup, steps and rest, in the order of time, as far as the run came.
+    """The metrics of one run.
 
-    `unavailable` says why the backend could not be observed ("" where it was), `report` is the backend's own report (""
-    of a run that was killed), `counters` are its counters, of the whole process where the run ended by itself."""
+    unavailable: the reason why the backend could not be observed, "" if it was
+    parts: setup, steps and rest in the order of time, up to the end of the run
+    counters: the backend's counters; of the whole process, unless the run was killed
+    report: the backend's own report, "" for a run that was killed
+    """
 
     run: RecordedRun
     backend: str
@@ -42,7 +45,8 @@ class RunMetrics:
 
 
 def metrics_of(run: RecordedRun) -> RunMetrics:
-    """Read a run's metrics. Raises MetricsNotFound without any, JournalError for a file that is not numdrift's own."""
+    """Read a run's metrics. Raises MetricsNotFound if there are none, JournalError for a file that numdrift did not
+    write."""
     path = run.path / FILE
     if not path.is_file():
         raise MetricsNotFound(f"{run.path} has no metrics: `numdrift run` takes them with --metrics")
@@ -71,12 +75,12 @@ def metrics_of(run: RecordedRun) -> RunMetrics:
                     )
                     parts.append(part)
             except MALFORMED as error:
-                # Only the last line may be torn, by a kill; it has no end then.
+                # Only the last line may be cut off by a kill; it then has no line end.
                 if line.endswith(b"\n"):
                     raise JournalError(path, f"line {number} is none of numdrift's: {error}") from error
     if start.get("schema", SCHEMA) != SCHEMA:
         raise JournalError(path, f"schema {start['schema']} is not {SCHEMA}, the one of this numdrift")
-    # The last line has the counters of the whole process; a run that was killed has those of its steps.
+    # The last line has the counters of the whole process; for a killed run the counters of its steps are summed.
     summed: Counter[str] = Counter()
     for part in parts:
         summed.update(part.counters)

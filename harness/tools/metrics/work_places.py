@@ -1,4 +1,4 @@
-"""The lines of a script that copy to and from a device, and those whose functions are compiled again."""
+"""The lines of a script that copy to and from a device, and the lines that are recompiled."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class CopyPlace:
-    """Copies in one `direction` (`to device`, `from device`) by one line, "" where that is not known.
+    """Copies in one direction by one line.
 
-    `cause` is `item` where Python got one value, and `non-blocking` where the script has left the copy to the device.
-    There were `count` of them in `steps` steps, of which the setup is none; `seconds` are those of the script's calls,
-    waits for the device included.
+    direction: `to device` or `from device`
+    call: the line, "" if not known
+    cause: `item` if Python read one value, `non-blocking` if the script did not wait for the copy
+    steps: the number of steps with such copies, without the setup
+    seconds: the time of the script's calls, including waits for the device
     """
 
     direction: str
@@ -31,12 +33,12 @@ class CopyPlace:
 
     @property
     def waits(self) -> bool:
-        """Check whether the host waits there until the device has done all its work."""
+        """Check whether the host waits there until the device has finished all its work."""
         return self.direction == FROM_DEVICE and self.cause != NON_BLOCKING
 
     @property
     def text(self) -> str:
-        """`item() (or float(), or an `if`) at train.py:11`."""
+        """The copies as text: `item() (or float(), or an `if`) at train.py:11`."""
         what = (
             "item() (or float(), or an `if`)" if self.cause == ITEM else f"{self.cause} copy {self.direction}".strip()
         )
@@ -45,8 +47,10 @@ class CopyPlace:
 
 @dataclass(frozen=True, slots=True)
 class Recompilation:
-    """Repeated compilations by one line for one reason: the guard that did not hold (`tensor 'x' size mismatch at index
-    0. expected 3, actual 4`)."""
+    """Repeated compilations of one line for one reason.
+
+    The reason is the guard that failed (`tensor 'x' size mismatch at index 0. expected 3, actual 4`).
+    """
 
     call: str
     reason: str
@@ -55,7 +59,7 @@ class Recompilation:
 
 
 def copy_places(parts: Sequence[StepMetrics]) -> list[CopyPlace]:
-    """Return the copies that an adapter reports, by line, the longest first."""
+    """Return the copies that an adapter reports, by line, longest first."""
     works_by_key: dict[tuple[str, str, str], list[tuple[int | None, Work]]] = {}
     for step, work in _work(parts):
         if work.kind == "transfer":

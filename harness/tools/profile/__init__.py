@@ -1,1 +1,1 @@
-"""The time of traced steps, by phase, op and place."""
+"""The time of traced steps, by phase, op and site."""

@@ -1,4 +1,4 @@
-"""The memory of a device over the steps: by each allocation of a trace, and by readings between the steps."""
+"""The memory of a device over the steps, from a trace's allocations and from readings between steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Readings = Mapping[int, Mapping[str, int]]
 
 
 def peaks_of_step(step: int, events: Sequence[Mapping[str, Any]], host: TraceReading) -> list[DeviceMemory]:
-    """Return the peaks of a traced step by its allocations and frees of memory, without numdrift's own."""
+    """Return the memory peaks of a traced step from its allocations and frees, without numdrift's own."""
     peaks: dict[int, DeviceMemory] = {}
     for event in sorted(
         (entry for entry in events if entry.get("name") == MEMORY), key=lambda entry: float(entry["ts"])
@@ -26,7 +26,7 @@ def peaks_of_step(step: int, events: Sequence[Mapping[str, Any]], host: TraceRea
             continue
         device = max(0, int(facts.get("Device Id", 0)))
         allocated, reserved = int(facts["Total Allocated"]), int(facts["Total Reserved"])
-        # The amount before the first instant lacks what that instant allocated, and has what it freed.
+        # The amount before the first event: without the memory that it allocates, or with the memory that it frees.
         before = peaks.get(device)
         highest = allocated - int(facts.get("Bytes", 0)) if before is None else before.allocated_peak or 0
         most = reserved if before is None else before.reserved_peak or 0
@@ -41,7 +41,7 @@ def memory_over_steps(peaks: Sequence[DeviceMemory], readings: Readings) -> list
     for step in sorted(readings):
         read = readings[step]
         device = read.get("device", 0)
-        # The peak since the script began is the peak of this step if it grew in this step, and says nothing of it else.
+        # The peak since the script began is this step's peak only if it grew in this step.
         step_memory = memory.get((step, device)) or DeviceMemory(
             step,
             device,

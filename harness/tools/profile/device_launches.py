@@ -1,8 +1,8 @@
-"""The launch of each piece of a device's work in a traced step, and the waits of the host for the device.
+"""The launch of each piece of a device's work in a traced step, and the host's waits for the device.
 
-A piece is linked to the call of the runtime that launched it (`cudaLaunchKernel`) by one `correlation`; a graph of
-kernels is many pieces with the correlation of one call. The call lies on a thread of the host, within the op that made
-it. Where a trace has no such calls, as of a plug-in, a piece names its op by the `External id`.
+A piece and the runtime call that launched it (`cudaLaunchKernel`) share a `correlation`; the pieces of a graph of
+kernels all have the correlation of one call. The call is on a thread of the host, within the op that made it. In a
+trace without runtime calls, as from a plug-in, a piece names its op by `External id`.
 """
 
 from __future__ import annotations
@@ -24,24 +24,28 @@ CORRELATION = "correlation"
 WAITS = re.compile(
     r"synchroni[sz]e|eventwait|eventswait|queuefinish|waitforevents|^(?:cuda|hip)(?:free|memcpy)$", re.IGNORECASE
 )
-"""Calls of runtimes in which the host waits, of CUDA, ROCm and Level Zero; `cudaFree` waits for the whole device."""
+"""Runtime calls of CUDA, ROCm and Level Zero in which the host waits; `cudaFree` waits for the whole device."""
 
 WAITS_ON_DEVICE = re.compile(r"streamwait", re.IGNORECASE)
-"""Calls that make one stream wait for another, and not the host."""
+"""Calls that make a stream wait for another stream; the host does not wait."""
 
 DIRECTION = re.compile(r"\b([A-Z])(?:to|2)([A-Z])\b|(Host|Device)To(Host|Device)")
-"""The direction of a copy in its name: `Memcpy HtoD (Pageable -> Device)`, `Memcpy M2D`, `CopyDeviceToHost`."""
+"""The direction in the name of a copy: `Memcpy HtoD (Pageable -> Device)`, `Memcpy M2D`, `CopyDeviceToHost`."""
 
 IN_HOST = "HM"
-"""Memory of the host by the letters of names; D (device), S (shared), A (array) and P (peer) are the device's."""
+"""The letters of host memory in such names; D (device), S (shared), A (array) and P (peer) are device memory."""
 
 PINNED = "Pinned"
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePiece:
-    """One piece of the step's work: `call` launched it, None where the trace has no such call, and `launched` is the
-    time of the launch (in microseconds). `op` is "" outside of ops."""
+    """One piece of the step's work.
+
+    call: the runtime call that launched it, None if the trace has none
+    launched: the time of the launch in microseconds
+    op: the op that launched it, "" outside ops
+    """
 
     slice: Slice
     sort: WorkSort
@@ -70,15 +74,18 @@ class HostWait:
 
 
 class DeviceLaunches:
-    """The device's work of one trace: `pieces` are the step's own, `all` are the slices of every piece, with those that
-    the step before launched and those of numdrift's own reading."""
+    """The device's work in one trace.
+
+    pieces: the step's own work
+    all: the slices of all work, including work that the previous step or numdrift's own reading launched
+    """
 
     def __init__(self, events: Sequence[Mapping[str, Any]], host: TraceReading) -> None:
         self._host = host
         calls = {str(event.get("cat")) for event in events if is_runtime_call(str(event.get("cat")))}
         self.calls = slices_of(events, calls)
         self._called: dict[Any, Slice] = {}
-        for call in self.calls:  # of a call of the runtime and one of the driver within it the first is the outer one
+        for call in self.calls:  # of a runtime call and a driver call within it, the first is the outer one
             self._called.setdefault(call.arguments.get(CORRELATION), call)
         for nothing in (None, 0):
             self._called.pop(nothing, None)
@@ -105,7 +112,7 @@ class DeviceLaunches:
                 yield HostWait(call, self._outermost_op(around), place)
 
     def _piece(self, work: Slice) -> DevicePiece | None:
-        """Return the piece, None for one that is not the step's own."""
+        """Return the piece, or None if it is not the step's own."""
         call = self._called.get(work.arguments.get(CORRELATION))
         around = self._around(call) if call is not None else self._numbered.get(work.arguments.get(EXTERNAL))
         launched = call.start if call is not None else around.start if around is not None else work.start
@@ -115,16 +122,16 @@ class DeviceLaunches:
         if place.phase == OWN:
             return None
         if call is around is None:
-            # A piece without a link began in the step; the phase of its launch is not known.
+            # A piece without a link to a call began in the step, but the phase of its launch is not known.
             place = SlicePlace()
         return DevicePiece(
             work, ON_DEVICE[work.category], device_of(work), call, launched, self._innermost_op(around), place
         )
 
     def _around(self, call: Slice) -> Slice | None:
-        """Return the innermost slice of the host around a call of the runtime."""
+        """Return the innermost slice of the host around a runtime call."""
         innermost = self._host.innermost(call.thread, call.start)
-        # A thread that the profiler did not know by its number when it was traced has the call on another row.
+        # If the profiler did not know the thread's number while tracing, the call is on another row.
         return innermost if innermost is not None else self._numbered.get(call.arguments.get(EXTERNAL))
 
     def _place(self, around: Slice | None, instant: float) -> SlicePlace:
@@ -150,7 +157,8 @@ class DeviceLaunches:
 
 
 def direction_of(name: str) -> str:
-    """Return the direction of a copy by its name, "" between two places of the device or where the name has none."""
+    """Return the direction of a copy from its name; "" for a copy within the device, or if the name has no
+    direction."""
     match = DIRECTION.search(name)
     if match is None:
         return ""
@@ -160,6 +168,6 @@ def direction_of(name: str) -> str:
 
 
 def device_of(work: Slice) -> int:
-    """Return the number of the device; a trace has the work of each device in a process of that number."""
+    """Return the number of the device, which is the number of its process in the trace."""
     number = work.arguments.get("device", work.thread[0])
     return number if isinstance(number, int) else 0

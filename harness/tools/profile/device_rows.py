@@ -1,4 +1,4 @@
-"""The modes' devices beside each other: how busy, kernel by kernel, copies, and where the host waits."""
+"""The devices of several modes side by side: busy time, kernels, copies, and the host's waits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from .kernel_names import short_kernel
 
 @dataclass(frozen=True, slots=True)
 class DeviceCell:
-    """Means of a step: milliseconds (of the device, or of the host for a wait), their share, calls, and the bytes of
-    copies. The share is that of all the device's work; the share of a wait is that of the step."""
+    """Means per step.
+
+    milliseconds: of the device, or of the host for a wait
+    share: of all the device's work, or of the step for a wait
+    calls: the number of calls
+    bytes: the bytes of copies
+    """
 
     milliseconds: float
     share: float
@@ -25,7 +30,7 @@ class DeviceCell:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """One row of a table: a cell for each mode, None where the mode has nothing there."""
+    """One row of a table: a cell for each mode, None for a mode without an entry."""
 
     name: str
     cells: tuple[DeviceCell | None, ...]
@@ -37,10 +42,11 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMeans:
-    """The work of a mode's devices in a step, in means over the traced steps; times are in milliseconds.
+    """The work of a mode's devices in a step, as means over the traced steps, in milliseconds.
 
-    `busy` and `idle` are by the number of the device. `launches` is None where the trace does not have them, and so are
-    the memory's peaks, which are the highest of any step.
+    busy, idle: by the number of the device
+    launches: None if the trace has none
+    allocated_peak, reserved_peak: the highest of any step, None if the trace has none
     """
 
     milliseconds: float
@@ -55,7 +61,7 @@ class DeviceMeans:
 
 
 def device_means(profile: RunProfile) -> DeviceMeans | None:
-    """Return the means of a mode that has times of its device, None for any other."""
+    """Return the means of a mode, None if it has no device times."""
     device = profile.device
     if device is None or device.problem:
         return None
@@ -77,7 +83,7 @@ def device_means(profile: RunProfile) -> DeviceMeans | None:
 
 
 def by_kernel(profiles: Sequence[RunProfile], *, whole: bool = False) -> list[DeviceRow]:
-    """Return rows by kernel, copy and fill: by the `whole` names, or by short ones of kernels."""
+    """Return rows by kernel, copy and fill. Kernels have their `whole` names, or short ones."""
 
     def name(row: DeviceWorkRow) -> str:
         return short_kernel(row.name) if row.sort == "kernel" and not whole else row.name

@@ -15,7 +15,7 @@ from .step_times import Spent, TraceReading
 from .trace_slices import Slice
 
 Interval = tuple[float, float]
-"""Begin and end, in microseconds."""
+"""Start and end, in microseconds."""
 
 
 class WorkKey(NamedTuple):
@@ -42,8 +42,11 @@ class WaitKey(NamedTuple):
 
 @dataclass(slots=True)
 class DeviceTimes:
-    """Device times of one or more steps, in microseconds. `blocks` has the times of the work that was launched within
-    each block of the script, `moved` the bytes of copies."""
+    """Device times of one or more steps, in microseconds.
+
+    moved: the bytes of copies
+    blocks: the time of the work that was launched within each block of the script
+    """
 
     work: dict[WorkKey, Spent] = field(default_factory=dict)
     moved: Counter[WorkKey] = field(default_factory=Counter)
@@ -53,7 +56,7 @@ class DeviceTimes:
     peaks: list[DeviceMemory] = field(default_factory=list)
 
     def add(self, step: int, events: Sequence[Mapping[str, Any]], host: TraceReading) -> None:
-        """Add the trace of a step, whose host side is read already."""
+        """Add the trace of a step; `host` is its host side, already read."""
         if host.step is None:
             return
         launches = DeviceLaunches(events, host)
@@ -74,7 +77,8 @@ class DeviceTimes:
         self.peaks += peaks_of_step(step, events, host)
 
     def profile(self, kind: str, problem: str, readings: Readings) -> DeviceProfile:
-        """Return the rows in milliseconds, the longest first. `readings` are of the memory at the end of each step."""
+        """Return the rows in milliseconds, longest first. `readings` has the device's memory at the end of each
+        step."""
         work = [
             DeviceWorkRow(
                 key.name, key.sort, key.op, key.phase, key.module, key.line, spent.calls, spent.time / 1000,
@@ -94,7 +98,8 @@ class DeviceTimes:
 
 
 def _blocks_around(piece: DevicePiece, host: TraceReading) -> set[str]:
-    """Return the blocks that the script was in at the launch of the piece, also on another thread, as in a backward."""
+    """Return the blocks that the script was in when the piece was launched, even on another thread, as in a
+    backward."""
     assert host.step is not None
     innermost = host.innermost(host.step.thread, piece.launched)
     around = [] if innermost is None else [innermost, *innermost.ancestors()]
@@ -102,7 +107,7 @@ def _blocks_around(piece: DevicePiece, host: TraceReading) -> set[str]:
 
 
 def _steps(step: int, launches: DeviceLaunches, whole: Slice, own: Sequence[Interval]) -> list[DeviceStep]:
-    """Return the step on each device that has work of it."""
+    """Return the step once for each device that has work of it."""
     by_device: dict[int, list[DevicePiece]] = defaultdict(list)
     for piece in launches.pieces:
         by_device[piece.device].append(piece)
@@ -110,7 +115,7 @@ def _steps(step: int, launches: DeviceLaunches, whole: Slice, own: Sequence[Inte
     for device, pieces in sorted(by_device.items()):
         busy = united((work.slice.start, work.slice.end) for work in pieces)
         last = max(whole.end, busy[-1][1])
-        # A device that works for numdrift is not idle, in any phase of the script.
+        # A device that does numdrift's own work is not idle, but works in no phase of the script.
         everything = ((work.start, work.end) for work in launches.all if device_of(work) == device)
         occupied = united([*everything, *own])
         kernels = [work for work in pieces if work.sort == "kernel"]
@@ -129,7 +134,7 @@ def _steps(step: int, launches: DeviceLaunches, whole: Slice, own: Sequence[Inte
 
 
 def united(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the intervals in order, with those that overlap or touch made one."""
+    """Return the intervals in order, merging those that overlap or touch."""
     joined: list[Interval] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:
@@ -140,6 +145,6 @@ def united(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _length(intervals: Iterable[Interval], within: Interval = (-math.inf, math.inf)) -> float:
-    """Return the total length of intervals that do not overlap, as far as they lie within another."""
+    """Return the total length of the parts of disjoint intervals that are within another interval."""
     cut = ((max(start, within[0]), min(end, within[1])) for start, end in intervals)
     return math.fsum(max(0.0, end - start) for start, end in cut)

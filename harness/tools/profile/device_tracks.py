@@ -1,8 +1,9 @@
-"""A device's tracks as viewers draw them: a stream's work on rows of slices that do not cross, its ranges on a row of
-their own, and its memory as counters.
+"""A device's tracks, arranged for viewers: a stream's work on rows of slices that do not cross, its ranges on a
+separate row, and its memory as counters.
 
-A viewer drops a slice that begins within another and ends after it. On a stream that happens where a graph of kernels
-runs several at once, and to the ranges, which the profiler makes a little longer than the work in them.
+A viewer drops a slice that begins within another and ends after it. Such slices occur on a stream if a graph of kernels
+runs several kernels at once. They also occur among ranges, which the profiler makes a little longer than the work in
+them.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ Event = Mapping[str, Any]
 Track = tuple[Any, Any]
 
 RANGES, LANE = 1_000_000, 10_000_000
-"""The numbers added to a stream's number for the row of its ranges, and for each further row of its work."""
+"""The offsets from a stream's number to the row of its ranges, and to each further row of its work."""
 
 NANOSECONDS = 1000  # of a microsecond, which is the unit of a trace
 
 
 def device_tracks(events: Sequence[Event], devices: Mapping[int, str]) -> list[Event]:
-    """Return the events with the rows of devices laid out; `devices` are names of devices by their numbers."""
+    """Return the events with the rows of devices arranged; `devices` are device names by number."""
     placed: dict[int, Event] = {}
     moved: dict[tuple[Any, Any, Any], Any] = {}
     rows: dict[Track, str] = {}
@@ -36,7 +37,7 @@ def device_tracks(events: Sequence[Event], devices: Mapping[int, str]) -> list[E
     for number, event in enumerate(events):
         if event.get("name") == MEMORY:
             made += _counters(event)
-        elif event.get("ph") == "f":  # an arrow from a launch ends where its kernel is now
+        elif event.get("ph") == "f":  # an arrow from a launch ends at the kernel's new row
             row = moved.get((event.get("pid"), event.get("tid"), event.get("ts")), event.get("tid"))
             made.append({**event, "tid": row})
         else:
@@ -46,7 +47,7 @@ def device_tracks(events: Sequence[Event], devices: Mapping[int, str]) -> list[E
 
 
 def _by_track(events: Sequence[Event]) -> dict[Track, list[tuple[int, Event]]]:
-    """Group the device's events, with their numbers, by stream, in the order in which viewers draw them."""
+    """Group the device's events, with their indices, by stream, in the order in which viewers draw them."""
     tracks: dict[Track, list[tuple[int, Event]]] = {}
     for number, event in enumerate(events):
         if event.get("ph") == "X" and (event.get("cat") in ON_DEVICE or event.get("cat") == DEVICE_RANGE):
@@ -65,7 +66,7 @@ def _end(event: Event) -> int:
 
 
 def _work(track: Track, work: Sequence[tuple[int, Event]]) -> Iterator[tuple[int, Event, Any, str]]:
-    """Yield each piece of work with its row: the first one on which nothing runs at that time."""
+    """Yield each piece of work with its row, the first row that is free at that time."""
     ends: list[int] = []
     for number, event in work:
         if event["cat"] == DEVICE_RANGE:
@@ -96,7 +97,7 @@ def _ranges(track: Track, work: Sequence[tuple[int, Event]]) -> Iterator[tuple[i
 
 
 def _counters(event: Event) -> Iterator[Event]:
-    """Yield the memory of a device at an instant as counters; that of the host is not shown."""
+    """Yield the memory of a device at an instant as counters; host memory is not shown."""
     facts = event.get("args") or {}
     if facts.get("Device Type"):
         for name in ("Allocated", "Reserved"):
@@ -111,13 +112,13 @@ def _counters(event: Event) -> Iterator[Event]:
 
 
 def _named(event: Event, devices: Mapping[int, str]) -> Event:
-    """Return the event; the name of a device's process becomes that of the device."""
+    """Return the event, with the device's name as the name of its process."""
     names = event.get("ph") == "M" and event.get("name") == "process_name" and event.get("pid") in devices
     return {**event, "args": {"name": devices[event["pid"]]}} if names else event
 
 
 def _rows_named(rows: Mapping[Track, str], events: Iterable[Event], first: float) -> Iterator[Event]:
-    """Yield the names of the new rows, each beside its stream."""
+    """Yield the names of the new rows, each next to its stream."""
     orders = {
         (event.get("pid"), event.get("tid")): event["args"]["sort_index"]
         for event in events
@@ -132,7 +133,7 @@ def _rows_named(rows: Mapping[Track, str], events: Iterable[Event], first: float
 
 
 def device_names(trace: Mapping[str, Any]) -> dict[int, str]:
-    """Return the devices that a trace has work of, by number: `GPU 0: NVIDIA H200`."""
+    """Return the names of the devices with work in a trace, by number: `GPU 0: NVIDIA H200`."""
     events = trace["traceEvents"]
     working = {event.get("pid") for event in events if event.get("cat") in ON_DEVICE}
     names = {

@@ -17,19 +17,19 @@ _NOISE = re.compile(r"^(?:void|static|__global__)\s+|\(anonymous namespace\)::|<
 _TELLING = re.compile(
     r"\w*(?:Functor|Ops?\b|Ops_)\w*|\w+_kernel_(?:cuda|impl)\b|\b(?:cutlass|sm\d+|cudnn|nvjet)_\w+|\b\w+_kernel\b"
 )
-"""Parts of template arguments that say what a kernel computes."""
+"""The parts of template arguments that tell what a kernel computes."""
 
 _GENERIC = re.compile(r"^(?:gpu_kernel_impl\w*|ReduceOp|Ops?|kernel)$")
 
 
 def short_kernel(name: str) -> str:
-    """Return the name without return type, namespaces, templates and arguments; its telling part follows in <>."""
+    """Return the name without return type, namespaces, templates and arguments, followed by its telling part in <>."""
     text = _NOISE.sub("", name.strip())
     while _NOISE.match(text):
         text = _NOISE.sub("", text, count=1)
     plain, arguments = _parts(text)
     words = [part for part in plain.strip().split()[-1:] for part in part.split("::") if part]
-    # A generic name gets the namespace before it.
+    # A generic name keeps the namespace before it.
     called = "::".join(words[-2:] if _GENERIC.match(words[-1]) else words[-1:]) if words else text
     if arguments:
         telling = next((candidate for candidate in _TELLING.findall(arguments) if not _GENERIC.match(candidate)), "")
@@ -46,7 +46,7 @@ def _parts(text: str) -> tuple[str, str]:
         elif letter == ">" and depth:
             depth -= 1
             if not depth and text[place + 1 :].lstrip().startswith("::"):
-                continue  # of a class; the kernel's own name follows
+                continue  # the template of a class; the kernel's own name follows
         elif letter == "(" and not depth and plain.strip():
             break
         if depth:

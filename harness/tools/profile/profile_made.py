@@ -1,4 +1,4 @@
-"""The trace and the tables of a run, made from the files that its process has left."""
+"""The trace and the tables of a run, made from the files that its process left behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .trace_file import TraceWriter, read_trace, with_lines
 
 @dataclass(slots=True)
 class _Told:
-    """The events of a profile, by kind."""
+    """The recorded events of a profile, by kind."""
 
     plan: Mapping[str, Any] = field(default_factory=dict)
     traced: list[Mapping[str, Any]] = field(default_factory=list)
@@ -48,10 +48,10 @@ class _Told:
 
 
 def profile_of(run: RecordedRun, *, keep_working: bool = True) -> RunProfile:
-    """Return the profile of a run: the one on disk, else one that is made now from the files of its process.
+    """Return the profile of a run, from disk if it exists there, else made now from the files of its process.
 
-    With `keep_working` off the files of the single steps are removed once their one trace is there.
-    Raises UsageError for a run that was not profiled.
+    Without `keep_working`, the files of the single steps are removed once the trace of all steps is written. Raises
+    UsageError for a run that was not profiled.
     """
     folder = run.path / PROFILE
     if (folder / TABLES).exists():
@@ -74,7 +74,7 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
     notices = [text for text in run.manifest.notices if "profile" in text]
     lazy = not parse_mode(run.manifest.spec).capabilities.has_values
     times, of_device, steps, size = StepTimes(), DeviceTimes(), [], 0
-    # The trace of one step at a time is in memory; a large model's has hundreds of megabytes.
+    # Only one step's trace is in memory at a time; for a large model it has hundreds of megabytes.
     with TraceWriter(folder / TRACE) as writer:
         for event in events.traced:
             path = folder / WORKING / event["file"]
@@ -98,7 +98,7 @@ def _make(run: RecordedRun, folder: Path) -> RunProfile:
 
 
 def _short(line: str) -> str:
-    """Return `train.py:12` for a line with its whole path."""
+    """Return `train.py:12` for a line with its full path."""
     return line.rpartition("/")[2]
 
 
@@ -150,7 +150,7 @@ def _profile(
 
 
 def _device(events: _Told, times: DeviceTimes) -> DeviceProfile:
-    """Return the device's side; torch may report that it knows a device and then report nothing of it."""
+    """Return the device's side. torch may claim to support a device and then report no work of it."""
     kind, problem = str(events.device["kind"]), str(events.device["problem"])
     if not problem and not times.steps:
         problem = (
@@ -177,8 +177,8 @@ def _blocks(times: StepTimes, of_device: DeviceTimes | None) -> list[BlockRow]:
 
 
 def _why_none(manifest: RunManifest, events: _Told) -> str:
-    """Return the reason why no step is in the trace, and the remedy."""
-    # The best explanation comes first: a failure of the tracing, then of the script, then the requested steps.
+    """Return the reason why the trace has no step, and the remedy."""
+    # The best explanation wins: a failure of the tracing, then a failure of the script, then the requested steps.
     plan, steps = events.plan.get("steps", ""), manifest.steps
     failed = next((text for text in manifest.notices if text.startswith("profile failed")), "")
     if failed:
@@ -204,7 +204,7 @@ def _told(path: Path) -> _Told:
         try:
             event = json.loads(line)
         except ValueError:
-            continue  # the line that the process was writing when it was killed
+            continue  # the last line of a killed process
         kind = event.pop("event")
         if kind in ("plan", "device", "over"):
             setattr(events, kind, event)

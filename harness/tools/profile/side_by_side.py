@@ -1,4 +1,4 @@
-"""The modes' times beside each other, the host's and the device's: by phase, block, module, op and line."""
+"""The host and device times of several modes side by side, by phase, block, module, op and line."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ NO_OP = "(outside of ops)"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Means over the traced steps: the host's own milliseconds, their share of the step, and calls (None where they are
-    not counted); the device's milliseconds for work launched here, and their share of all the device's work (None
-    where the device has no times)."""
+    """Means over the traced steps.
+
+    milliseconds: the host's own time
+    share: the share of the step
+    calls: the number of calls, None if not counted
+    device_milliseconds: the device's time for work launched here, None without device times
+    device_share: its share of all the device's work, None without device times
+    """
 
     milliseconds: float
     share: float
@@ -34,14 +39,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class TimeRow:
-    """One row of a table: a cell for each mode, None where the mode has nothing there."""
+    """One row of a table: a cell for each mode, None for a mode without an entry."""
 
     name: str
     cells: tuple[Cell | None, ...]
 
     @property
     def weight(self) -> float:
-        """The largest share that it has in a mode, of the host's time or of the device's."""
+        """The largest share in any mode, of the host's time or of the device's."""
         return max(max(cell.share, cell.device_share or 0.0) for cell in self.cells if cell is not None)
 
 
@@ -57,7 +62,7 @@ def by_phase(profiles: Sequence[RunProfile]) -> list[TimeRow]:
 
 
 def by_block(profiles: Sequence[RunProfile]) -> list[TimeRow]:
-    """Return rows by block of the script, each with everything that is within it."""
+    """Return rows by block of the script; a block's time includes everything within it."""
     return _rows(
         profiles,
         lambda profile: {row.block: (row.milliseconds, row.calls) for row in profile.blocks},
@@ -88,7 +93,7 @@ def by_op(profiles: Sequence[RunProfile]) -> list[TimeRow]:
 
 
 def by_line(profiles: Sequence[RunProfile]) -> list[TimeRow]:
-    """Return rows by line of the script, where the traces have lines."""
+    """Return rows by line of the script, if the traces have lines."""
     rows = _rows(
         profiles,
         lambda profile: _summed(profile, lambda row, kernels: line_of(row.op, row.kind, row.line, kernels)),
@@ -100,11 +105,11 @@ def by_line(profiles: Sequence[RunProfile]) -> list[TimeRow]:
 
 
 Kernels = Mapping[str, KernelRow]
-"""The origins of the generated kernels, by their names."""
+"""The origins of generated kernels, by kernel name."""
 
 
 def module_of(op: str, kind: str, module: str, kernels: Kernels) -> str:
-    """Return the name of an op's place in a table of modules: a fused kernel belongs to all modules of its ops."""
+    """Return the name of an op's row in a table of modules; a fused kernel belongs to all modules of its ops."""
     kernel = kernels.get(op)
     if kernel is not None and kernel.modules:
         return ", ".join(name or "(root)" for name in kernel.modules)
@@ -113,7 +118,7 @@ def module_of(op: str, kind: str, module: str, kernels: Kernels) -> str:
 
 def line_of(op: str, kind: str, line: str, kernels: Kernels) -> str:
     kernel = kernels.get(op)
-    # Generated code has no line of the script; the ops that it was made of have.
+    # Generated code has no line of the script, but the ops that it was generated from have.
     if kernel is not None and kernel.lines:
         return ", ".join(kernel.lines)
     return {"execution": IN_GRAPHS, "compile": IN_COMPILER}.get(kind) or line or NO_LINE
@@ -124,12 +129,12 @@ def _op(row: OpRow, _: Kernels) -> str:
 
 
 def _made(row: DeviceWorkRow, kernels: Kernels) -> str:
-    """Return the name under which the kernel's origin is known: its own, or that of the op that launched it."""
+    """Return the name under which the kernel's origin is recorded: its own, or that of the op that launched it."""
     return row.name if row.name in kernels else row.op
 
 
 def _kind(row: DeviceWorkRow) -> str:
-    """Return the kind of the op that launched it, as far as that decides on its place: compilers try kernels out."""
+    """Return the kind of the op that launched the work, if it decides the row: compilers try out kernels."""
     return "compile" if row.phase == COMPILE else ""
 
 
@@ -137,7 +142,7 @@ Sums = Mapping[str, tuple[float, "int | None"]]
 
 
 def _summed(profile: RunProfile, name_of: Callable[[OpRow, Kernels], str]) -> Sums:
-    """Return own milliseconds and calls of a run's ops by that name."""
+    """Return the own milliseconds and calls of a run's ops, by `name_of`."""
     kernels = {kernel.name: kernel for kernel in profile.kernels}
     sums: dict[str, tuple[float, int]] = {}
     for row in profile.ops:
@@ -148,7 +153,7 @@ def _summed(profile: RunProfile, name_of: Callable[[OpRow, Kernels], str]) -> Su
 
 
 def _launched(profile: RunProfile, name_of: Callable[[DeviceWorkRow, Kernels], str]) -> Mapping[str, float]:
-    """Return milliseconds of a device's work by that name."""
+    """Return the milliseconds of a device's work, by `name_of`."""
     kernels = {kernel.name: kernel for kernel in profile.kernels}
     milliseconds: dict[str, float] = {}
     for row in profile.device.work if profile.device is not None else ():
@@ -171,7 +176,7 @@ def _rows(
                 cells.append(None)
                 continue
             time, calls = sums.get(name, (0.0, None))
-            # Modes may have traced different numbers of steps: means per step can be compared.
+            # Modes may have traced different numbers of steps, so means per step are compared.
             steps = len(profile.steps) or 1
             cell = Cell(
                 time / steps,

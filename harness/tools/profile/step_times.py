@@ -1,4 +1,4 @@
-"""The times of one traced step: by phase, by block, and op by op with its phase, module and line."""
+"""The times of one traced step by phase, by block, and by op with its phase, module and line."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from ...records.profile_record import CUT, FORWARD, MODULE, OWN, PHASE, STEP, UN
 from .trace_slices import EXECUTED, Slice, Thread, nest, slices_of, walk
 
 STANDARD_PHASES = ("forward", "backward", "optimizer", "data")
-"""Blocks of these names are phases: the script knows better than the hooks where they begin and end."""
+"""Blocks with these names are phases: the script knows their bounds better than the hooks."""
 
 COMPILE = "compile"
 EXECUTION = "graph execution"
 OTHER = "other"
 COMPILING = " (dynamo_timed)"
-"""The end of the names under which dynamo and Inductor report their work to the profiler."""
+"""The suffix of the names under which dynamo and Inductor report their work to the profiler."""
 
 LINE = "Call line"
 COMPILED_GRAPH = "CompiledFxGraph"
 GENERATED = ("cpp_", "triton_")
-"""The beginning of the names of the kernels that Inductor generates."""
+"""The prefixes of the names of the kernels that Inductor generates."""
 
 Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
 class SlicePlace:
-    """The place of an instant of the trace: its phase, kind, module and line."""
+    """The place of a slice in the step: its phase, kind, module and line."""
 
     phase: str = OTHER
     kind: str = ""
@@ -42,10 +42,10 @@ class SlicePlace:
 class OpKey:
     """The properties that distinguish ops.
 
-    `kind` is `op` for one that was executed where it was called, `dispatch` for one that a lazy core recorded,
-    `execution` for one within the execution of a lazy graph, `kernel` for a generated one (on a device: its
-    launch), and `compile` for a piece of a compiler's work. All are the host's: the device's work is in
-    `device_times`."""
+    `kind` is `op` for an op that was executed when it was called, `dispatch` for an op that a lazy core recorded,
+    `execution` for an op within the execution of a lazy graph, `kernel` for a generated kernel (on a device: its
+    launch), and `compile` for a part of a compiler's work. All are work of the host; `device_times` has the
+    device's."""
 
     op: str
     kind: str
@@ -56,7 +56,7 @@ class OpKey:
 
 @dataclass(slots=True)
 class Spent:
-    """A number of calls, and microseconds."""
+    """A number of calls, and their time in microseconds."""
 
     calls: int = 0
     time: float = 0.0
@@ -68,9 +68,13 @@ class Spent:
 
 @dataclass(slots=True)
 class StepTimes:
-    """Times of one or more steps: `phases` share the time of the script's thread among them, `blocks` have the whole
-    time of each block, `ops` own times on every thread, `executions` the causes of lazy graphs' executions, as (cause,
-    line)."""
+    """Times of one or more steps.
+
+    phases: the time of the script's thread, divided among the phases
+    blocks: the whole time of each block
+    ops: the own times of ops, on all threads
+    executions: the executions of lazy graphs, by (cause, line)
+    """
 
     phases: dict[str, Spent] = field(default_factory=dict)
     blocks: dict[str, Spent] = field(default_factory=dict)
@@ -94,16 +98,22 @@ def _grow(spent: dict[Key, Spent], by: Mapping[Key, Spent]) -> None:
 
 
 def step_times(events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> StepTimes:
-    """Return the times of a trace of one step. `lazy` says that ops are recorded when they are called, `blocks` are
-    those that the script has begun, with their counts."""
+    """Return the times of a trace of one step.
+
+    `lazy` is True if ops are only recorded when they are called. `blocks` are the blocks that the script has begun,
+    with their counts.
+    """
     return TraceReading(events, lazy=lazy, blocks=blocks).times
 
 
 class TraceReading:
-    """A trace of one step, read: its `times`, and the place of everything on the host.
+    """The host side of a trace of one step.
 
-    `step` is the slice of the step, None in a trace without one; nothing else is read then. `outermost` has the slices
-    of each thread that lie in no other, `places` the place of each slice, `own` the intervals of numdrift's recording.
+    times: its times
+    step: the slice of the step; if the trace has none, it is None and nothing else is read
+    outermost: the outermost slices of each thread
+    places: the place of each slice
+    own: the intervals of numdrift's own recording
     """
 
     def __init__(self, events: Sequence[Mapping[str, Any]], *, lazy: bool, blocks: Mapping[str, int]) -> None:
@@ -122,13 +132,14 @@ class TraceReading:
         self._read_step(self.step)
         others = [slices for thread, slices in self.outermost.items() if thread != self.step.thread]
         for event in walk(chain.from_iterable(others)):
-            # An event on another thread (a backward's) belongs to the phase that the script's thread is in meanwhile.
+            # An event on another thread, as of a backward, belongs to the phase that the script's thread is in at that
+            # time.
             around = self.places[event.within] if event.within is not None else SlicePlace(self.phase_at(event.start))
             self.places[event] = self._place(event, around)
             self._count(event, self.places[event])
 
     def innermost(self, thread: Thread, instant: float) -> Slice | None:
-        """Return the innermost slice that a thread is in, None where it is in none."""
+        """Return the innermost slice that a thread is in at an instant, None if it is in none."""
         innermost, slices = None, self.outermost.get(thread, ())
         while slices:
             place = bisect_right(slices, instant, key=lambda event: event.start) - 1
@@ -139,23 +150,23 @@ class TraceReading:
         return innermost
 
     def phase_at(self, instant: float) -> str:
-        """Return the phase that the script's thread is in."""
+        """Return the phase that the script's thread is in at an instant."""
         innermost = None if self.step is None else self.innermost(self.step.thread, instant)
         return OTHER if innermost is None else self.places[innermost].phase
 
     def is_of_script(self, instant: float) -> bool:
-        """Check whether an instant lies in the step while numdrift records nothing."""
+        """Check whether an instant is within the step, and numdrift records nothing at that time."""
         step = self.step
         within = step is not None and step.start <= instant < step.end
         return within and not any(began <= instant < ended for began, ended in self.own)
 
     def op_of(self, event: Slice) -> str | None:
-        """Return the name under which a slice is counted as an op; None for the range of a phase, module or block."""
+        """Return the op name of a slice, or None for the range of a phase, module or block."""
         name = event.name
         if name.startswith((PHASE, MODULE, STEP)) or name == CUT or self.is_block(event):
             return None
         if event.category == "cpu_op" or self.places[event].kind == "compile" or name.startswith(GENERATED):
-            # Inductor's call of a graph has the graph's hash in its name, as long as a line and another in each run.
+            # The name of Inductor's call of a graph has the graph's hash, which is long and differs from run to run.
             return COMPILED_GRAPH if COMPILED_GRAPH in name else name
         return None
 
@@ -163,8 +174,8 @@ class TraceReading:
         return event.name in self._blocks and event.category == "user_annotation"
 
     def _read_step(self, step: Slice) -> None:
-        # Where a forward with gradients comes, a call without gradients, and what follows it, keeps the phase before
-        # it. In a step that has no such forward, the call is the forward itself.
+        # In a step that has a forward with gradients, a call without gradients, and the time after it, keep the phase
+        # before it. In any other step, the call is the forward.
         names = [candidate.name.removeprefix(PHASE) for candidate in walk([step]) if candidate.name.startswith(PHASE)]
         if UNTRAINED in names and FORWARD in names:
             before = [name for name in names[: names.index(UNTRAINED)] if name != OWN]
@@ -175,10 +186,10 @@ class TraceReading:
             self._count(event, self.places[event])
         for event in walk([step]):
             if self.is_block(event) and self.places[event].kind != "compile":
-                # The time of the recording within a block does not count as the block's.
+                # numdrift's recording within a block does not count as the block's time.
                 own = sum(inner.self_time for inner in walk([event]) if self.places[inner].phase == OWN)
                 self.times.blocks.setdefault(event.name, Spent(self._blocks[event.name])).add(event.time - own, 0)
-        # The time before the first phase (a loop's own Python) is counted to that phase.
+        # The time before the first phase (the loop's own Python) counts as part of that phase.
         stretches = list(self._stretches(step))
         first = next((phase for phase, _, _ in stretches if phase != OTHER), OTHER)
         for phase, began, ended in stretches:
@@ -189,9 +200,9 @@ class TraceReading:
         self.times.walls.append(step.time - self.times.own)
 
     def _stretches(self, step: Slice) -> Iterator[tuple[str, float, float]]:
-        """Yield the phases of the step in their order, each with its beginning and its end.
+        """Yield the phases of the step in order, each with its start and end.
 
-        A moment between two phases, while the tracing closes one and opens another, belongs to the one before.
+        The gap between two phases, in which tracing closes one and opens the next, belongs to the earlier phase.
         """
         now, last, open_ = step.start, "", [step]
         for event in [*walk(step.children), None]:
@@ -223,11 +234,11 @@ class TraceReading:
         if name.endswith(COMPILING):
             return replace(around, phase=COMPILE, kind="compile")
         if not name and event.category == "cpu_op":
-            return replace(around, phase=EXECUTION, kind="execution")  # the lazy core's executor has no name
+            return replace(around, phase=EXECUTION, kind="execution")  # the lazy core's executor has an empty name
         place = replace(around, line=str(event.arguments.get(LINE) or "") or around.line)
         number = event.arguments.get("Sequence number")
         if number is not None and event.arguments.get("Fwd thread id"):
-            # A backward, of the module whose forward has this number.
+            # A backward belongs to the module whose forward has this number.
             forward = self._forward.get(number)
             return replace(place, module=forward.module, line=forward.line) if forward else place
         if number is not None:
@@ -239,7 +250,7 @@ class TraceReading:
         if place.phase == OWN:
             return
         if place.kind == "execution" and not name:
-            # One lazy graph is executed: by a mark_step, else by the outermost op that needed a value.
+            # A lazy graph is executed by a mark_step, or by the outermost op that needs a value.
             cause, line = CUT, ""
             for around in event.ancestors():
                 if around.name == CUT:

@@ -1,4 +1,4 @@
-"""One Chrome trace that is made of the traces of several steps."""
+"""One Chrome trace, assembled from the traces of several steps."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .trace_slices import EXECUTED, PYTHON, Slice, Thread, slices_of
 Event = Mapping[str, Any]
 
 OURS = ("torch/autograd/profiler.py", "torch/profiler/", "numdrift/harness/", "_record_function")
-"""Parts of the names of the tracing's own Python calls, which are left out."""
+"""Parts of the names of tracing's own Python calls, which are left out."""
 
 LINKS = ("External id", "Ev Idx", "Python id", "Python parent id", "correlation")
-"""Arguments by which events of one trace belong together; each trace counts them from 0 on."""
+"""Arguments that link events of one trace; each trace numbers them from 0."""
 
 
 def read_trace(path: Path) -> dict[str, Any]:
-    """Return the trace in a file. Raises JournalError for one that cannot be read."""
+    """Return the trace in a file. Raises JournalError if it cannot be read."""
     try:
         trace = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError, RecursionError) as error:
@@ -41,7 +41,7 @@ def read_trace(path: Path) -> dict[str, Any]:
 
 
 def with_lines(events: Iterable[Event], lines: Mapping[str, str]) -> list[Event]:
-    """Return the events, ops with the line of the script that called them; `lines` are by External id."""
+    """Return the events, adding to ops the line of the script that called them; `lines` are keyed by External id."""
     located = []
     for event in events:
         arguments = event.get("args") or {}
@@ -52,7 +52,7 @@ def with_lines(events: Iterable[Event], lines: Mapping[str, str]) -> list[Event]
 
 
 class TraceWriter:
-    """Writes step after step, so that one step at a time is in memory; the file is in place when it is closed."""
+    """Writes a trace step by step, with one step in memory at a time; the file appears when the writer is closed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -96,7 +96,7 @@ class TraceWriter:
         self._steps += 1
 
     def _is_new(self, event: Event) -> bool:
-        """Check whether the name of a process or thread is new in the file; most are the same in each step's trace."""
+        """Check whether the name of a process or thread is new in the file; most names repeat in each step's trace."""
         name = (event["name"], event.get("pid"), event.get("tid"))
         is_new = name not in self._named
         self._named.add(name)
@@ -104,7 +104,7 @@ class TraceWriter:
 
 
 def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event]:
-    """Yield the events on the clock of the first step, with links that differ from those of other steps."""
+    """Yield the events shifted to the clock of the first step, with links that differ from other steps' links."""
     for event in events:
         moved = dict(event)
         if "ts" in event:
@@ -113,7 +113,8 @@ def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event
             moved["id"] = f"{number}.{event['id']}"
         arguments = event.get("args") or {}
         linked = {name: arguments[name] for name in LINKS if isinstance(arguments.get(name), int)}
-        # The upper half holds the step: the numbers of two steps stay apart, those of the first as they are.
+        # The upper half of the number holds the step, so the links of two steps differ; the first step's stay
+        # unchanged.
         if number and linked:
             apart = {name: (number << 32) + value for name, value in linked.items()}
             moved["args"] = {**arguments, **apart}
@@ -121,16 +122,19 @@ def _moved(events: Iterable[Event], shift: float, number: int) -> Iterator[Event
 
 
 def shown(events: Iterable[Event]) -> list[Event]:
-    """Return the events as viewers can draw them: executions of lazy graphs get a name, and Python calls are left out
-    that overlap another event in part, as the calls that begin and end ranges do."""
+    """Return the events in a form that viewers can draw.
+
+    Executions of lazy graphs receive a name. Python calls that partly overlap another event are left out, such as the
+    calls that begin and end ranges.
+    """
     kept: list[Event] = []
     for event in events:
         python = event.get("cat") == PYTHON
         if not (python and any(part in event["name"] for part in OURS)):
             nameless = event.get("cat") == "cpu_op" and not event.get("name")
             kept.append({**event, "name": EXECUTION} if nameless else event)
-    # `open_` are the slices that a thread is in, the innermost last. A Python call in it that ends before a slice that
-    # has begun within it is left out; so is one that would end after the slice in which it has begun.
+    # `open_` are the slices that a thread is in, innermost last. A Python call is left out if it ends before a slice
+    # that began within it, or after the slice in which it began.
     misnested: set[tuple[Any, Thread]] = set()
     open_: dict[Thread, list[Slice]] = {}
     for entry in slices_of(kept, (*EXECUTED, PYTHON)):
@@ -155,9 +159,9 @@ def shown(events: Iterable[Event]) -> list[Event]:
 
 
 def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]:
-    """Copy each run's trace into a folder of its mode, named as `torch.profiler.tensorboard_trace_handler` names it.
+    """Copy each run's trace into a folder of its mode, named as by `torch.profiler.tensorboard_trace_handler`.
 
-    A trace that such a folder holds of this run already is replaced. Raises UsageError.
+    An earlier trace of the same run in that folder is replaced. Raises UsageError.
     """
     written = []
     for run in runs:
@@ -166,7 +170,7 @@ def write_log_directory(folder: Path, runs: Sequence[RecordedRun]) -> list[Path]
             continue
         target = folder / f"{run.path.parent.name}_{run.path.name}"
         try:
-            # The plug-in distinguishes workers by host and process; the process is that of the training, not this one.
+            # The plug-in distinguishes workers by host and process: the training's process, not this one.
             with source.open(encoding="utf-8") as file:
                 process = re.search(r'"pid": (\d+)', file.read(1 << 16))
             worker = f"{socket.gethostname()}_{process[1] if process else os.getpid()}"

@@ -1,7 +1,7 @@
-"""The slices of a Chrome trace, each within the one that contains it.
+"""The slices of a Chrome trace, nested in one another.
 
-The format is that of `torch.profiler`'s `export_chrome_trace`: complete events (`ph` X) with `ts` and `dur`
-in microseconds."""
+The format is that of `torch.profiler`'s `export_chrome_trace`: complete events (`ph` X) with `ts` and `dur` in
+microseconds."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ ON_DEVICE: Mapping[str, WorkSort] = {
     "gpu_memset": "fill",
     "mtia_ccp_events": "kernel",
 }
-"""The categories of a device's work. They are the same for CUDA, ROCm, XPU and plug-ins."""
+"""The categories of a device's work, which are the same for CUDA, ROCm, XPU and plug-ins."""
 
 DEVICE_RANGE = "gpu_user_annotation"
-"""The category of a range as a device sees it: from the first to the last piece of work that was launched in it."""
+"""The category of a range on a device: from the first to the last piece of work that was launched in it."""
 
 MEMORY = "[memory]"
-"""The name of the instants at which memory was allocated or freed, where the profiler recorded them."""
+"""The name of the events at which memory was allocated or freed, if the profiler recorded them."""
 
 _RUNTIME = ("_runtime", "_driver")
 
 
 def is_runtime_call(category: str) -> bool:
-    """Check for a category of runtime calls on the host: `cuda_runtime`, `xpu_driver`, `privateuse1_runtime`."""
+    """Check whether a category has runtime calls on the host: `cuda_runtime`, `xpu_driver`, `privateuse1_runtime`."""
     return category.endswith(_RUNTIME)
 
 
@@ -41,8 +41,12 @@ Thread = tuple[Any, Any]
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """One event: `start` and `end` are in microseconds, `within` is the slice that contains it, `self_time`
-    its own time without that of the slices directly within it."""
+    """One event.
+
+    start, end: in microseconds
+    within: the slice that directly contains it
+    self_time: its time without that of the slices directly within it
+    """
 
     name: str
     category: str
@@ -67,7 +71,7 @@ class Slice:
 
 
 def slices_of(events: Iterable[Mapping[str, Any]], categories: Collection[str]) -> list[Slice]:
-    """Return the complete events of these categories, by their beginning and the longer first."""
+    """Return the complete events of these categories, sorted by start, longer events first."""
     slices = [
         Slice(
             str(event["name"]),
@@ -86,8 +90,8 @@ def slices_of(events: Iterable[Mapping[str, Any]], categories: Collection[str]) 
 def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
     """Set the parent and the own time of each slice; return the outermost slices of each thread.
 
-    `slices` are in the order of `slices_of`. A slice that begins in another and ends after it is cut at the end of
-    that one: the profiler's clock is read a moment after a range has ended."""
+    `slices` are in the order of `slices_of`. A slice that begins in another slice and ends after it is cut at the end
+    of the other: the profiler reads its clock a moment after a range has ended."""
     outermost: dict[Thread, list[Slice]] = {}
     open_: dict[Thread, list[Slice]] = {}
     for event in slices:
@@ -95,7 +99,7 @@ def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
         while stack and stack[-1].end <= event.start:
             stack.pop()
         event.self_time = event.time
-        # The time of a slice is taken from the own time of its parent, and of no other.
+        # The time of a slice is subtracted only from its parent's own time.
         if stack:
             event.end = min(event.end, stack[-1].end)
             event.self_time = event.time
@@ -110,7 +114,7 @@ def nest(slices: Sequence[Slice]) -> dict[Thread, list[Slice]]:
 
 def walk(outermost: Iterable[Slice]) -> Iterator[Slice]:
     """Yield every slice, each before those within it."""
-    waiting = list(outermost)[::-1]  # a stack in place of recursion: Python calls nest deeper than a thousand
+    waiting = list(outermost)[::-1]  # a stack instead of recursion: Python calls may nest more than a thousand deep
     while waiting:
         event = waiting.pop()
         yield event

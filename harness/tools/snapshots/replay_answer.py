@@ -1,4 +1,4 @@
-"""The answer of a snapshot's replay: the replay, its comparison with the recorded outputs, and a sentence on it."""
+"""The answer of a snapshot's replay: the comparison of its outputs with the recorded outputs, and a sentence on it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from .replay_elsewhere import replayed_elsewhere
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a replay in the mode `spec`. `holds` when all outputs are identical or within rounding, or when an
-    error was recorded and the replay raises one, which another backend words otherwise. `error` is the replay's error,
-    "" where it raised none.
+    """The result of a replay in the mode `spec`.
 
-    Outputs that depend on random numbers of which the replay drew others are not judged: then it is not `comparable`
-    as a whole, and holds when the rest does."""
+    `holds` if all outputs are identical or within rounding, or if an error was recorded and the replay raises one as
+    well; another backend may word it differently. `error` is the replay's error, "" if it raised none.
+
+    Outputs that depend on random numbers are not judged if the replay drew other numbers. The answer is then not
+    `comparable`, and holds if the other outputs do.
+    """
 
     spec: str
     holds: bool
@@ -45,15 +47,15 @@ class Answer:
 def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = None) -> Answer:
     """Replay the snapshot in a file in a mode, by default its own.
 
-    Raises SnapshotError where it cannot be read or executed, ModeError for an unknown mode, UsageError for an
-    interpreter that will not do, and NotAvailable."""
+    Raises SnapshotError if it cannot be read or executed, ModeError for an unknown mode, UsageError for an unsuitable
+    interpreter, and NotAvailable."""
     snapshot = read_snapshot(path) if snapshot is None else snapshot
     spec = mode_of(snapshot, path, mode)
-    # Its own mode's interpreter is one of the machine that it was taken on: this machine may need another.
+    # The interpreter in its own mode is that of the machine where it was taken; this machine may need another.
     spec = spec if mode is not None else replace(spec, python=None)
     resolved = in_their_interpreters([spec])
     (target,) = resolved.modes
-    # Only a process of the mode touches the mode's device.
+    # Only a process of the mode uses the mode's device.
     is_local = target.python is None and target.accelerator is None
     outcome = replayed(snapshot, path, target) if is_local else replayed_elsewhere(path, target)
     outcome = replace(outcome, notes=(*outcome.notes, *resolved.said))
@@ -61,10 +63,10 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
     if not recorded and not raised:
         comparison = compared(snapshot, outcome.values, outcome.drawn_otherwise)
         return Answer(str(spec), not comparison.beyond, _text(comparison), "", comparison, outcome.notes)
-    if raised and (recorded == raised or recorded.startswith(f"{raised} (")):  # and the line of the script
+    if raised and (recorded == raised or recorded.startswith(f"{raised} (")):  # `(` begins the line of the script
         text = f"it gives the error again: {raised}"
     elif recorded and raised:
-        # Another backend words the same refusal in its own way.
+        # Another backend words the same refusal differently.
         text = f"it gives an error, too: {raised} (recorded was {recorded})"
     elif raised:
         text = f"it gives the error {raised}; recorded were values"
@@ -118,20 +120,26 @@ def _text_of_compared(comparison: ReplayComparison) -> str:
 # rounding does not move (integers, copies) has to be the same, or to have differed in a repetition, too.
 
 LIMIT = 16.0
-"""The largest multiple of rounding's noise that still is rounding: the threshold in docs/guide/verdict.md."""
+"""The largest multiple of rounding's noise that counts as rounding: the threshold in docs/guide/verdict.md."""
 
 REPLAYS = 8
-"""Repetitions with random rounding, as many as the verdict's."""
+"""The number of repetitions with random rounding, as for the verdict."""
 
 State = Literal["identical", "equal", "within rounding", "beyond rounding", "not held"]
-"""Every bit is the same; every value is (a NaN equals a NaN, 0.0 equals -0.0); or as above."""
+"""`identical`: all bits are the same. `equal`: all values are the same (NaN equals NaN, 0.0 equals -0.0). The others
+are as above."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One output. `max_ulp` is None for other numbers than floating-point ones, `relative_l2` where the recorded value
-    is zero, and `of_rounding`, the distance over rms, where the output is identical or rounding does not move it. With
-    `other_draws` a difference says nothing: the output depends on random numbers of which the replay drew others."""
+    """One output compared with its recorded value.
+
+    max_ulp: None for numbers that are not floating-point
+    relative_l2: None if the recorded value is zero
+    of_rounding: the distance over rms; None if the output is identical or rounding does not move it
+    other_draws: whether the output depends on random numbers of which the replay drew others; a difference then
+        means nothing
+    """
 
     name: str
     dtype: str
@@ -146,7 +154,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class ReplayComparison:
-    """All outputs of a replay. `unmeasured` says why rounding could not be measured, "" where it was or need not be."""
+    """All outputs of a replay. `unmeasured` is the reason why rounding noise could not be measured, else ""."""
 
     outputs: tuple[Compared, ...]
     unmeasured: str = ""
@@ -157,7 +165,7 @@ class ReplayComparison:
 
     @property
     def beyond(self) -> tuple[Compared, ...]:
-        """The outputs that are beyond rounding for no known reason."""
+        """The outputs that are beyond rounding without a known reason."""
         return tuple(output for output in self.outputs if output.state == "beyond rounding" and not output.other_draws)
 
     @property
@@ -169,11 +177,13 @@ class ReplayComparison:
 def compared(
     snapshot: Snapshot, values: Sequence[torch.Tensor], drawn_otherwise: Collection[str] = ()
 ) -> ReplayComparison:
-    """Compare a replay's outputs with the snapshot's. `drawn_otherwise` are those watched values, by name, that depend
-    on random numbers of which the replay has drawn others."""
+    """Compare a replay's outputs with the snapshot's.
+
+    `drawn_otherwise` names the watched values that depend on random numbers of which the replay drew others.
+    """
     recorded_values = snapshot.given()
     same = [kept is None or is_same(kept, value) for kept, value in zip(recorded_values, values, strict=True)]
-    # The noise takes further replays, and is measured only where it decides something.
+    # Measuring the noise takes further replays, so it is measured only where it decides something.
     noise, unmeasured = ({}, "") if all(same) else _noise(snapshot)
     rows = []
     for number, (port, recorded, value) in enumerate(zip(snapshot.outputs, recorded_values, values, strict=True)):
@@ -186,7 +196,7 @@ def compared(
         elif recorded.shape != value.shape or recorded.dtype != value.dtype:
             row = replace(row, state="beyond rounding")
         elif not (value.is_floating_point() or value.is_complex()):
-            # Rounding moves no integer, but it may have turned a comparison that the integer came from.
+            # Rounding moves no integer, but it may flip a comparison that the integer depends on.
             state: State = "within rounding" if own is not None and own.flips > 0 else "beyond rounding"
             row = replace(row, state=state, differing=int((recorded != value).sum()))
         else:
@@ -230,12 +240,12 @@ def _ulp(recorded: torch.Tensor, value: torch.Tensor) -> int | None:
 
 
 def _patterns(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    # Numpy has no bfloat16: its bits travel as whole numbers.
+    # NumPy has no bfloat16, so its bits are passed as integers.
     return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
 
 
 def _numbers(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    # `conj()` only marks a tensor, and numpy knows no such mark.
+    # `conj()` only sets a flag on a tensor, which NumPy cannot represent.
     plain = tensor.resolve_conj().resolve_neg()
     exact = plain.dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)
     array: np.ndarray[Any, Any] = (plain if exact else plain.float()).contiguous().numpy()

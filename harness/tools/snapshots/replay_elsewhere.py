@@ -1,4 +1,4 @@
-"""A snapshot executed in a process of a mode, and the results of that process."""
+"""Executes a snapshot in a separate process of a mode, and reads the results."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PROCESS = "numdrift.harness.observers.snapshots.replay_process"
 
 
 def replayed_elsewhere(path: Path, spec: ModeSpec) -> Outcome:
-    """Execute a snapshot in a process of its mode: in the Python that it names, on its device.
+    """Execute a snapshot in a process of the mode, with the mode's Python and device.
 
-    Raises that process's refusals, and SnapshotError where it ends in another way."""
+    Raises the process's refusals, and SnapshotError if it ends in another way."""
     with tempfile.TemporaryDirectory(prefix="numdrift-replay-") as folder:
         config, answer = Path(folder, "config.json"), Path(folder, "answer.safetensors")
         request = {

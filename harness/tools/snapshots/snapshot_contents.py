@@ -1,4 +1,4 @@
-"""The contents of a snapshot, as plain rows: its ops by how often they are called, its inputs and its outputs."""
+"""The contents of a snapshot as plain rows: its ops by number of calls, its inputs and its outputs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...tape.tape import View
 
 @dataclass(frozen=True, slots=True)
 class PortFacts:
-    """One input or output. The numbers are None where the value is not held; `minimum` and `maximum` are of
-    its finite elements, None where it has none."""
+    """One input or output. The numbers are None if the snapshot lacks the value. `minimum` and `maximum` are over its
+    finite elements, None if it has none."""
 
     name: str
     dtype: str
@@ -27,7 +27,7 @@ class PortFacts:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """`ops` are all that the graph calls, ops that only make views included, the most frequent first."""
+    """The contents of a snapshot. `ops` are all ops that the graph calls, including views, the most frequent first."""
 
     ops: dict[str, int]
     inputs: tuple[PortFacts, ...]
@@ -35,7 +35,7 @@ class Contents:
 
 
 def contents_of(snapshot: Snapshot) -> Contents:
-    """Read a snapshot's values."""
+    """Return the contents of a snapshot."""
     called = Counter(call.op.removesuffix(".default") for call in snapshot.tape.calls)
     ordered = sorted(called.items(), key=lambda item: (-item[1], item[0]))
     return Contents(
@@ -46,7 +46,7 @@ def contents_of(snapshot: Snapshot) -> Contents:
 
 
 def hlo_instructions(hlo: Hlo) -> int:
-    """Count the instructions of a module, with those of the computations that it calls."""
+    """Count the instructions of a module, including the computations that it calls."""
     return sum(" = " in line for line in hlo.text.splitlines())
 
 

@@ -26,16 +26,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DRY_STEPS = 2
-"""Steps of a dry run: the second one differs where an optimizer makes its state in the first."""
+"""The number of steps of a dry run; the second differs from the first if an optimizer creates its state in the
+first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SupportAnalysis:
     """The operators of a script that a mode's backend supports, according to the backend itself.
 
-    `mode` is the analysed mode in full, `run` the run of the analysis. `unsupported` has a row for each configuration
-    and line, with its reason. `exit_code` is that of the command line: 0 when the analysis is done, whatever its
-    result, also an operator that ended the script; 3 when the script failed for a reason of its own."""
+    mode: the analysed mode in full
+    run: the run of the analysis
+    unsupported: a row for each configuration and line, with its reason
+    exit_code: as on the command line, 0 if the analysis is done, even if an unsupported operator ended the script;
+        3 if the script failed for another reason
+    """
 
     mode: str
     script: Path
@@ -45,7 +49,7 @@ class SupportAnalysis:
 
     @property
     def percentage(self) -> str:
-        """The share of the supported among the backend's different instructions, as `60.00%`."""
+        """The share of supported instructions among the backend's distinct instructions, as `60.00%`."""
         return self.report.percentage
 
     @property
@@ -58,12 +62,12 @@ class SupportAnalysis:
 
     @property
     def instructions(self) -> Sequence[InstructionRow]:
-        """The backend's own instructions, and the operators that they came from."""
+        """The backend's own instructions, and the operators that they come from."""
         return self.report.instructions
 
     @property
     def ended_early(self) -> str:
-        """The cause that ended the script before its own end, "" where none did."""
+        """The cause that ended the script early, "" if none did."""
         manifest = self.run.manifest
         if not manifest.failed:
             return ""
@@ -78,7 +82,7 @@ class SupportAnalysis:
         return AdoptionError.exit_code if failed else 0
 
     def operators(self) -> pd.DataFrame:
-        """Return a row for each operator that is supported, and for each configuration and line that is not."""
+        """Return a row for each supported operator, and for each unsupported configuration and line."""
         pandas = importlib.import_module("pandas")
         columns = ("operator", "calls", "supported", "configuration", "failure_at", "call", "reason")
         without = [
@@ -101,7 +105,7 @@ class SupportAnalysis:
         return frame
 
     def to_json(self) -> dict[str, object]:
-        """Return the report of `numdrift analyze`, with the backend's instructions where `verbosity` is 1."""
+        """Return the report of `numdrift analyze`, with the backend's instructions if `verbosity` is 1."""
         return report_json(self.report, self.mode, self._facts(), _version(), self.verbosity)
 
     def write(self, path: Path) -> list[Path]:
@@ -118,10 +122,10 @@ class SupportAnalysis:
         return replaced
 
     def _is_finding(self) -> bool:
-        """Check whether an operator that the backend cannot do ended the script."""
+        """Check whether an unsupported operator ended the script."""
         reasons = [counted.call.reason for counted in self.unsupported]
         message = self.run.manifest.message
-        # An operator that stays on the CPU ends a script in another place: where its result meets a device tensor.
+        # An operator that stays on the CPU ends a script elsewhere: where its result meets a device tensor.
         return any(reason in message or "stay on the CPU" in reason for reason in reasons)
 
     def _facts(self) -> Mapping[str, Any]:
@@ -147,8 +151,10 @@ def analysis_plan(
     runs: Path,
     timeout: float | None,
 ) -> BatchPlan:
-    """Plan the run of an analysis, ended by `limits`, fields of a run. Raises UsageError, and NotAvailable for what the
-    mode does not have."""
+    """Plan the run of an analysis; `limits` are the fields of a run that end it.
+
+    Raises UsageError, and NotAvailable for a feature that the mode lacks.
+    """
     resolved = in_their_interpreters([spec])
     (spec,) = resolved.modes
     plan = BatchPlan(
@@ -163,16 +169,16 @@ def analysis_plan(
         instruments={"support": {"dry": dry}},
         **{**({"max_steps": DRY_STEPS} if dry else {}), **limits},
     )
-    # The mode and its backend are checked here: a run takes minutes to fail.
+    # The mode and its backend are checked before the run, which may take minutes to fail.
     require_mode(spec, str(plan.script), dry=dry)
     return plan
 
 
 def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> SupportAnalysis:
-    """Run a script and ask its mode's backend.
+    """Run a script and ask its mode's backend about its operators.
 
-    Raises AdoptionError where the backend received nothing, UsageError for a mode that was refused,
-    KeyboardInterrupt when Ctrl-C ended the run."""
+    Raises AdoptionError if the backend received nothing, UsageError for a mode that was refused, and KeyboardInterrupt
+    when Ctrl-C ended the run."""
     result = execute(plan, reporter)
     if result.interrupted:
         raise KeyboardInterrupt
@@ -180,7 +186,7 @@ def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> Support
     run = RecordedRun(finished.folder.path, finished.manifest)
     record = read_support(run.path)
     if record is not None and record.calls:
-        # A script that failed later has still shown the operators up to there.
+        # A script that failed has still shown its operators up to the failure.
         return SupportAnalysis(str(plan.modes[0]), plan.script, run, report_of(record), verbosity)
     manifest = run.manifest
     why = "; ".join([manifest.message or f"it is {manifest.status}", *manifest.notices])

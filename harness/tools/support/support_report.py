@@ -34,7 +34,7 @@ class InstructionRow:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """An operator that the backend can do, over all its configurations."""
+    """An operator that the backend supports, over all its configurations."""
 
     kind: str
     count: int
@@ -44,8 +44,12 @@ class OperatorRow:
 
 @dataclass(frozen=True, slots=True)
 class SupportReport:
-    """The summary of a record. `unsupported` has a row for each configuration and line, `supported` one for each
-    operator; `share` is that of the supported among the different instructions, None where there was none."""
+    """The summary of a record.
+
+    supported: a row for each operator
+    unsupported: a row for each configuration and line
+    share: the share of supported instructions among the distinct instructions, None if there are none
+    """
 
     record: SupportRecord
     supported: Sequence[OperatorRow]
@@ -60,7 +64,7 @@ class SupportReport:
 
     @property
     def percentage(self) -> str:
-        """As `60.00%`: never 100.00% while something is unsupported."""
+        """The share as `60.00%`; never 100.00% while an instruction is unsupported."""
         share = self.share
         if share is None:
             return "100.00%" if not self.unsupported else "0.00%"
@@ -68,10 +72,10 @@ class SupportReport:
 
 
 def report_of(record: SupportRecord) -> SupportReport:
-    """Sum a record up."""
+    """Summarize a record."""
     by_kind: dict[str, list[CountedCall]] = {}
     unsupported = []
-    # The different instructions; one that is unsupported anywhere is unsupported.
+    # Distinct instructions count; an instruction that is unsupported anywhere is unsupported.
     counts: Counter[tuple[str, str]] = Counter()
     failures: dict[tuple[str, str], str] = {}
     for counted_call in record.calls:
@@ -82,7 +86,8 @@ def report_of(record: SupportRecord) -> SupportReport:
         for text in counted_call.call.instructions:
             key = (text, counted_call.call.kind)
             counts[key] += counted_call.count
-            # In a call that fails in one instruction the others are fine; where that one is not known, none is.
+            # If a call fails in one instruction, its other instructions are supported; if that one is not known, none
+            # is.
             fails = not counted_call.call.failing or text in counted_call.call.failing
             failures[key] = failures.get(key) or (counted_call.call.failure_at if fails else "")
     operators = [
@@ -105,8 +110,11 @@ def report_of(record: SupportRecord) -> SupportReport:
 def report_json(
     report: SupportReport, mode: str, script: Mapping[str, Any], numdrift: str, verbosity: int
 ) -> dict[str, Any]:
-    """Return the report as JSON values. With verbosity 1 the backend's instructions are listed, too, under its own
-    name for them; 2 leaves them out. `script` says what was run and how it ended."""
+    """Return the report as JSON values.
+
+    Verbosity 1 adds the backend's instructions, under the backend's own name for them. `script` has the script and its
+    ending.
+    """
     record = report.record
     # By namespace; `aten` is always present, so that readers of the file need no check.
     supported: dict[str, Any] = {"aten": {}}
@@ -155,7 +163,7 @@ def _namespace(kind: str) -> str:
     return kind.partition("::")[0] if "::" in kind else "other"
 
 
-# A support analysis as one HTML page. It opens from disk, holds no script, and asks for nothing else.
+# A support analysis as one HTML page, which opens from disk, contains no script, and loads nothing else.
 
 HERE = Path(__file__).parent
 

@@ -1,0 +1,24 @@
+"""The files that the map and the guide for contributors name exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ..levels import ROOT
+
+FILE = re.compile(r"`((?:harness|kernels|plots|tests|scripts|docs|reproducers)/[\w./-]+\.(?:py|md|html|toml))`")
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_each_file_that_a_page_names_exists(page: str) -> None:
+    named = set(FILE.findall((ROOT / page).read_text(encoding="utf-8")))
+    assert len(named) > 10
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+def test_the_six_changes_have_their_files() -> None:
+    section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Where does this go?")[2]
+    rows = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| a ")]
+    assert len(rows) == 6 and all(FILE.search(row) for row in rows)
