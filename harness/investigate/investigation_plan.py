@@ -33,13 +33,14 @@ def compared_modes(specs: Sequence[ModeSpec], *, alone: bool = False) -> list[Mo
     for spec in specs:
         if apart and spec.accelerator is not None and spec.draws is None:
             spec = replace(spec, draws="cpu")
-        modes.append(replace(spec, fallback_random="on") if draws_its_own(spec) else spec)
+        unstated = spec.fallback_random is None and draws_its_own(spec)
+        modes.append(replace(spec, fallback_random="on") if unstated else spec)
     return modes
 
 
 def draws_its_own(spec: ModeSpec) -> bool:
-    """Check whether a mode draws other random numbers than eager, and sets no option about it."""
-    return bool(spec.capabilities.draws_as) and spec.fallback_random is None and spec.draws != "cpu"
+    """Check whether a mode draws random numbers of its own."""
+    return bool(spec.capabilities.draws_as) and spec.fallback_random != "on" and spec.draws != "cpu"
 
 
 def on_two_devices(specs: Sequence[ModeSpec]) -> bool:

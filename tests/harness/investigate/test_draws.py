@@ -521,6 +521,7 @@ DEVICE = "each device draws numbers of its own: run {}, or `numdrift investigate
         (("cpu", "b=cpu,seed=1"), SEEDS),
         (("cpu", "compile"), FALLBACK.format("a compiled mode")),
         (("cpu", "compile,fallback_random=on"), SEEDS),
+        (("cpu", "own=xla,fallback_random=off"), FALLBACK.format("an xla mode")),
         (("cpu", "xla,draws=cpu"), SEEDS),
         (("cpu", "cuda"), DEVICE.format("cuda,draws=cpu")),
         (("cuda", "cpu"), DEVICE.format("cuda,draws=cpu")),
