@@ -159,12 +159,13 @@ class ProbedGraph:
     def values(self, repetition: RepeatableExecution) -> dict[ValueKey, torch.Tensor]:
         """Return the values that can be read without changing the results. Raises the compiler's errors."""
         with self.reading.reading():
-            read_values = self._buffers(repetition) if self._limited else {}
+            shown = self._buffers(repetition) if self._limited else {}
+            if shown and len(self._keys) > MOST_PROBED:
+                self.unread = FUSED if shown.keys() < set(self._keys) else ""
+                return shown
+            read_values = shown
             for probed in self._plan:
                 read_values |= self._read(probed, repetition) or {}
-        if read_values and len(self._keys) > MOST_PROBED:
-            self.unread = FUSED if read_values.keys() < set(self._keys) else ""
-            return read_values
         # Compile with fewer and fewer probes until the results are the same. If c of [a b c d] changes them, [a b] is
         # read, then [c] fails and is left out, then [a b d] is read.
         while len(read_values.keys() | self._left_out) < len(self._keys) and self._may_go_on():

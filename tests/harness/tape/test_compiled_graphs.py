@@ -254,6 +254,17 @@ def test_what_the_code_of_a_large_graph_does_not_write_is_not_probed(
         assert found.keys() >= shown.keys() and bool(probed.unread) == (len(found) == 1)
 
 
+def test_a_large_graph_of_the_cpu_is_read_again_by_its_probes(probes: Probes, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a graph for the CPU, larger than what is probed on accelerators, with a value that cannot be read
+    monkeypatch.setattr("numdrift.harness.tape.probed_graph.MOST_PROBED", 2)
+    probed = ProbedGraph(traced(), Compiler({"exp"}).again, probes, ReadingTime())
+    # when it is executed twice
+    first, second = probed.values(Execution()), probed.values(Execution())
+    # then all but that value is read both times, and nothing is said to be fused
+    assert first.keys() == second.keys() == {key for _, key in computed_values(traced().graph)} - {("exp", 0)}
+    assert probed.unread == ""
+
+
 def test_on_an_accelerator_reading_ends_with_its_time(probes: Probes, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a graph of which no value can be read without changing the results, and no time but for one compilation
     monkeypatch.setattr("numdrift.harness.tape.probed_graph.READING_LEAST", 0.0)
