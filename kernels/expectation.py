@@ -15,9 +15,6 @@ import torch
 
 from numdrift.harness.torch_private.deferred_devices import DEFERRED_DEVICES
 
-LAZY_DEVICES = DEFERRED_DEVICES
-"""The devices on which a called op has no value yet; it is executed on the CPU instead."""
-
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTensor:
@@ -66,7 +63,7 @@ class Expectations:
 
 def zeros(tensor: torch.Tensor) -> torch.Tensor:
     """Return zeros of the same kind, on the CPU if the tensor's own device has no values yet."""
-    if tensor.device.type in LAZY_DEVICES:
+    if tensor.device.type in DEFERRED_DEVICES:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
     # empty_strided, because torch.zeros_like does not keep every stride (for example of an expanded tensor)
     strided = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
@@ -88,7 +85,7 @@ def _replaced(value: Any, stand: Stand) -> Any:
 
 def _kind(value: Any) -> Hashable:
     if isinstance(value, torch.Tensor):
-        stride = None if value.device.type in LAZY_DEVICES else value.stride()
+        stride = None if value.device.type in DEFERRED_DEVICES else value.stride()
         return value.shape, stride, value.dtype, value.device
     if isinstance(value, (list, tuple)):
         return tuple(_kind(element) for element in value)

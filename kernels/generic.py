@@ -10,6 +10,7 @@ import torch
 
 from numdrift.harness.errors import KernelError, NotAvailable
 from numdrift.harness.torch_private.compiling import compile_alone
+from numdrift.harness.torch_private.deferred_devices import DEFERRED_DEVICES
 from numdrift.harness.torch_private.operators import (
     decomposition_of,
     find_overload,
@@ -19,9 +20,9 @@ from numdrift.harness.torch_private.operators import (
 )
 
 from . import fused
-from .expectation import LAZY_DEVICES, Expectations, ExpectedTensor, tensors_in
+from .expectation import Expectations, ExpectedTensor, tensors_in
 
-UNKNOWN_DRAWS = (*LAZY_DEVICES, "meta", "mps")
+UNKNOWN_DRAWS = (*DEFERRED_DEVICES, "meta", "mps")
 """Devices without a generator, or whose modules cannot return a generator's state by device."""
 
 _expectations = Expectations()

@@ -21,8 +21,6 @@ class HeldBackStep(StepRecorder):
     An op that cannot be recorded abandons the tape (see `reason`); the training continues.
     """
 
-    unroller = None
-
     def __init__(self) -> None:
         self.reason: str | None = None
         self._open = self._is_over = False

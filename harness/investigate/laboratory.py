@@ -197,7 +197,7 @@ class Laboratory:
         spec = next(candidate for candidate in plan.modes if candidate.name == name)
         folder = plan.investigation.run(name, plan.suffix)
         run = self._asked_alike(plan, spec, folder)
-        return run is not None and run.manifest.status in ("complete", "nonfinite")
+        return run is not None and run.manifest.got_through
 
     def _asked_alike(self, plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RecordedRun | None:
         """Return the run in the folder; None unless it was made with the same request and from the same script."""

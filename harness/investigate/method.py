@@ -129,7 +129,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
     they are requested.
     """
     reference = runs[0]
-    able = [run for run in runs if run.journal.steps and run.manifest.status in ("complete", "nonfinite")]
+    able = [run for run in runs if run.journal.steps and run.manifest.got_through]
     others = [run for run in able if run is not reference]
     if reference not in able or not others:  # where a side has failed there is nothing to decide
         return

@@ -64,14 +64,13 @@ def without_effect(values: Mapping[str, object], device: str) -> tuple[str, str]
     The effect on a vendor's device is left to the vendor.
     """
     stated = {key: str(values[key]) for key in SETTING_KEYS if values.get(key) is not None}
+    facts = registry.capabilities(device)
     for key, value in stated.items():
-        facts = registry.capabilities(device)
         if facts.own_kernels:
             return key, f"{key} has no effect on {device}, whose kernels are not torch's"
-        by_the_cpu = device == HOST or (not facts.has_values and facts.aten_kernels)
-        if by_the_cpu and key in ACCELERATORS_ONLY:
+        if facts.aten_kernels and key in ACCELERATORS_ONLY:
             return key, f"{key} has no effect on {device}; {ACCELERATORS_ONLY[key]}"
-        if key == "sdpa" and by_the_cpu and not facts.has_values:
+        if key == "sdpa" and not facts.has_values:
             return key, f"{key} has no effect on {device}, which takes attention apart"
         if key == "sdpa" and device == HOST and value not in ATTENTION_OF_CPU:
             return key, f"sdpa={value} is no kernel of {device}, which has math and flash"

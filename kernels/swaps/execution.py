@@ -11,10 +11,11 @@ import torch
 
 from numdrift.harness.errors import KernelError, NumdriftError
 from numdrift.harness.torch_private.compiling import is_being_traced, is_traced
+from numdrift.harness.torch_private.deferred_devices import DEFERRED_DEVICES
 from numdrift.harness.torch_private.dispatching import functions_transformed
 from numdrift.harness.torch_private.operators import arguments_of, written_names
 
-from ..expectation import LAZY_DEVICES, Expectations, ExpectedTensor, tensors_in
+from ..expectation import Expectations, ExpectedTensor, tensors_in
 from ..registry import ANY_DEVICE, Kernel
 from .counts import CountsFile
 from .sites import CallSite, Sites, traced_site
@@ -50,7 +51,7 @@ class SwappedCall:
         self.kwargs = kwargs
         self.tensors = [*tensors_in(args), *(tensor for value in kwargs.values() for tensor in tensors_in(value))]
         self.traced = any(map(is_traced, self.tensors))
-        self.lazy = any(tensor.device.type in LAZY_DEVICES for tensor in self.tensors)
+        self.lazy = any(tensor.device.type in DEFERRED_DEVICES for tensor in self.tensors)
 
     def by_torch(self) -> Any:
         return self.original(*self.args, **self.kwargs)

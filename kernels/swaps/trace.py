@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
-from ..expectation import LAZY_DEVICES, tensors_in
+from numdrift.harness.torch_private.deferred_devices import DEFERRED_DEVICES
+
+from ..expectation import tensors_in
 from .execution import text_of
 from .sites import CallSite
 
@@ -48,7 +50,7 @@ class CallTrace:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         kept = None
         # Reading a lazy tensor would execute its graph in the middle of a step.
-        if size <= MOST_BYTES and not any(tensor.device.type in LAZY_DEVICES for tensor in tensors):
+        if size <= MOST_BYTES and not any(tensor.device.type in DEFERRED_DEVICES for tensor in tensors):
             path = self._folder / op / f"{self._kept[op]}.pt"
             self._kept[op] += 1
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +76,7 @@ def describe(value: Any) -> str:
             return f"[{', '.join(describe(element) for element in value)}]"
         return repr(value)
     text = text_of(value.shape, value.dtype)
-    if value.device.type in LAZY_DEVICES or value.numel() == 0 or value.is_complex():
+    if value.device.type in DEFERRED_DEVICES or value.numel() == 0 or value.is_complex():
         return text
     # in float64: float8 has no min and max
     wide = value.detach().double()

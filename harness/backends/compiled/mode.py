@@ -30,7 +30,6 @@ from ...torch_private.compiling import (
 from ...torch_private.patches import Undo
 from ...torch_private.triton_numerics import contract_in_triton
 from ..eager.mode import EagerMode, require_device
-from .compiled_region import ScriptNames
 
 
 class CompileMode(Mode):
@@ -135,7 +134,7 @@ class CompileMode(Mode):
 
     def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
         executions = importlib.import_module("numdrift.harness.backends.compiled.graph_executions")
-        return executions.CompiledExecutions(camera, circumstances, ScriptNames(bound))
+        return executions.CompiledExecutions(camera, circumstances, executions.ScriptNames(bound))
 
     def adapter(self) -> Adapter:
         return load_adapter("compiled.adapter:CompileAdapter", self.spec)
