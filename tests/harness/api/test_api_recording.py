@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._functorch.config
 from torch import nn
 from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
@@ -131,12 +132,19 @@ def test_digests_are_those_of_the_values(training: Training, tmp_path: Path) -> 
         recording.run.parameters(99)
 
 
+@pytest.fixture
+def autograd_cache_off() -> Iterator[None]:
+    """Compile the backward of each graph: a graph that is in autograd's cache comes with it.
+
+    torch's configuration loses a setting that pytest's monkeypatch puts back, so `monkeypatch` is no help here.
+    """
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        yield
+
+
 @pytest.mark.slow
-def test_modes_follow_each_other_in_one_process(
-    training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A graph that is in autograd's cache comes with its backward, which is then not compiled by itself.
-    monkeypatch.setattr(torch._functorch.config, "enable_autograd_cache", False)
+@pytest.mark.usefixtures("autograd_cache_off")
+def test_modes_follow_each_other_in_one_process(training: Training, tmp_path: Path) -> None:
     # given the same training in cpu, in compile with another kernel, in compile as it is, and in cpu again
     bare = training()
     runs = {}
