@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from ..drift.step_noise import Noise
-from ..records.culprit import AGAIN, Culprit
-from ..records.localization_record import LeftOver
+from ..records.culprit import AGAIN
 from ..tape.tape import Tape
 from .batch_difference import follow_batch, with_batch
 from .batch_words import inputs_in_words
-from .choices import ChosenDrift, with_choices_of_reference, with_decisions
+from .choices import with_choices_of_reference, with_decisions
 from .examination import Examined, examine
 from .found_culprits import Describer, kernel_of, place_of
 from .hybrid import Hybrid, Kernels, TapePair, Values, execute, paired
 from .hybrid_tests import Drift, HybridTests, Infeasible, Scorer
 from .layouts import both_in_words, looks_of
 from .left_over import left_over
+from .localized_step import LocalizedStep, UnprovenCauses
 from .op_units import op_name
-from .proofs import Proofs, prove
+from .proofs import prove
 from .same_number import of_one_number
 from .setting_causes import with_settings
 from .storage_flow import SIDES, Side, Use, flow_of
@@ -92,16 +92,6 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UnprovenCauses:
-    """The causes of a step as culprits without proofs, with the examination of their blocks."""
-
-    pair: TapePair
-    kernels: Mapping[Side, Found]
-    examined: Mapping[int, Examined]
-    culprits: Sequence[Culprit]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Held:
     """One side of a step.
 
@@ -119,28 +109,6 @@ class Held:
     calls: WorkerCalls | None = None
     notes: Sequence[str] = ()
     spec: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class LocalizedStep:
-    """The findings of one step.
-
-    controls: for each side, True if its tape, executed in this process, reproduces its own values.
-    control_scores: for each side, the distance from its own values, as a multiple of the reference's rounding noise;
-        infinite if whole numbers differ.
-    """
-
-    pair: TapePair
-    controls: Mapping[Side, bool]
-    control_scores: Mapping[Side, float]
-    kernels: Mapping[Side, Found]
-    examined: Mapping[int, Examined]
-    causes: list[Cause]
-    proofs: Proofs
-    culprits: list[Culprit]
-    chosen: ChosenDrift | None
-    left: LeftOver
-    notes: list[str] = field(default_factory=list)
 
 
 def localize_step(

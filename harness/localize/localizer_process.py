@@ -35,7 +35,8 @@ from ..tape.tape_file import noise_file, read_tape, tape_file
 from ..tape.tensor_file import read_tensors
 from ..torch_private.first_calls import settle_first_calls
 from .hybrid_tests import Scorer
-from .localize_step import Held, LocalizedStep, followed_preparation, localize_step
+from .localize_step import Held, followed_preparation, localize_step
+from .localized_step import LocalizedStep
 from .script_interpreter import Scripts
 from .standalone_scripts import ScriptWriter
 from .storage_flow import SIDES, Side

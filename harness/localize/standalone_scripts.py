@@ -22,7 +22,7 @@ from ..tape.ensemble import in_words
 from ..tape.tensor_file import write_tensors
 from ..torch_private.compiling import inductor_option
 from .culprit_details import write_detail
-from .localize_step import LocalizedStep, UnprovenCauses
+from .localized_step import LocalizedStep, UnprovenCauses
 from .localized_values import NotShown, ShownBlock, Values, show_blocks
 from .script_calls import CallWriter, SideCode, recorded_code
 from .script_interpreter import Scripts

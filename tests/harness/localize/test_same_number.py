@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from numdrift.harness.localize.localize_step import LocalizedStep
+from numdrift.harness.localize.localized_step import LocalizedStep
 from numdrift.harness.localize.same_number import is_of_one
 from numdrift.harness.records.culprit import Culprit
 

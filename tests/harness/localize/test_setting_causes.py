@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from numdrift.harness.drift.step_noise import Noise
 from numdrift.harness.investigate.whole_trainings import remedy
-from numdrift.harness.localize.localize_step import Held, LocalizedStep, localize_step
+from numdrift.harness.localize.localize_step import Held, localize_step
+from numdrift.harness.localize.localized_step import LocalizedStep
 from numdrift.harness.localize.setting_difference import setting_differences, statements
 from numdrift.harness.localize.worker import Worker, WorkerCalls
 from numdrift.harness.records.culprit import Culprit, CulpritSetting

@@ -22,7 +22,8 @@ from numdrift.harness.drift.step_noise import Noise
 from numdrift.harness.investigate.culprit_words import lines_of
 from numdrift.harness.localize import standalone_scripts as script_ways
 from numdrift.harness.localize import standalone_scripts as scripts
-from numdrift.harness.localize.localize_step import Held, LocalizedStep, UnprovenCauses, localize_step
+from numdrift.harness.localize.localize_step import Held, localize_step
+from numdrift.harness.localize.localized_step import LocalizedStep, UnprovenCauses
 from numdrift.harness.localize.script_calls import literal
 from numdrift.harness.localize.script_interpreter import ScriptInterpreter, Scripts
 from numdrift.harness.localize.script_text import MOST_LINES
