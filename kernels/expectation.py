@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from numdrift.harness.torch_private.deferred_devices import DEFERRED_DEVICES
+from numdrift.harness.torch_private.deferred.deferred_devices import DEFERRED_DEVICES
 
 
 @dataclass(frozen=True, slots=True)

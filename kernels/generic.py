@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from numdrift.harness.errors import KernelError, NotAvailable
-from numdrift.harness.torch_private.compiling import compile_alone
-from numdrift.harness.torch_private.deferred_devices import DEFERRED_DEVICES
+from numdrift.harness.torch_private.compiler.compiling import compile_alone
+from numdrift.harness.torch_private.deferred.deferred_devices import DEFERRED_DEVICES
 from numdrift.harness.torch_private.operators import (
     decomposition_of,
     find_overload,

@@ -78,8 +78,8 @@ ARROWS = [
     Arrow(
         "judging runs nothing and draws nothing",
         of=(
-            "harness/investigate/judge.py",
-            "harness/investigate/pair_scores.py",
+            "harness/investigate/judging/judge.py",
+            "harness/investigate/evidence/pair_scores.py",
             "harness/investigate/accuracy.py",
         ),
         never=(*harness("launch"), "numdrift.plots", "torch"),
@@ -325,10 +325,10 @@ def test_a_device_above_the_border_would_be_seen(tmp_path: Path) -> None:
     ("module", "absent"),
     [
         ("numdrift", ["torch", "numpy", "click"]),
-        ("numdrift.harness.records.mode_spec", ["torch", "numpy", "click"]),
+        ("numdrift.harness.records.modes.mode_spec", ["torch", "numpy", "click"]),
         ("numdrift.kernels.registry", ["torch", "numpy", "click"]),
         ("numdrift.kernels.swaps.request", ["torch", "numpy", "click"]),
-        ("numdrift.harness.records.run_config", ["torch", "numpy"]),
+        ("numdrift.harness.records.run.run_config", ["torch", "numpy"]),
         ("numdrift.harness.launch.supervise", ["torch", "numpy"]),
     ],
 )

@@ -20,9 +20,9 @@ from ..launch.execute_batch import PreparedRun, close_run
 from ..launch.guest_process import Launch
 from ..launch.running_process import ProcessEnd
 from ..records import frames
-from ..records.mode_spec import ModeSpec, parse_mode
-from ..records.run_config import RunConfig
-from ..records.run_request import LEVELS, Level, requested
+from ..records.modes.mode_spec import ModeSpec, parse_mode
+from ..records.run.run_config import RunConfig
+from ..records.run.run_request import LEVELS, Level, requested
 from ..runs.manifest import RunManifest
 from ..runs.recorded_run import RecordedRun, load_run, runs_in
 from ..runs.run_layout import RunFolder, check_name, choose_investigation

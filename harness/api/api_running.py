@@ -18,8 +18,8 @@ from ..launch.execute_batch import execute
 from ..launch.journal_tail import JournalProgress
 from ..launch.running_process import ProcessEnd
 from ..launch.supervise import Reporter
-from ..records.mode_spec import ModeSpec, parse_modes
-from ..records.run_request import RunOptions, requested, user_options
+from ..records.modes.mode_spec import ModeSpec, parse_modes
+from ..records.run.run_request import RunOptions, requested, user_options
 from ..runs.recorded_run import RecordedRun, load_run, pandas
 from .api_recording import Recording
 

@@ -11,10 +11,10 @@ from ..launch.asked_mode import require_mode
 from ..launch.batch_plan import BatchPlan, asked_for
 from ..launch.supervise import Reporter
 from ..launch.xla_environment import in_their_interpreters
-from ..records.mode_registry import registry
-from ..records.mode_spec import ModeSpec, parse_mode
-from ..records.partition_record import PartitionConfig, refuse_swaps
-from ..records.run_request import requested
+from ..records.modes.mode_registry import registry
+from ..records.modes.mode_spec import ModeSpec, parse_mode
+from ..records.run.run_request import requested
+from ..records.tools.partition_record import PartitionConfig, refuse_swaps
 from ..tools.partition_run import Partitioned, is_factory, partition_module, partition_script
 from ..tools.support.support_analysis import SupportAnalysis, analysis_plan, analyzed
 from .api_running import passive_threads, told

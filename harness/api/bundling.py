@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import CollisionError, UsageError
-from ..records.mode_spec import parse_mode
+from ..records.modes.mode_spec import parse_mode
 from ..runs.recorded_run import runs_in
 from ..tools.bundle.archive import Bundle, download, is_url, upload, write_bundle
 from ..tools.bundle.bundle_contents import SENSITIVE, Kind

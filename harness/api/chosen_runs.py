@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from ..errors import GraphsNotFound, MetricsNotFound, NumdriftError, RunNotFound, UsageError, nearest
 from ..graphs.run_graphs import GraphEntry, RunGraphs, graphs_of
-from ..investigate.evidence import EvidenceFolder
-from ..records.findings import INVESTIGATION
-from ..records.graph_record import STAGES
+from ..investigate.evidence.pair_evidence import EvidenceFolder
+from ..records.results.findings import INVESTIGATION
+from ..records.tools.graph_record import STAGES
 from ..runs.recorded_run import RecordedRun, find_investigation, is_there, load_run, runs_in, runs_with_suffixes
 from ..runs.run_layout import EVIDENCE, MANIFEST, InvestigationFolder
 from ..tools.metrics.run_metrics import RunMetrics, metrics_of

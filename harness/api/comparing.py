@@ -9,8 +9,8 @@ from pathlib import Path
 from ..drift.global_batch import GlobalBatchComparison, compare_global_batch
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import UsageError
-from ..investigate.judge import judge_pairs
-from ..records.findings import Findings
+from ..investigate.judging.judge import judge_pairs
+from ..records.results.findings import Findings
 from ..runs.recorded_run import RecordedRun, find_investigation, load_run, ranks_of, runs_with_suffixes, told_apart
 from ..runs.run_layout import MANIFEST
 from .api_recording import Recording

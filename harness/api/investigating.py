@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import UsageError
-from ..investigate.investigation_plan import (
+from ..investigate.experiments.investigation_plan import (
     DEFAULT_STATE_BUDGET,
     InvestigationPlan,
     compared_modes,
@@ -15,15 +15,15 @@ from ..investigate.investigation_plan import (
     recorded_runs,
     said_of_draws,
 )
-from ..investigate.laboratory import Laboratory, Progress
+from ..investigate.experiments.laboratory import Laboratory, Progress
 from ..investigate.method import investigate as investigate_plan
 from ..investigate.method import investigate_runs, localize_runs
 from ..launch.batch_kernels import OwnKernels, own_kernels
 from ..launch.batch_plan import asked_for, planned
-from ..records.findings import Findings
-from ..records.mode_spec import ModeSpec, parse_modes
-from ..records.run_request import requested
-from ..records.step_selection import StepSelection
+from ..records.modes.mode_spec import ModeSpec, parse_modes
+from ..records.results.findings import Findings
+from ..records.run.run_request import requested
+from ..records.run.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun, find_investigation
 from .api_running import loaded, passive_threads, specs_of, told
 from .investigation_results import Investigation, investigation_of

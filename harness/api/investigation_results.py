@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ..drift.loss_distance import absolute_difference, common_losses, relative_difference
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import JournalError, NumdriftError, RunNotFound
-from ..investigate.culprit_words import lines_of, told_of
+from ..investigate.words.culprit_words import lines_of, told_of
 from ..records.codec import NUMBERS, Unreadable
-from ..records.findings import INVESTIGATION, Findings, PairFindings, known_content
+from ..records.results.findings import INVESTIGATION, Findings, PairFindings, known_content
 from ..runs.recorded_run import RecordedRun, load_run, pandas
 from .notebook_shown import comparison_html, investigation_html
 

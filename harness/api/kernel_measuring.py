@@ -28,7 +28,7 @@ from numdrift.kernels.user import device_kinds
 from ..backends.mode_presence import OPENER
 from ..backends.opened_device import open_devices
 from ..errors import CollisionError, NotAvailable, UsageError, nearest
-from ..records.surroundings import cores
+from ..records.run.surroundings import cores
 
 ShownSweep = Callable[[str, int, int], AbstractContextManager[Callable[[int], None]]]
 """Shows one kernel's sweep. Takes its label, the number of inputs and the number already measured; yields a function

@@ -24,8 +24,8 @@ from numdrift.plots.step_timeline import TimelineStep, step_timeline
 
 from ..drift.curve_envelope import Envelope
 from ..errors import CollisionError, JournalError, UsageError
-from ..records.backend_work import WORKED
-from ..records.findings import INVESTIGATION, SCHEMA
+from ..records.results.findings import INVESTIGATION, SCHEMA
+from ..records.tools.backend_work import WORKED
 from ..runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 from ..runs.run_layout import InvestigationFolder
 from .chosen_runs import metrics_of_runs

@@ -8,10 +8,10 @@ from pathlib import Path
 from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan, planned
 from ..launch.execute_batch import BatchResult
-from ..records.mode_spec import ModeSpec
-from ..records.profile_record import DEFAULT_STEPS, MEBIBYTE, PROFILE, Kind, RunProfile, TraceRequest
-from ..records.run_request import requested
-from ..records.step_selection import KeepParams, StepSelection
+from ..records.modes.mode_spec import ModeSpec
+from ..records.run.run_request import requested
+from ..records.run.step_selection import KeepParams, StepSelection
+from ..records.tools.profile_record import DEFAULT_STEPS, MEBIBYTE, PROFILE, Kind, RunProfile, TraceRequest
 from ..runs.recorded_run import RecordedRun, is_there, load_run, runs_in
 from ..runs.run_layout import MANIFEST
 from ..tools.profile.profile_made import profile_of

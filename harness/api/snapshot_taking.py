@@ -10,10 +10,10 @@ from typing import Any
 
 from ..errors import UsageError, nearest
 from ..launch.batch_plan import BatchPlan, planned
-from ..records.execution_facts import KEYWORDS, MIB
-from ..records.mode_spec import ModeSpec
-from ..records.run_request import requested
-from ..records.step_selection import KeepParams, StepSelection
+from ..records.modes.mode_spec import ModeSpec
+from ..records.run.execution_facts import KEYWORDS, MIB
+from ..records.run.run_request import requested
+from ..records.run.step_selection import KeepParams, StepSelection
 from ..runs.journal import Journal
 from ..snapshots.snapshot_choice import Choice
 

@@ -11,7 +11,7 @@ import torch
 
 from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
-from ..records.graph_record import Node
+from ..records.tools.graph_record import Node
 from ..tape.origin import script_line
 from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
 from .called_operators import HARNESS

@@ -14,8 +14,8 @@ import torch
 
 from numdrift.kernels.expectation import tensors_in
 
+from ..torch_private.compiler.graph_stages import parts_of_op
 from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
-from ..torch_private.graph_stages import parts_of_op
 from ..torch_private.operators import arguments_of
 
 HARNESS = str(Path(__file__).parents[1])

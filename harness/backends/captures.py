@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from ..hooks.mode_protocol import Capture
-from ..records.graph_record import GraphFolder
+from ..records.tools.graph_record import GraphFolder
 
 # The request that a capture is made from.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..records.backend_work import FROM_DEVICE, ITEM, NON_BLOCKING, TO_DEVICE, Work
+from ..records.tools.backend_work import FROM_DEVICE, ITEM, NON_BLOCKING, TO_DEVICE, Work
 from ..torch_private import device_copies, dispatching
 from ..torch_private.device_copies import around_copies, has_fallback
 from ..torch_private.dispatching import InterceptedOps, dispatch_key

@@ -16,10 +16,10 @@ import torch
 
 from numdrift.kernels.expectation import tensors_in
 
-from ..records.backend_work import OperatorCall
+from ..records.tools.backend_work import OperatorCall
 from ..script.main_module import said_by
+from ..torch_private.deferred.lazy import wrapped_number
 from ..torch_private.dispatching import Overrides
-from ..torch_private.lazy import wrapped_number
 from ..torch_private.operators import DeviceKernel, device_kernels
 from .called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness
 

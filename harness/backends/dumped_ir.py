@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..records.graph_record import Value
+from ..records.tools.graph_record import Value
 
 BEGIN = "[ScheduleSyncTensorsGraph]\n"
 """The line before each executed graph."""

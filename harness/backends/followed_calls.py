@@ -17,7 +17,7 @@ import torch
 
 from numdrift.kernels.expectation import tensors_in
 
-from ..records.graph_record import Node, Value
+from ..records.tools.graph_record import Node, Value
 from ..tape.origin import CALLED_FROM
 from ..torch_private.dispatching import Overrides
 from ..torch_private.operators import arguments_of, schema_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..records.graph_record import PHASES, Graph, Node, phase_of
+from ..records.tools.graph_record import PHASES, Graph, Node, phase_of
 from ..tape.origin import CALLED_FROM
 from .dumped_ir import DumpedNode
 from .followed_calls import FollowedCall, KnownValues, Operand

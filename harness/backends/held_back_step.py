@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..tape.step_recorder import StepRecorder
+from ..tape.recording.step_recorder import StepRecorder
 from ..tape.tape import NotReplayable
 from ..torch_private.dispatching import bare_execution, without_dispatch_modes, without_function_modes
 

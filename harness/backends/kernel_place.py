@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records.graph_record import Node
+from ..records.tools.graph_record import Node
 
 
 def kernel_place(covered: Sequence[Node]) -> Node:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..records.mode_registry import registry
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_registry import registry
+from ..records.modes.mode_spec import ModeSpec
 
 OPENER = "numdrift.harness.backends.opened_device:open_devices"
 """The function that makes devices ready, by name, for modules of lower levels, which cannot import it."""

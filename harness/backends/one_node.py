@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..records.backend_work import SupportAnswer
-from ..torch_private.partitioner import without_modes
-from ..torch_private.probing import copied_graph
+from ..records.tools.backend_work import SupportAnswer
+from ..torch_private.compiler.partitioner import without_modes
+from ..torch_private.compiler.probing import copied_graph
 
 
 class Unanswerable(ValueError):

@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 
 from ..errors import NotAvailable
-from ..records.mode_registry import registry
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_registry import registry
+from ..records.modes.mode_spec import ModeSpec
 from .eager.mode import require_device
 from .mode_presence import require_here
 

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from ..api.backend_support import planned_analysis
-from ..records.mode_spec import parse_mode
+from ..records.modes.mode_spec import parse_mode
 from ..tools.support.support_analysis import DRY_STEPS, SupportAnalysis, analyzed
 from .command_options import (
     arguments_argument,

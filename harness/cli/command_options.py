@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and those of recording as `records/run_request.py`
+"""Arguments and options that several commands have, and those of recording as `records/run/run_request.py`
 declares them."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from ..records.mode_spec import ModeSpec, parse_modes
-from ..records.run_request import UserOption, user_options
+from ..records.modes.mode_spec import ModeSpec, parse_modes
+from ..records.run.run_request import UserOption, user_options
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

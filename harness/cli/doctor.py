@@ -12,7 +12,7 @@ import click
 
 from ..errors import UsageError, nearest
 from ..launch.doctor import examine
-from ..records.mode_registry import registry
+from ..records.modes.mode_registry import registry
 from ..runs.own_version import own_version
 from .command_options import json_option
 from .output import console, table, write_json

@@ -13,11 +13,11 @@ from rich.console import Console
 
 from ..api.investigating import DEFAULT_MODES, investigated
 from ..errors import NumdriftError
-from ..investigate.investigation_plan import DEFAULT_STATE_BUDGET
+from ..investigate.experiments.investigation_plan import DEFAULT_STATE_BUDGET
 from ..launch.batch_kernels import stated_kernel
 from ..launch.supervise import Reporter
-from ..records.findings import Findings, PairFindings
-from ..records.mode_spec import parse_modes
+from ..records.modes.mode_spec import parse_modes
+from ..records.results.findings import Findings, PairFindings
 from ..report.answer import answers_of
 from ..report.report_page import NAME, page_of
 from ..report.rows import report_of

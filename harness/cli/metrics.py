@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..api.chosen_runs import metrics_of_runs, runs_meant
-from ..records.backend_work import FROM_DEVICE, TO_DEVICE, WORKED
-from ..records.mode_spec import parse_mode
+from ..records.modes.mode_spec import parse_mode
+from ..records.tools.backend_work import FROM_DEVICE, TO_DEVICE, WORKED
 from ..tools.metrics.metrics_report import metrics_report
 from ..tools.metrics.metrics_summary import Distribution, MetricsSummary, Transfers, summarize
 from ..tools.metrics.metrics_trace import metrics_trace

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from ..api.backend_support import partitioned, require_parts
 from ..observers.partition.partition_journal import TensorCheck
-from ..records.mode_spec import parse_mode
-from ..records.partition_record import UNLIMITED, GraphPartition, PartitionConfig, PartitionedOperator
+from ..records.modes.mode_spec import parse_mode
+from ..records.tools.partition_record import UNLIMITED, GraphPartition, PartitionConfig, PartitionedOperator
 from ..tools.partition_run import Partitioned
 from .command_options import (
     arguments_argument,

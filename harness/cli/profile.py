@@ -14,7 +14,7 @@ from numdrift.plots.phase_times import ModeTimes, phase_times
 
 from ..api.profiling import planned_profile, profiled_before, profiles_made
 from ..launch.execute_batch import execute
-from ..records.profile_record import DEFAULT_STEPS, PROFILE, TRACE, RunProfile
+from ..records.tools.profile_record import DEFAULT_STEPS, PROFILE, TRACE, RunProfile
 from ..runs.recorded_run import RecordedRun, is_there
 from ..tools.profile.device_rows import DeviceRow, by_copy, by_kernel, by_wait, device_means
 from ..tools.profile.profile_made import profile_of

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from ..records.backend_work import FROM_DEVICE, TO_DEVICE
-from ..records.profile_record import PROFILE, TRACE, RunProfile
+from ..records.tools.backend_work import FROM_DEVICE, TO_DEVICE
+from ..records.tools.profile_record import PROFILE, TRACE, RunProfile
 from ..runs.recorded_run import RecordedRun
 from ..tools.profile.device_rows import (
     DeviceCell,

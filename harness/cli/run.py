@@ -11,13 +11,13 @@ import click
 from rich.console import Console
 
 from ..api.api_running import planned_run
-from ..drift.met_in_files import met_in_files
+from ..drift.setup.met_in_files import met_in_files
 from ..launch.batch_kernels import stated_kernel
 from ..launch.batch_plan import BatchPlan
 from ..launch.execute_batch import BatchResult, FinishedRun, execute
 from ..launch.own_folders import in_words
 from ..launch.supervise import PassThrough
-from ..records.mode_spec import parse_mode
+from ..records.modes.mode_spec import parse_mode
 from ..runs.run_layout import KEPT
 from . import command_options as options
 from .output import console, table, write_json

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..investigate.culprit_words import (
+from ..investigate.words.culprit_words import (
     PHASES,
     frames_of,
     from_here,
@@ -19,8 +19,8 @@ from ..investigate.culprit_words import (
     versions_of,
     versions_of_all,
 )
-from ..records.culprit import KERNEL, Culprit
-from ..records.findings import PairFindings
+from ..records.results.culprit import KERNEL, Culprit
+from ..records.results.findings import PairFindings
 from .output import number, table
 
 CULPRITS_SHOWN = 8

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError, UsageError
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_spec import ModeSpec
 
 SCHEMA = 1
 TABLE = Path(__file__).with_name("calibration.json")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Literal
 
-from ..records.call_record import CallRecord
+from ..records.values.call_record import CallRecord
 
 What = Literal[
     "computed", "number", "outside", "generator", "seeded", "race", "changed", "unfilled", "branch", "earlier"

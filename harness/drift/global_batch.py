@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import JournalError, UsageError
-from ..records.sketch_record import ROUNDING, norm_estimate
+from ..records.values.sketch_record import ROUNDING, norm_estimate
 from ..runs.journal import Array
 from ..runs.mapped_tensors import has_sketches
 from ..runs.recorded_run import RecordedRun, ranks_of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..records.digest_record import Digest
+from ..records.values.digest_record import Digest
 from ..runs.recorded_run import RecordedRun
 from .recorded_drift import common_digests, common_steps
 

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..records.digest_record import Digest
+from ..records.values.digest_record import Digest
 from ..runs.journal import Journal, StepDigests, StepRecord
 from ..runs.recorded_run import RecordedRun
 

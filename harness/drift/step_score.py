@@ -27,7 +27,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..records.findings import TensorScore
+from ..records.results.findings import TensorScore
 from ..runs.mapped_tensors import TensorFile
 from .norms import Array, Norm, as_float, difference, is_floating
 from .step_noise import Noise

@@ -13,11 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..records.findings import StepFindings, Verdict
+from ..records.results.findings import StepFindings, Verdict
 from .calibration import Threshold
 from .nonfinite import Nonfinite
 from .recorded_drift import Repetition
-from .setup_difference import SetupDifference
+from .setup.setup_difference import SetupDifference
 from .step_score import StepScore
 
 WITHOUT_EFFECT = ("script", "arguments", "autocast", "generator")

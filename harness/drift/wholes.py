@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from ..records.digest_record import Digest
-from ..records.sketch_record import Shard, Sketch, added
+from ..records.values.digest_record import Digest
+from ..records.values.sketch_record import Shard, Sketch, added
 from ..runs.journal import Array, StepDigests, TensorEntry
 from ..runs.mapped_tensors import StepSketches, sketches_of
 from ..runs.recorded_run import RecordedRun

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..errors import JournalError
 from ..records.codec import read
-from ..records.culprit import Culprit
-from ..records.findings import INVESTIGATION, SCHEMA
-from ..records.graph_record import Graph, Node
+from ..records.results.culprit import Culprit
+from ..records.results.findings import INVESTIGATION, SCHEMA
+from ..records.tools.graph_record import Graph, Node
 from ..runs.recorded_run import RecordedRun
 from .run_graphs import RunGraphs
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import GraphsNotFound, JournalError, nearest
-from ..records.graph_record import FOLDER, INDEX, SCHEMA, Cut, Graph, Node
+from ..records.tools.graph_record import FOLDER, INDEX, SCHEMA, Cut, Graph, Node
 from ..runs.recorded_run import RecordedRun
 
 CONFIG = "config.json"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ..records.run_config import RunConfig
+from ..records.run.run_config import RunConfig
 from .observer import Observer, Surroundings
 
 P = ParamSpec("P")

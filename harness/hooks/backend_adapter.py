@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ModeError
-from ..records.backend_work import OperatorCall, SupportAnswer, Work
-from ..records.mode_registry import registry
+from ..records.modes.mode_registry import registry
+from ..records.tools.backend_work import OperatorCall, SupportAnswer, Work
 
 if TYPE_CHECKING:
     import torch
 
-    from ..records.mode_spec import ModeSpec
+    from ..records.modes.mode_spec import ModeSpec
 
 Tell = Callable[[], None]
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from ..records.capabilities import Capabilities
+from ..records.modes.capabilities import Capabilities
 
 if TYPE_CHECKING:
     import torch
 
     from numdrift.kernels.swaps.engine import Swaps
 
-    from ..records.mode_spec import ModeSpec
-    from ..tape.step_recorder import StepRecorder
+    from ..records.modes.mode_spec import ModeSpec
+    from ..tape.recording.step_recorder import StepRecorder
     from .backend_adapter import Adapter
 
 Moment = Literal["backward", "step", "end"]

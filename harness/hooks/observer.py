@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..records.run_config import RunConfig
+from ..records.run.run_config import RunConfig
 from .mode_protocol import Mode, Moment
 
 if TYPE_CHECKING:
     import torch
 
-    from ..observers.digest import Digester
-    from ..observers.ended_step import Said
+    from ..observers.values.digest import Digester
+    from ..observers.values.ended_step import Said
     from ..script.named_tensors import NamedTensor, TrainingTensors
-    from ..tape.journal_writing import EventLog
+    from ..tape.files.journal_writing import EventLog
 
 Progress = Literal["forward", "backward", "optimizer", "step", "end"]
 """The points of a training, in this order: a root module is about to be called for the first time in a step; a backward

@@ -12,24 +12,19 @@ from ..drift.run_comparison import compare_runs
 from ..drift.verdict import worst_of
 from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan
-from ..records.culprit import SETUP
-from ..records.findings import Findings, PairFindings, StepFindings
-from ..records.step_selection import StepSelection
+from ..records.results.culprit import SETUP
+from ..records.results.findings import Findings, PairFindings, StepFindings
+from ..records.run.step_selection import StepSelection
 from ..runs.recorded_run import RecordedRun
 from ..runs.step_outcomes import state_steps, tape_path
-from .batches_followed import batch_step, step_with_its_data
-from .chosen_steps import choose
-from .evidence import EvidenceFolder, PairEvidence, evidence_for
-from .investigation_plan import InvestigationPlan
-from .judge import judge, judge_pair
-from .laboratory import Interrupted, Laboratory
-from .ops import expect_one
-from .pair_scores import spec_of
-from .part_search import check_parts
-from .question import SEARCHED, Inquiry, Question
-from .question_table import LAST_QUESTIONS, QUESTIONS
-from .restored import not_restored
-from .rounds import (
+from .evidence.batches_followed import batch_step, step_with_its_data
+from .evidence.pair_evidence import EvidenceFolder, PairEvidence, evidence_for
+from .evidence.pair_scores import spec_of
+from .experiments.chosen_steps import choose
+from .experiments.investigation_plan import InvestigationPlan
+from .experiments.laboratory import Interrupted, Laboratory
+from .experiments.restored import not_restored
+from .experiments.rounds import (
     apart,
     control_of,
     date_onset,
@@ -43,8 +38,13 @@ from .rounds import (
     suspicious,
     unsure,
 )
-from .tapes_beside import complete_noise, noise_beside, referee_beside, run_referee
-from .whole_trainings import MEMBERS, is_left_over, without_culprits
+from .experiments.tapes_beside import complete_noise, noise_beside, referee_beside, run_referee
+from .judging.judge import judge, judge_pair
+from .questions.ops import expect_one
+from .questions.part_search import check_parts
+from .questions.question import SEARCHED, Inquiry, Question
+from .questions.question_table import LAST_QUESTIONS, QUESTIONS
+from .questions.whole_trainings import MEMBERS, is_left_over, without_culprits
 
 SINGLE = "single"
 """The name of the single-process run that runs of several processes are compared with."""

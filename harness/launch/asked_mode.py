@@ -16,7 +16,7 @@ from typing import Any
 from numdrift.kernels.registry import load_target
 
 from ..errors import NotAvailable, NumdriftError, UsageError
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_spec import ModeSpec
 from .guest_process import environment, guest_command, interpreter
 
 PRESENCE = "numdrift.harness.backends.mode_presence:require_here"

@@ -12,8 +12,8 @@ from numdrift.kernels.swaps.request import SwapRequest, check_op, check_swaps, k
 
 from ..errors import ModeError, UsageError
 from ..records import frames
-from ..records.mode_registry import registry
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_registry import registry
+from ..records.modes.mode_spec import ModeSpec
 
 OwnKernels = Mapping[str, Path | str] | Sequence[tuple[str, Path]]
 """The user's own kernels: each path by its op, or pairs of op and path if an op has several kernels."""

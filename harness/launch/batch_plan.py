@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NumdriftError, UsageError, nearest
-from ..records.experiment import Experiment
-from ..records.mode_spec import ModeSpec
-from ..records.run_request import LEVELS, RunRequest
-from ..records.step_selection import StepSelection
+from ..records.modes.mode_spec import ModeSpec
+from ..records.results.experiment import Experiment
+from ..records.run.run_request import LEVELS, RunRequest
+from ..records.run.step_selection import StepSelection
 from ..runs.manifest import read_manifest
 from ..runs.recorded_run import load_run
 from ..runs.run_layout import STATES, InvestigationFolder, check_name, choose_investigation

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..records.mode_registry import registry
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_registry import registry
+from ..records.modes.mode_spec import ModeSpec
 from ..runs.run_layout import InvestigationFolder
 from .batch_plan import BatchPlan
 from .execute_batch import execute

@@ -14,12 +14,12 @@ from pathlib import Path
 from ..errors import JournalError, NumdriftError, UsageError
 from ..graphs.run_graphs import RunGraphs
 from ..records import frames
-from ..records.adoption_facts import ADOPTION, DOUBT
-from ..records.graph_record import lazy_dump, xla_dump
-from ..records.mode_spec import ModeSpec
-from ..records.run_config import RunConfig
-from ..records.run_files import OwnFolders
-from ..records.run_request import RunRequest
+from ..records.modes.mode_spec import ModeSpec
+from ..records.run.adoption_facts import ADOPTION, DOUBT
+from ..records.run.run_config import RunConfig
+from ..records.run.run_files import OwnFolders
+from ..records.run.run_request import RunRequest
+from ..records.tools.graph_record import lazy_dump, xla_dump
 from ..runs.journal import Journal
 from ..runs.manifest import RunManifest
 from ..runs.pickles import write_pickle

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import UsageError
-from ..records.mode_registry import registry
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_registry import registry
+from ..records.modes.mode_spec import ModeSpec
 
 PACKAGE = Path(__file__).absolute().parents[2]
 """The folder that holds numdrift's `__init__.py`, reached through the links of a source checkout or installed."""

@@ -15,10 +15,10 @@ from datetime import datetime
 from pathlib import Path
 
 from ..errors import NumdriftError
-from ..records.execution_facts import in_mib
-from ..records.mode_spec import ModeSpec
-from ..records.run_config import RunConfig
-from ..records.run_files import OUTSIDE, OwnFolders, RunFiles, WrittenFile
+from ..records.modes.mode_spec import ModeSpec
+from ..records.run.execution_facts import in_mib
+from ..records.run.run_config import RunConfig
+from ..records.run.run_files import OUTSIDE, OwnFolders, RunFiles, WrittenFile
 from ..runs.journal import Journal
 from ..runs.manifest import read_manifest
 from ..runs.run_layout import EVIDENCE, KEPT, WRITTEN

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_spec import ModeSpec
 from .guest_process import PATIENCE, environment, guest_command
 
 MODULE = "numdrift.harness.recorder.fingerprint"

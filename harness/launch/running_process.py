@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_spec import ModeSpec
 from .guest_process import GuestProcess, Launch, Processes, inherited_by, start
 from .journal_tail import Tail
 

@@ -1,7 +1,7 @@
 """Workers: processes that stay alive after their scripts have ended, to answer questions.
 
-They keep everything that the script set up. Questions travel in the format of `tape/wire.py`, without tensors, since
-this process has no torch.
+They keep everything that the script set up. Questions travel in the format of `tape/serving/wire.py`, without tensors,
+since this process has no torch.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import UsageError
-from ..records.interpreters import are_two, differences, told
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_spec import ModeSpec
+from ..records.run.interpreters import are_two, differences, told
 from .guest_process import PACKAGE, check_interpreter, interpreter
 from .probed_interpreters import probed
 

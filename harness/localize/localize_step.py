@@ -9,28 +9,28 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..drift.step_noise import Noise
-from ..records.culprit import AGAIN
+from ..records.results.culprit import AGAIN
 from ..tape.tape import Tape
-from .batch_difference import follow_batch, with_batch
-from .batch_words import inputs_in_words
-from .choices import with_choices_of_reference, with_decisions
-from .examination import Examined, examine
-from .found_culprits import Describer, kernel_of, place_of
-from .hybrid import Hybrid, Kernels, TapePair, Values, execute, paired
-from .hybrid_tests import Drift, HybridTests, Infeasible, Scorer
-from .layouts import both_in_words, looks_of
-from .left_over import left_over
-from .localized_step import LocalizedStep, UnprovenCauses
-from .op_units import op_name
-from .proofs import prove
-from .same_number import of_one_number
-from .setting_causes import with_settings
-from .storage_flow import SIDES, Side, Use, flow_of
-from .suspects import CASTS, UNROUNDED, Suspect, suspects
-from .swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
-from .undoing_causes import with_undone_together
-from .verification import Digests, Found, verify
-from .worker import WorkerCalls
+from .align.op_units import op_name
+from .align.storage_flow import SIDES, Side, Use, flow_of
+from .causes.batch_difference import follow_batch, with_batch
+from .causes.batch_words import inputs_in_words
+from .causes.choices import with_choices_of_reference, with_decisions
+from .causes.examination import Examined, examine
+from .causes.found_culprits import Describer, kernel_of, place_of
+from .causes.hybrid_tests import Drift, HybridTests, Infeasible, Scorer
+from .causes.left_over import left_over
+from .causes.localized_step import LocalizedStep, UnprovenCauses
+from .causes.proofs import prove
+from .causes.same_number import of_one_number
+from .causes.setting_causes import with_settings
+from .causes.suspects import CASTS, UNROUNDED, Suspect, suspects
+from .causes.swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
+from .causes.undoing_causes import with_undone_together
+from .execute.hybrid import Hybrid, Kernels, TapePair, Values, execute, paired
+from .execute.layouts import both_in_words, looks_of
+from .execute.verification import Digests, Found, verify
+from .execute.worker import WorkerCalls
 
 
 def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:

@@ -23,24 +23,24 @@ from ..backends.opened_device import HOST, open_devices
 from ..drift.step_noise import Noise, read_noise
 from ..errors import NumdriftError
 from ..records.codec import read
-from ..records.localization_record import SCHEMA, LocalizedSide, LocalizerConfig, write_localization
-from ..records.mode_spec import parse_mode
-from ..tape.ensemble import in_words
-from ..tape.list_calls import list_ops, taken_apart
-from ..tape.replay import is_same
-from ..tape.service import give_back_memory
+from ..records.modes.mode_spec import parse_mode
+from ..records.results.localization_record import SCHEMA, LocalizedSide, LocalizerConfig, write_localization
+from ..tape.files.tape_file import noise_file, read_tape, tape_file
+from ..tape.files.tensor_file import read_tensors
+from ..tape.replaying.ensemble import in_words
+from ..tape.replaying.replay import is_same
+from ..tape.serving.list_calls import list_ops, taken_apart
+from ..tape.serving.service import give_back_memory
 from ..tape.step_settings import settings_of_step
 from ..tape.tape import NotReplayable, Tape
-from ..tape.tape_file import noise_file, read_tape, tape_file
-from ..tape.tensor_file import read_tensors
 from ..torch_private.first_calls import settle_first_calls
-from .hybrid_tests import Scorer
+from .align.storage_flow import SIDES, Side
+from .causes.hybrid_tests import Scorer
+from .causes.localized_step import LocalizedStep
+from .execute.worker import Worker, WorkerCalls
 from .localize_step import Held, followed_preparation, localize_step
-from .localized_step import LocalizedStep
-from .script_interpreter import Scripts
-from .standalone_scripts import ScriptWriter
-from .storage_flow import SIDES, Side
-from .worker import Worker, WorkerCalls
+from .scripts.script_interpreter import Scripts
+from .scripts.standalone_scripts import ScriptWriter
 
 CONNECT_SECONDS = 120.0
 """The time in seconds within which a worker must answer, once its script has ended."""

@@ -9,7 +9,7 @@ import torch
 from ..backends.captures import CaptureRequest, capture_for
 from ..hooks.mode_protocol import Capture, CuttingMode, Moment
 from ..hooks.observer import Observer, Progress, RecordingSurroundings
-from ..records.graph_record import FOLDER, GraphFolder
+from ..records.tools.graph_record import FOLDER, GraphFolder
 
 CLOSED: dict[Progress, Moment] = {"optimizer": "backward", "step": "step", "end": "end"}
 """The moment that the mode has just closed when the training reaches this point."""

@@ -20,9 +20,9 @@ from ..errors import NotAvailable
 from ..hooks.backend_adapter import Tell
 from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Observer, Progress, Surroundings
-from ..records.backend_work import FILE, PHASES, RECORDING, REST, SCHEMA, SETUP, Work
-from ..tape.journal_writing import EventLog
-from ..torch_private.device_work import memory_of
+from ..records.tools.backend_work import FILE, PHASES, RECORDING, REST, SCHEMA, SETUP, Work
+from ..tape.files.journal_writing import EventLog
+from ..torch_private.profiling.device_work import memory_of
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MAXRSS = 1 if sys.platform == "darwin" else 1024

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Observer, Progress, Surroundings
-from ..records.support_record import SupportWriter
-from ..torch_private.compile_work import graph_breaks
+from ..records.tools.support_record import SupportWriter
+from ..torch_private.profiling.compile_work import graph_breaks
 
 if TYPE_CHECKING:
     import torch

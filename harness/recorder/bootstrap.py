@@ -35,7 +35,7 @@ def main() -> int:
     spec.loader.exec_module(package)
     if len(sys.argv) > 3:
         return int(importlib.import_module(sys.argv[3]).main(config))
-    run_config = importlib.import_module("numdrift.harness.records.run_config").RunConfig.load(config)
+    run_config = importlib.import_module("numdrift.harness.records.run.run_config").RunConfig.load(config)
     # before torch is imported: torch starts threads
     shared = importlib.import_module("numdrift.harness.recorder.own_folder").enter(run_config)
     process = importlib.import_module("numdrift.harness.recorder.script_process")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from ..records.surroundings import NUMBERS, cores
+from ..records.run.surroundings import NUMBERS, cores
 from ..torch_private.optimizer_steps import takes_foreach_on_the_cpu
 
 VARIABLES = (*NUMBERS, "DEVICE")

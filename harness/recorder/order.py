@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..hooks.audience import Part, Seat
-from ..records.run_config import RunConfig
+from ..records.run.run_config import RunConfig
 
 RECORDING = Part(", recording stops here", needed=True, stays=True)
 EXPERIMENTS = Part(", no states, outcomes and tapes are kept from here on", needed=True)

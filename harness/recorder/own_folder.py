@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from ..records.run_config import RunConfig
-from ..records.run_files import READY, OwnFolders
+from ..records.run.run_config import RunConfig
+from ..records.run.run_files import READY, OwnFolders
 
 # From the Linux headers sched.h, mount.h, capability.h.
 NEW_MOUNTS, NEW_USER = 0x00020000, 0x10000000

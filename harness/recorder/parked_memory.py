@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import torch
 
-from ..torch_private.device_work import is_accelerator, kind_of_device, memory_of
 from ..torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ..torch_private.profiling.device_work import is_accelerator, kind_of_device, memory_of
 
 LEAST = 1 << 20
 """Size in bytes from which on the two copies are worthwhile."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..backends.mode_presence import require_here
 from ..errors import NotAvailable, NumdriftError
 from ..hooks.backend_adapter import adapter_for
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_spec import ModeSpec
 
 
 def main(config: Path) -> int:

@@ -20,12 +20,12 @@ from ..errors import AdoptionError
 from ..hooks.audience import Audience, Guard, Part, Seat
 from ..hooks.mode_protocol import Mode
 from ..hooks.observer import Observer, RecordingSurroundings
-from ..observers.digest import Digester
-from ..observers.optimizer_state import bindings
+from ..observers.state.optimizer_state import bindings
+from ..observers.values.digest import Digester
 from ..records import frames
-from ..records.adoption_facts import AdoptionFacts
-from ..records.run_config import RunConfig
-from ..script.adoption import ScriptAdoption
+from ..records.run.adoption_facts import AdoptionFacts
+from ..records.run.run_config import RunConfig
+from ..script.adopted.adoption import ScriptAdoption
 from ..script.loss_recording import LossRecording, require_device
 from ..script.named_tensors import NamedTensor, TrainingTensors
 from ..script.parallel import is_replicated
@@ -34,7 +34,7 @@ from ..script.script_losses import Found
 from ..script.script_settings import FollowedSettings
 from ..script.training_hooks import Hooks
 from ..script.understood import say_ending, say_parameters, say_step
-from ..tape.journal_writing import EventLog
+from ..tape.files.journal_writing import EventLog
 from ..tape.origin import script_line
 from .order import ORDER, RECORDING
 from .parked_memory import device_memory

@@ -16,8 +16,8 @@ import torch
 
 from ..backends.opened_device import open_devices
 from ..errors import JournalError, NumdriftError
-from ..tape.in_double import OUT_OF_MEMORY, write_exact
-from ..tape.tape_file import exact_file, read_tape
+from ..tape.files.tape_file import exact_file, read_tape
+from ..tape.replaying.in_double import OUT_OF_MEMORY, write_exact
 from ..torch_private.first_calls import settle_first_calls
 
 

@@ -21,15 +21,15 @@ from numdrift.kernels.swaps.trace import CallTrace
 from ..backends.opened_device import on_own_device
 from ..errors import NumdriftError
 from ..hooks.mode_protocol import ScriptFacts
-from ..observers.variation import shift_seeds
+from ..observers.state.variation import shift_seeds
 from ..records import frames
-from ..records.adoption_facts import AdoptionFacts
-from ..records.mode_registry import registry
-from ..records.run_config import RunConfig
+from ..records.modes.mode_registry import registry
+from ..records.run.adoption_facts import AdoptionFacts
+from ..records.run.run_config import RunConfig
 from ..script import parallel, renamed_folders
 from ..script.main_module import end_of, execute, own_trace
 from ..script.outside_files import OutsideFiles
-from ..tape.journal_writing import EventLog
+from ..tape.files.journal_writing import EventLog
 from ..tape.origin import names_in
 from ..tape.step_settings import device_settings
 from ..torch_private.patches import Patches
@@ -107,7 +107,7 @@ def run(config: RunConfig, shared: str = "") -> int:
         parked = ParkedMemory()
         try:
             parked.park(recorder.tensors())
-            importlib.import_module("numdrift.harness.tape.service").serve(config, notice)
+            importlib.import_module("numdrift.harness.tape.serving.service").serve(config, notice)
         except Exception as error:  # noqa: BLE001, the run has ended well: any failure here is only recorded
             notice(f"serving the run failed: {type(error).__name__}: {error}")
         with suppress(RuntimeError):  # the script has ended: what it does at exit does not matter here

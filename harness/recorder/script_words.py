@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import torch
 
 from ..hooks.mode_protocol import Mode
-from ..observers.ended_step import LoggedValues, Said
-from ..records.adoption_facts import AdoptionFacts
+from ..observers.values.ended_step import LoggedValues, Said
+from ..records.run.adoption_facts import AdoptionFacts
 from ..script.after_step import AfterStep, Waiting, plain_tensors, showing_op, text_of, write_text
 from ..tape.origin import script_line
 from ..torch_private.dispatching import next_sequence_number, sequence_number

@@ -11,15 +11,15 @@ import torch
 from ..errors import UsageError
 from ..hooks.mode_protocol import ScriptFacts
 from ..records import frames
-from ..records.adoption_facts import AdoptionFacts
-from ..records.mode_registry import registry
-from ..records.mode_spec import ModeSpec
-from ..records.run_config import RunConfig
+from ..records.modes.mode_registry import registry
+from ..records.modes.mode_spec import ModeSpec
+from ..records.run.adoption_facts import AdoptionFacts
+from ..records.run.run_config import RunConfig
 from ..script.main_module import end_of, first_line
 from ..script.script_api import connection
-from ..tape.journal_writing import EventLog
+from ..tape.files.journal_writing import EventLog
 from ..tape.step_settings import device_settings
-from ..torch_private.compiling import inductor_settings_kept
+from ..torch_private.compiler.compiling import inductor_settings_kept
 from .fingerprint import fingerprint, numeric_variables
 from .recorder import Recorder
 from .script_process import swaps_of

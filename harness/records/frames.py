@@ -7,7 +7,7 @@
     values-last.bin the last step's values, written when the script ends
     sketches.bin    a frame a step: the sketches of its tensors, for sharded runs (or --sketches)
     ops.jsonl       one JSON object an op (record level `ops`)
-    calls.jsonl     one JSON list a call, in experiments that look for what does not repeat; see records/call_record.py
+    calls.jsonl     one JSON list a call, in experiments on what does not repeat; see records/values/call_record.py
     tensors.bin     a frame an op output (record level `tensors`)
     kernels.bin     how often each swapped kernel ran; see numdrift.kernels.swaps.counts
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from ..investigate.culprit_words import in_words, name_of, wrong_by_itself
-from ..records.culprit import (
+from ..investigate.words.culprit_words import in_words, name_of, wrong_by_itself
+from ..records.results.culprit import (
     ARGUMENTS,
     COMPILER_SETTING,
     COMPILER_STAGE,
@@ -31,7 +31,7 @@ from ..records.culprit import (
     Culprit,
     CulpritSetting,
 )
-from ..records.findings import Findings, PairFindings
+from ..records.results.findings import Findings, PairFindings
 from .version_or_mode import advice, named_versions
 
 NAMED = 2

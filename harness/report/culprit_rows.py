@@ -15,8 +15,8 @@ from pathlib import Path
 from numdrift.kernels.registry import built_in
 
 from ..errors import JournalError, KernelNotFound
-from ..records.culprit import Culprit
-from ..records.culprit_detail import (
+from ..records.results.culprit import Culprit
+from ..records.results.culprit_detail import (
     CALLS,
     COMPILED,
     DETAIL,

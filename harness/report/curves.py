@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..records.findings import Findings
+from ..records.results.findings import Findings
 from ..runs.recorded_run import RecordedRun
 
 MOST_POINTS = 4000

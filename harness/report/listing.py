@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import NumdriftError
 from ..records.codec import Unreadable
-from ..records.findings import INVESTIGATION, Findings
+from ..records.results.findings import INVESTIGATION, Findings
 from ..runs.recorded_run import RecordedRun, investigations, runs_in
 from .answer import answers_of
 

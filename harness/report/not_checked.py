@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records.findings import PairFindings
+from ..records.results.findings import PairFindings
 from ..runs.recorded_run import RecordedRun
 
 

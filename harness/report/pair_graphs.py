@@ -14,7 +14,7 @@ from ..graphs.diff.graph_comparison import compare_graphs
 from ..graphs.page.diff_page import write_page
 from ..graphs.run_graphs import RunGraphs, graphs_of
 from ..records.codec import Unreadable
-from ..records.findings import INVESTIGATION, Findings, PairFindings
+from ..records.results.findings import INVESTIGATION, Findings, PairFindings
 from ..runs.recorded_run import RecordedRun
 from .where import module_drift
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import JournalError, UsageError
-from ..investigate.culprit_words import frames_of, from_here, lines_of, told_of
+from ..investigate.words.culprit_words import frames_of, from_here, lines_of, told_of
 from ..records.codec import Unreadable
-from ..records.culprit import Culprit
-from ..records.culprit_detail import SUFFIX
-from ..records.findings import INVESTIGATION, Findings, PairFindings, StepFindings
+from ..records.results.culprit import Culprit
+from ..records.results.culprit_detail import SUFFIX
+from ..records.results.findings import INVESTIGATION, Findings, PairFindings, StepFindings
 from ..runs.recorded_run import RecordedRun, runs_in
 from ..runs.run_layout import EVIDENCE
 from .answer import PairAnswer, answers_of

@@ -10,8 +10,8 @@ from functools import cached_property
 from ..errors import NumdriftError
 from ..graphs.culprit_marks import SeenCulprit
 from ..graphs.run_graphs import RunGraphs
-from ..records.culprit import Culprit
-from ..records.graph_record import Graph, Node
+from ..records.results.culprit import Culprit
+from ..records.tools.graph_record import Graph, Node
 from ..runs.recorded_run import RecordedRun
 
 MOST_NODES = 50_000

@@ -3,8 +3,8 @@ one of the mode."""
 
 from __future__ import annotations
 
-from ..records.findings import PairFindings
-from ..records.interpreters import MODE, VERSION, TwoInterpreters
+from ..records.results.findings import PairFindings
+from ..records.run.interpreters import MODE, VERSION, TwoInterpreters
 
 WITH_A_CAUSE = ("rounding", "beyond-rounding", "different-setup", "nonfinite")
 """Verdicts about a difference that another version of torch can cause."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..records.findings import PairFindings, StepFindings
+from ..records.results.findings import PairFindings, StepFindings
 
 MOST_TENSORS = 40
 """The largest number of rows of the heat map: the tensors that drift most."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ..errors import JournalError
 from ..records import frames
-from ..records.digest_record import RECORD_BYTES, Digest, iter_unpack, unpack
-from ..records.sketch_record import Shard
+from ..records.values.digest_record import RECORD_BYTES, Digest, iter_unpack, unpack
+from ..records.values.sketch_record import Shard
 
 Array = NDArray[Any]
 Kind = TypeVar("Kind")

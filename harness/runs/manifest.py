@@ -10,8 +10,8 @@ from typing import Any
 
 from ..errors import RunNotFound
 from ..records.codec import NOT_WRITTEN, UNCHECKED, UNLESS_EMPTY, FileForm, json_text, of_fields, put
-from ..records.experiment import Experiment
-from ..records.run_files import RunFiles
+from ..records.results.experiment import Experiment
+from ..records.run.run_files import RunFiles
 from .run_layout import MANIFEST
 
 SCHEMA = 1

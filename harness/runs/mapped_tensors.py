@@ -13,8 +13,8 @@ import numpy as np
 
 from ..errors import JournalError
 from ..records import frames
-from ..records.sketch_record import SKETCH_BYTES, Sketch, unpack_sketches
-from ..records.tensor_layout import TORCH_NAMES, read_header
+from ..records.values.sketch_record import SKETCH_BYTES, Sketch, unpack_sketches
+from ..records.values.tensor_layout import TORCH_NAMES, read_header
 from .journal import NUMPY_TYPES, Array, widened
 from .recorded_run import RecordedRun
 from .run_layout import JOURNAL

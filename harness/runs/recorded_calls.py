@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from ..errors import JournalError
-from ..records.call_record import CALLS, CallRecord
+from ..records.values.call_record import CALLS, CallRecord
 from .recorded_run import RecordedRun
 
 

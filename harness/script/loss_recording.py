@@ -9,8 +9,8 @@ import torch
 
 from ..errors import AdoptionError
 from ..hooks.audience import Guard
-from ..records.adoption_facts import AdoptionFacts
-from ..tape.journal_writing import EventLog
+from ..records.run.adoption_facts import AdoptionFacts
+from ..tape.files.journal_writing import EventLog
 from ..tape.origin import script_line
 from ..torch_private.untraced import transformation_level
 from .named_tensors import OPTIMIZED, TrainingTensors

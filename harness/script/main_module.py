@@ -14,7 +14,7 @@ from types import TracebackType
 
 from ..errors import AdoptionError, KernelError, NumdriftError
 from ..records import frames
-from ..records.run_config import RunConfig
+from ..records.run.run_config import RunConfig
 from ..tape.origin import own_files
 
 

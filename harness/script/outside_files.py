@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..records.run_files import OUTSIDE, OwnFolders
+from ..records.run.run_files import OUTSIDE, OwnFolders
 from ..torch_private.patches import Patches
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC

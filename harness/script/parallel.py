@@ -16,8 +16,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import NotAvailable
-from ..records.adoption_facts import AdoptionFacts
-from ..records.mode_registry import DEFERRED_DEVICES
+from ..records.modes.mode_registry import DEFERRED_DEVICES
+from ..records.run.adoption_facts import AdoptionFacts
 from ..torch_private.patches import Patches, Undo
 
 ACCELERATORS = ("nccl", "rccl", "hccl", "xccl", "cncl", "eccl")

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import torch
 
-from ..torch_private.compile_work import eager_wrapper
-from ..torch_private.compiling import compile_in_place
+from ..torch_private.compiler.compiling import compile_in_place
 from ..torch_private.patches import Patches, Undo
+from ..torch_private.profiling.compile_work import eager_wrapper
 from .understood import ScriptNotes
 
 SHOWN = ("mode", "backend", "fullgraph", "dynamic", "options")

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..records.adoption_facts import AdoptionFacts
-from ..records.mode_spec import ModeSpec
+from ..records.modes.mode_spec import ModeSpec
+from ..records.run.adoption_facts import AdoptionFacts
 from ..tape.origin import script_line
 from ..tape.stated_settings import in_key_words, keys_of, put_stated, same_value, stated_names
 from ..tape.step_settings import read_settings, setting_lines

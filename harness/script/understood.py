@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records.adoption_facts import AdoptionFacts, Kind
+from ..records.run.adoption_facts import AdoptionFacts, Kind
 from ..tape.origin import script_line
 from .named_tensors import OPTIMIZED, NamedTensor
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from ..records.execution_facts import MIB, Execution, in_mib
 from ..records.frames import append_event
-from ..records.snapshot_index import FOLDER, INDEX
+from ..records.run.execution_facts import MIB, Execution, in_mib
+from ..records.tools.snapshot_index import FOLDER, INDEX
 from ..script.script_api import registered
 from ..torch_private.dispatching import bare_execution
 from .snapshot_choice import Callback, Choice, asked, load_callback

@@ -14,11 +14,11 @@ import torch
 
 from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Progress
-from ..records.execution_facts import INPUTS, OUTPUTS
-from ..tape.ensemble import in_words
+from ..records.run.execution_facts import INPUTS, OUTPUTS
+from ..tape.recording.tape_recorder import TapeRecorder
+from ..tape.replaying.ensemble import in_words
 from ..tape.tape import NotReplayable, Tape, View, leaves
-from ..tape.tape_recorder import TapeRecorder
-from ..torch_private.compiling import compiled_frames
+from ..torch_private.compiler.compiling import compiled_frames
 from ..torch_private.dispatching import (
     dispatches_itself,
     foreign_dispatch_mode,

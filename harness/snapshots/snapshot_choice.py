@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..records.codec import of_fields, read_fields
-from ..records.execution_facts import KEYWORDS, Execution
-from ..records.step_selection import StepSelection
+from ..records.run.execution_facts import KEYWORDS, Execution
+from ..records.run.step_selection import StepSelection
 
 Callback = Callable[..., str]
 """`on_snapshot(name, device_index, execution_count, step)`; a function of three parameters is called without `step`."""

@@ -23,13 +23,13 @@ from typing import Any, get_args
 import torch
 
 from ..errors import JournalError, SnapshotError
-from ..records.execution_facts import INPUTS, KEYWORDS, OUTPUTS, Execution
-from ..tape.journal_writing import bytes_of
+from ..records.run.execution_facts import INPUTS, KEYWORDS, OUTPUTS, Execution
+from ..tape.files.journal_writing import bytes_of
+from ..tape.files.tape_file import described_tape, understood_tape
+from ..tape.files.tensor_file import CODES, read_tensors, write_tensors
 from ..tape.placed import is_known, placed
 from ..tape.tape import Tape, View
 from ..tape.tape_arguments import Decoder, Encoder, whole
-from ..tape.tape_file import described_tape, understood_tape
-from ..tape.tensor_file import CODES, read_tensors, write_tensors
 from ..torch_private.dispatching import bare_execution
 from .snapshot_record import Circumstances, Hlo, Port, Reason, Snapshot
 

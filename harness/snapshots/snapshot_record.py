@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from ..records.execution_facts import INPUTS, OUTPUTS, Execution
+from ..records.run.execution_facts import INPUTS, OUTPUTS, Execution
 from ..tape.tape import Call, Tape, View, Watched, leaves, views_in
 
 Reason = Literal["chosen", "nonfinite", "error", "drift"]

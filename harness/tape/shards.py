@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..errors import NotAvailable
-from ..records.sketch_record import Shard
+from ..records.values.sketch_record import Shard
 from ..torch_private.accelerators import shard_offset
 
 

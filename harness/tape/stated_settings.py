@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from ..records.mode_spec import ModeSpec
-from ..records.setting_keys import SETTING_KEYS
+from ..records.modes.mode_spec import ModeSpec
+from ..records.modes.setting_keys import SETTING_KEYS
 from ..torch_private.kernel_settings import ATTENTION, ATTENTION_SETTINGS, EXACT, REDUCTIONS, TF32, allow_tf32
 from .step_settings import put_settings, read_settings
 

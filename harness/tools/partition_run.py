@@ -18,8 +18,8 @@ from ..launch.execute_batch import FinishedRun, execute_together
 from ..launch.guest_process import environment, guest_command, interpreter
 from ..launch.supervise import Reporter
 from ..observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
-from ..records.mode_spec import ModeSpec
-from ..records.partition_record import OF_PROCESS, PartitionConfig
+from ..records.modes.mode_spec import ModeSpec
+from ..records.tools.partition_record import OF_PROCESS, PartitionConfig
 from ..runs.recorded_run import RecordedRun
 from ..runs.run_layout import InvestigationFolder, check_name, choose_investigation
 

@@ -10,7 +10,7 @@ import functools
 
 import torch
 
-from numdrift.harness.torch_private.compiling import is_traced
+from numdrift.harness.torch_private.compiler.compiling import is_traced
 
 from .precision import computing
 

@@ -15,8 +15,9 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from numdrift.harness.torch_private import composite_ops, operators
-from numdrift.harness.torch_private.composite_ops import (
+from numdrift.harness.torch_private import operators
+from numdrift.harness.torch_private.compiler import composite_ops
+from numdrift.harness.torch_private.compiler.composite_ops import (
     autograd_numbers,
     change_around_inner_compile,
     traced_graph,

@@ -13,7 +13,7 @@ from typing import Any
 
 from numdrift.harness.errors import UsageError
 from numdrift.harness.torch_private import operators
-from numdrift.harness.torch_private.compiling import (
+from numdrift.harness.torch_private.compiler.compiling import (
     DecompositionTable,
     inductor_decompositions,
     replace_inductor_decompositions,

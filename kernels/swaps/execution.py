@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import torch
 
 from numdrift.harness.errors import KernelError, NumdriftError
-from numdrift.harness.torch_private.compiling import is_being_traced, is_traced
-from numdrift.harness.torch_private.deferred_devices import DEFERRED_DEVICES
+from numdrift.harness.torch_private.compiler.compiling import is_being_traced, is_traced
+from numdrift.harness.torch_private.deferred.deferred_devices import DEFERRED_DEVICES
 from numdrift.harness.torch_private.dispatching import functions_transformed
 from numdrift.harness.torch_private.operators import arguments_of, written_names
 

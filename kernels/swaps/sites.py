@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from numdrift.harness.torch_private.compiling import traced_place, without_wrapper
+from numdrift.harness.torch_private.compiler.compiling import traced_place, without_wrapper
 from numdrift.harness.torch_private.dispatching import current_autograd_node
 
 from ..expectation import tensors_in

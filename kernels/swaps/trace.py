@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from numdrift.harness.torch_private.deferred_devices import DEFERRED_DEVICES
+from numdrift.harness.torch_private.deferred.deferred_devices import DEFERRED_DEVICES
 
 from ..expectation import tensors_in
 from .execution import text_of

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from numdrift.harness.torch_private.composite_ops import is_operator
+from numdrift.harness.torch_private.compiler.composite_ops import is_operator
 from numdrift.harness.torch_private.operators import returns_view
 
 CALL = "numdrift_composite"

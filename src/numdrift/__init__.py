@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .harness.api.investigation_results import Comparison, Culprit, Investigation, Pair, load_investigation
     from .harness.drift.run_comparison import RunComparison, compare_runs
     from .harness.observers.partition.partitioned_module import partition
-    from .harness.records.partition_record import PartitionConfig
+    from .harness.records.tools.partition_record import PartitionConfig
     from .harness.runs.journal import Journal
     from .harness.runs.pickles import read_pickle
     from .harness.runs.recorded_run import RecordedRun, load_run
@@ -40,7 +40,7 @@ _HOMES = {
     "Investigation": "numdrift.harness.api.investigation_results",
     "Journal": "numdrift.harness.runs.journal",
     "Pair": "numdrift.harness.api.investigation_results",
-    "PartitionConfig": "numdrift.harness.records.partition_record",
+    "PartitionConfig": "numdrift.harness.records.tools.partition_record",
     "RecordedRun": "numdrift.harness.runs.recorded_run",
     "Recording": "numdrift.harness.api.api_recording",
     "RunBatch": "numdrift.harness.api.api_running",

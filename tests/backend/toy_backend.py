@@ -19,8 +19,8 @@ from numdrift.harness.backends.called_operators import ScriptLines
 from numdrift.harness.backends.compiled.mode import CompileMode
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.hooks.backend_adapter import Tell
-from numdrift.harness.records.backend_work import OperatorCall, SupportAnswer, Work
-from numdrift.harness.records.mode_spec import ModeSpec
+from numdrift.harness.records.modes.mode_spec import ModeSpec
+from numdrift.harness.records.tools.backend_work import OperatorCall, SupportAnswer, Work
 
 aten = torch.ops.aten
 counts: Counter[str] = Counter()

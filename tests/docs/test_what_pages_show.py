@@ -14,7 +14,7 @@ import pytest
 
 import numdrift
 from numdrift.harness.errors import ModeError, UsageError
-from numdrift.harness.records.mode_registry import EAGER, ModeEntry, registry
+from numdrift.harness.records.modes.mode_registry import EAGER, ModeEntry, registry
 
 from ..row_by_row import table
 from .shown import PAGES, Fence, ShownCommand, fences, shown_commands, spoken_of

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import click
 
 from numdrift.harness.cli.program import program
-from numdrift.harness.records.mode_spec import ModeSpec, parse_mode, parse_modes
+from numdrift.harness.records.modes.mode_spec import ModeSpec, parse_mode, parse_modes
 
 SPECIFIED = ("run", "investigate", "profile", "snapshot take", "analyze", "partition", "snapshot replay", "bundle open")
 """Commands whose --mode is a specification; that of the others names a recorded run."""

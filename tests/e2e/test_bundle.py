@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from numdrift.harness.tape.tensor_file import read_tensors, write_tensors
+from numdrift.harness.tape.files.tensor_file import read_tensors, write_tensors
 from numdrift.harness.tools.bundle.opening import replay_scripts
 
 from ..conftest import Numdrift

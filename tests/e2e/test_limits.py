@@ -10,7 +10,7 @@ import pytest
 
 from numdrift import load_run
 from numdrift.harness.api.snapshot_taking import planned_again, planned_snapshots
-from numdrift.harness.records.mode_spec import parse_modes
+from numdrift.harness.records.modes.mode_spec import parse_modes
 from numdrift.harness.snapshots.snapshot_choice import Choice
 
 from ..conftest import ROOT, Numdrift

@@ -28,7 +28,7 @@ from numdrift.harness.errors import UsageError
 from numdrift.harness.launch.guest_process import check_interpreter
 from numdrift.harness.launch.preloaded import SWITCH
 from numdrift.harness.launch.xla_environment import in_their_interpreters
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 from ..processes.forked import nursery
 from . import xla_trials

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from numdrift.harness.drift.calibration import Provenance, backend_of
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 from .case import HARMLESS, Trial
 from .site import Blamed, blamed, is_located

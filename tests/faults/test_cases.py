@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 from ..processes.forked import python
 from .case import FAULTS, HARMLESS, Case, Trial, all_cases, all_models, trials

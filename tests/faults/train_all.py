@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from numdrift.harness.records.mode_spec import ModeSpec, parse_mode
+from numdrift.harness.records.modes.mode_spec import ModeSpec, parse_mode
 from numdrift.kernels.swaps.engine import Swaps
 from numdrift.kernels.swaps.request import known_kernels, swap_requests
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 from . import needs, worker
 from .benchmark import ROWS, main

@@ -10,14 +10,16 @@ import pytest
 import torch
 
 from numdrift.harness import search
-from numdrift.harness.localize import alignment, hybrid, layouts, swap_sites
-from numdrift.harness.localize.examination import examine
-from numdrift.harness.localize.hybrid import paired
-from numdrift.harness.localize.op_units import op_name
-from numdrift.harness.localize.storage_flow import flow_of
-from numdrift.harness.localize.suspects import suspects
+from numdrift.harness.localize.align import alignment
+from numdrift.harness.localize.align.op_units import op_name
+from numdrift.harness.localize.align.storage_flow import flow_of
+from numdrift.harness.localize.causes import swap_sites
+from numdrift.harness.localize.causes.examination import examine
+from numdrift.harness.localize.causes.suspects import suspects
+from numdrift.harness.localize.execute import hybrid, layouts
+from numdrift.harness.localize.execute.hybrid import paired
 from numdrift.harness.tape import tape
-from numdrift.harness.tape.tape_recorder import TapeRecorder
+from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 
 KNOWN: dict[str, Any] = {
     "torch": torch,

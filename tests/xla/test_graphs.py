@@ -9,7 +9,7 @@ import pytest
 
 from numdrift import load_run
 from numdrift.harness.graphs.run_graphs import RunGraphs
-from numdrift.harness.records.graph_record import Graph
+from numdrift.harness.records.tools.graph_record import Graph
 
 from ..conftest import ROOT, Numdrift
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from numdrift.harness.records.snapshot_index import entries_of
+from numdrift.harness.records.tools.snapshot_index import entries_of
 from numdrift.harness.snapshots.snapshot_file import read_snapshot
 from numdrift.harness.snapshots.snapshot_record import Snapshot
 from numdrift.harness.tools.snapshots.replay_answer import answer_of

@@ -16,12 +16,10 @@ import torch.fx
 
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
-from ...records.backend_work import OperatorCall, SupportAnswer, Work
-from ...torch_private.compile_work import compile_times, compiler_counters
-from ...torch_private.compiling import inductor_settings_kept
-from ...torch_private.device_work import is_accelerator
-from ...torch_private.graph_stages import CALL, number_decomposed_calls, parts_of_op, without_graph_caches
-from ...torch_private.inductor_lowering import (
+from ...records.tools.backend_work import OperatorCall, SupportAnswer, Work
+from ...torch_private.compiler.compiling import inductor_settings_kept
+from ...torch_private.compiler.graph_stages import CALL, number_decomposed_calls, parts_of_op, without_graph_caches
+from ...torch_private.compiler.inductor_lowering import (
     LoweredNode,
     code_generators,
     compile_by_backend,
@@ -30,6 +28,8 @@ from ...torch_private.inductor_lowering import (
     lower,
     watch_lowering,
 )
+from ...torch_private.profiling.compile_work import compile_times, compiler_counters
+from ...torch_private.profiling.device_work import is_accelerator
 from ..called_operators import KeptFailure, ScriptLines, configuration, described_value, kind_of, tensor_text
 from ..device_traffic import DeviceTraffic
 from ..eager.mode import require_device
@@ -38,7 +38,7 @@ from .mode import configure_inductor, require_backend
 from .work import CompiledWork
 
 if TYPE_CHECKING:
-    from ...records.mode_spec import ModeSpec
+    from ...records.modes.mode_spec import ModeSpec
 
 INDUCTOR = "inductor lowering"
 """The component that a lack of support in Inductor is attributed to."""

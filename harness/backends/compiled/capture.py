@@ -15,9 +15,9 @@ import torch
 
 from ...errors import NotAvailable
 from ...hooks.mode_protocol import Moment
-from ...records.graph_record import Graph, GraphFolder
-from ...torch_private.graph_kernels import Lowered, watch_kernels
-from ...torch_private.graph_stages import (
+from ...records.tools.graph_record import Graph, GraphFolder
+from ...torch_private.compiler.graph_kernels import Lowered, watch_kernels
+from ...torch_private.compiler.graph_stages import (
     AotCompiler,
     Compile,
     DynamoGraph,

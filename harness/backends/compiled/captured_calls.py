@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ...tape.call_log import CallLog
-from ...tape.compiled_graphs import CapturedGraph
-from ...tape.ensemble import in_words
+from ...tape.recording.call_log import CallLog
+from ...tape.recording.compiled_graphs import CapturedGraph
+from ...tape.replaying.ensemble import in_words
 from ...tape.tape import NotReplayable, View
 
 

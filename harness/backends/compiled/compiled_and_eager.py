@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ...hooks.mode_protocol import Moment
-from ...torch_private.compile_work import around_compile_calls
 from ...torch_private.patches import Patches
+from ...torch_private.profiling.compile_work import around_compile_calls
 from ..captures import CaptureRequest
 from ..eager.capture import EagerCapture
 from .capture import CompiledCapture

@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from ...tape.call_log import CallLog, given_by
-from ...tape.compiled_graphs import CompiledGraph
 from ...tape.op_places import OpPlace
 from ...tape.origin import frames_in
-from ...tape.probed_graph import ValueKey, value_key
-from ...tape.random_calls import RandomCalls, is_random
+from ...tape.recording.call_log import CallLog, given_by
+from ...tape.recording.compiled_graphs import CompiledGraph
+from ...tape.recording.probed_graph import ValueKey, value_key
+from ...tape.recording.random_calls import RandomCalls, is_random
 from ...tape.tape import Call, CompiledNode, NotReplayable
+from ...torch_private.compiler.graph_stages import CALL
 from ...torch_private.dispatching import is_operation_overload, op_behind
-from ...torch_private.graph_stages import CALL
 from ...torch_private.operators import written_names
 from .fx_graph import module_path
 

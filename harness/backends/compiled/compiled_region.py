@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from ...records.graph_record import Graph
-from ...torch_private.graph_stages import DynamoGraph, GraphInput
+from ...records.tools.graph_record import Graph
+from ...torch_private.compiler.graph_stages import DynamoGraph, GraphInput
 from ..captures import NamedTensors
 from .fx_graph import path_in_source
 

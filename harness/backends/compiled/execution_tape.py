@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from ...records.execution_facts import INPUTS, OUTPUTS
+from ...records.run.execution_facts import INPUTS, OUTPUTS
 from ...snapshots.camera import Wish
 from ...snapshots.snapshot_record import AFTERWARDS, Circumstances, Port, Reason, Snapshot, draws_own, watched_output
-from ...tape.call_log import CallLog, CallValues, NotedCall, raising
-from ...tape.compiled_graphs import CompiledGraph
-from ...tape.ensemble import in_words
 from ...tape.op_places import OpPlace
-from ...tape.random_calls import RandomCalls
-from ...tape.replay import generator_state, set_generator_state
+from ...tape.recording.call_log import CallLog, CallValues, NotedCall, raising
+from ...tape.recording.compiled_graphs import CompiledGraph
+from ...tape.recording.random_calls import RandomCalls
+from ...tape.replaying.ensemble import in_words
+from ...tape.replaying.replay import generator_state, set_generator_state
 from ...tape.tape import Tape, Watched
 from ...torch_private.dispatching import bare_execution
 from .compiled_interpreter import Described, Interpreter, NodeNames

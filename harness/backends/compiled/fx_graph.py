@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ...records.graph_record import Node, Value
+from ...records.tools.graph_record import Node, Value
 from ...tape.origin import FRAME, frames_in, line_of
-from ...torch_private.graph_stages import CALL, parts_of_op
+from ...torch_private.compiler.graph_stages import CALL, parts_of_op
 from ...torch_private.operators import arguments_of, overloads_of
 
 TORCH = str(Path(torch.__file__).parent)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ...records.graph_record import Graph, Node, Value
-from ...torch_private.graph_kernels import GraphKernel, Lowered
-from ...torch_private.graph_stages import parts_of_op
+from ...records.tools.graph_record import Graph, Node, Value
+from ...torch_private.compiler.graph_kernels import GraphKernel, Lowered
+from ...torch_private.compiler.graph_stages import parts_of_op
 from ..kernel_place import kernel_place
 from .fx_graph import GraphParts
 

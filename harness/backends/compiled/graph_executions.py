@@ -11,16 +11,22 @@ from typing import Any
 import torch
 
 from ...hooks.observer import Progress
-from ...records.execution_facts import INPUTS
+from ...records.run.execution_facts import INPUTS
 from ...snapshots.camera import Camera, is_finite
 from ...snapshots.snapshot_observer import SnapshotObserver
 from ...snapshots.snapshot_record import Circumstances, Reason, bytes_of_tensors
-from ...tape.compiled_graphs import CompiledGraph
-from ...tape.replay import generator_state
+from ...tape.recording.compiled_graphs import CompiledGraph
+from ...tape.replaying.replay import generator_state
+from ...torch_private.compiler.graph_stages import (
+    AotCompiler,
+    Compile,
+    DynamoGraph,
+    called_like,
+    is_compiled_by_inductor,
+)
+from ...torch_private.compiler.probing import InnerCompilation, copied_graph, watch_compiled_graphs
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
-from ...torch_private.graph_stages import AotCompiler, Compile, DynamoGraph, called_like, is_compiled_by_inductor
 from ...torch_private.patches import Patches
-from ...torch_private.probing import InnerCompilation, copied_graph, watch_compiled_graphs
 from .compiled_interpreter import NodeNames, flat_outputs
 from .compiled_region import AotBindings, GraphSignature, ScriptNames, signature_of
 from .execution_tape import CompiledExecution

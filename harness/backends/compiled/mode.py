@@ -14,11 +14,10 @@ from numdrift.kernels.swaps.engine import Swaps
 from ...errors import AdoptionError, NotAvailable, UsageError, nearest
 from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import Mode, Moment, ScriptFacts
-from ...records.mode_registry import COMPILED
-from ...records.mode_spec import LADDER, ModeSpec
+from ...records.modes.mode_registry import COMPILED
+from ...records.modes.mode_spec import LADDER, ModeSpec
 from ...script.parallel import within_wrapper
-from ...torch_private.compile_work import inductor_mode_options, is_compiled_by_script, refusals
-from ...torch_private.compiling import (
+from ...torch_private.compiler.compiling import (
     compile_in_place,
     compiled_frames,
     has_inductor,
@@ -27,8 +26,9 @@ from ...torch_private.compiling import (
     set_inductor_options,
     undo_compile_in_place,
 )
+from ...torch_private.compiler.triton_numerics import contract_in_triton
 from ...torch_private.patches import Undo
-from ...torch_private.triton_numerics import contract_in_triton
+from ...torch_private.profiling.compile_work import inductor_mode_options, is_compiled_by_script, refusals
 from ..eager.mode import EagerMode, require_device
 
 

@@ -12,16 +12,16 @@ from typing import Any, Protocol
 
 import torch
 
-from ...records.mode_spec import ModeSpec
-from ...tape.call_log import CallValues
-from ...tape.laid_out import LaidOut
-from ...tape.replay import Computation, is_same, set_apart
-from ...tape.step_kernels import StepKernels, executed_apart
+from ...records.modes.mode_spec import ModeSpec
+from ...tape.recording.call_log import CallValues
+from ...tape.replaying.laid_out import LaidOut
+from ...tape.replaying.replay import Computation, is_same, set_apart
+from ...tape.serving.step_kernels import StepKernels, executed_apart
 from ...tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped
-from ...torch_private.device_work import is_accelerator
+from ...torch_private.compiler.probing import Boxed, compile_graph, fake_mode
 from ...torch_private.dispatching import registered_operation, without_dispatch_modes
 from ...torch_private.operators import written_names
-from ...torch_private.probing import Boxed, compile_graph, fake_mode
+from ...torch_private.profiling.device_work import is_accelerator
 from .captured_calls import CapturedCalls
 from .recompiled_step import recompiled_as
 

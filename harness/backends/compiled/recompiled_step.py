@@ -18,16 +18,16 @@ from typing import Any
 
 import torch
 
-from ...records.mode_spec import INDUCTOR, ModeSpec
-from ...tape.compiled_graphs import CapturedGraph
-from ...tape.replay import executions, generator_state, given, set_generator_state
+from ...records.modes.mode_spec import INDUCTOR, ModeSpec
+from ...tape.recording.compiled_graphs import CapturedGraph
+from ...tape.replaying.replay import executions, generator_state, given, set_generator_state
+from ...tape.serving.step_kernels import executed_apart
 from ...tape.stated_settings import put_stated
-from ...tape.step_kernels import executed_apart
 from ...tape.step_settings import settings_of_step
 from ...tape.storages import Storages
 from ...tape.tape import NotReplayable, Tape, View
-from ...torch_private.compiling import inductor_settings_kept
-from ...torch_private.probing import compile_captured
+from ...torch_private.compiler.compiling import inductor_settings_kept
+from ...torch_private.compiler.probing import compile_captured
 from .captured_calls import BackwardCall, CapturedCall, CapturedCalls
 from .mode import configure_inductor, contract_on_device
 

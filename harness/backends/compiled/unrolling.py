@@ -7,22 +7,22 @@ from typing import Any
 
 import torch
 
-from ...tape.call_log import CallLog
-from ...tape.compiled_graphs import CapturedGraph, CompiledGraph
 from ...tape.op_places import OpPlace
-from ...tape.probed_graph import ValueKey, value_key
-from ...tape.random_calls import RandomCalls
-from ...tape.replay import generator_state, is_same, set_generator_state
+from ...tape.recording.call_log import CallLog
+from ...tape.recording.compiled_graphs import CapturedGraph, CompiledGraph
+from ...tape.recording.probed_graph import ValueKey, value_key
+from ...tape.recording.random_calls import RandomCalls
+from ...tape.replaying.replay import generator_state, is_same, set_generator_state
 from ...tape.storages import bytes_of_storage
 from ...tape.tape import NotReplayable, Phase, View, views_in
-from ...torch_private.compiling import draws_by_eager
+from ...torch_private.compiler.compiling import draws_by_eager
+from ...torch_private.compiler.probing import Boxed
 from ...torch_private.dispatching import (
     bare_execution,
     registered_operation,
     storage_address,
     without_dispatch_modes,
 )
-from ...torch_private.probing import Boxed
 from .captured_calls import BackwardCall, CapturedCalls, OpenCall, tangents_of, viewed_by
 from .compiled_interpreter import Described, Interpreted, Interpreter, NodeNames, flat_outputs, laid_out_like, layout_of
 

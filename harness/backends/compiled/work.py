@@ -13,16 +13,8 @@ from typing import Any
 import torch
 
 from ...errors import NotAvailable
-from ...records.backend_work import BREAK, Work
-from ...torch_private.compile_work import (
-    compiler_counters,
-    graph_breaks,
-    is_backward,
-    kernels_of_torch,
-    recompile_reason,
-    watch_compilations,
-)
-from ...torch_private.graph_stages import (
+from ...records.tools.backend_work import BREAK, Work
+from ...torch_private.compiler.graph_stages import (
     AotCompiler,
     Compile,
     DynamoGraph,
@@ -35,8 +27,16 @@ from ...torch_private.graph_stages import (
     watch_executions,
     watch_inductor,
 )
-from ...torch_private.inductor_lowering import LoweredNode, watch_lowering
+from ...torch_private.compiler.inductor_lowering import LoweredNode, watch_lowering
 from ...torch_private.patches import Patches, Undo
+from ...torch_private.profiling.compile_work import (
+    compiler_counters,
+    graph_breaks,
+    is_backward,
+    kernels_of_torch,
+    recompile_reason,
+    watch_compilations,
+)
 from ..called_operators import KeptFailure, line_in, line_in_trace
 
 HITS = ("inductor.fxgraph_cache_hit", "aot_autograd.autograd_cache_hit")

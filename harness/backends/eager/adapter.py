@@ -15,18 +15,18 @@ from numdrift.kernels.expectation import tensors_in
 
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
-from ...records.backend_work import OperatorCall, SupportAnswer, Work
+from ...records.tools.backend_work import OperatorCall, SupportAnswer, Work
 from ...torch_private import dispatching
-from ...torch_private.device_work import is_accelerator
 from ...torch_private.dispatching import ShownOps, dispatch_key
 from ...torch_private.operators import is_taken_by_fallback
+from ...torch_private.profiling.device_work import is_accelerator
 from ..called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness, kind_of
 from ..device_traffic import DeviceTraffic
 from ..one_node import Counters, Settle, asked_by_execution, graph_on, nothing_pending
 from .mode import require_device
 
 if TYPE_CHECKING:
-    from ...records.mode_spec import ModeSpec
+    from ...records.modes.mode_spec import ModeSpec
 
 
 class EagerAdapter:

@@ -15,7 +15,7 @@ import torch
 from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
 from ...hooks.mode_protocol import Moment
-from ...records.graph_record import Node
+from ...records.tools.graph_record import Node
 from ...tape.origin import script_line
 from ...torch_private.dispatching import ShownOps, current_autograd_node
 from ..captured_step import CapturedStep

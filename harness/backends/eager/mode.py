@@ -16,8 +16,8 @@ from numdrift.kernels.swaps.engine import Swaps
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import Mode, Moment, ScriptFacts
-from ...records.mode_registry import PLAIN, registry
-from ...records.mode_spec import ModeSpec
+from ...records.modes.mode_registry import PLAIN, registry
+from ...records.modes.mode_spec import ModeSpec
 from ...tape.shards import local_tensor
 from ...tape.stated_settings import put_stated, stated_names
 from ...tape.step_settings import put_settings, read_settings

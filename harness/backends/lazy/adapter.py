@@ -14,11 +14,19 @@ from typing import Any
 from numdrift.kernels.expectation import tensors_in
 
 from ...hooks.backend_adapter import Tell
-from ...records.backend_work import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE, OperatorCall, Work
-from ...records.graph_record import Value
+from ...records.tools.backend_work import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE, OperatorCall, Work
+from ...records.tools.graph_record import Value
 from ...tape.origin import CALLED_FROM
-from ...torch_private.lazy import LAZY_KEY, lazy_counters, set_lazy_source_locations, start_lazy_backend, sync_lazy
-from ...torch_private.lazy_work import (
+from ...torch_private.deferred.lazy import (
+    LAZY_KEY,
+    lazy_counters,
+    set_lazy_source_locations,
+    start_lazy_backend,
+    sync_lazy,
+)
+from ...torch_private.operators import written_names
+from ...torch_private.patches import Patches
+from ...torch_private.profiling.lazy_work import (
     COMPILED,
     Copy,
     ExecutedCut,
@@ -31,8 +39,6 @@ from ...torch_private.lazy_work import (
     watch_lazy_copies,
     watch_lazy_cuts,
 )
-from ...torch_private.operators import written_names
-from ...torch_private.patches import Patches
 from ..called_operators import ADOPTION, Fallback, KeptFailure, is_of_harness, line_in, shape_text
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 from ..eager.adapter import EagerAdapter

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 
 from ...hooks.mode_protocol import Moment
-from ...records.graph_record import LAZY_DUMP
-from ...torch_private.lazy import lazy_tensor_id, set_profiled_runs
+from ...records.tools.graph_record import LAZY_DUMP
+from ...torch_private.deferred.lazy import lazy_tensor_id, set_profiled_runs
 from ..captures import CaptureRequest
 from ..followed_calls import KnownValues
 from .lazy_dump import Counted, DumpFile

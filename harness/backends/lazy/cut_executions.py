@@ -16,7 +16,7 @@ import torch
 
 from ...hooks.mode_protocol import CuttingMode, Moment
 from ...hooks.observer import Progress
-from ...records.execution_facts import INPUTS
+from ...records.run.execution_facts import INPUTS
 from ...snapshots.camera import Camera, Wish, is_finite
 from ...snapshots.cut_phases import CutPhases
 from ...snapshots.segments import Bound
@@ -31,12 +31,11 @@ from ...snapshots.snapshot_record import (
     bytes_of_tensors,
     watched_output,
 )
-from ...tape.call_log import CallLog, CallValues
-from ...tape.ensemble import in_words
-from ...tape.replay import generator_state, is_same, set_generator_state
+from ...tape.recording.call_log import CallLog, CallValues
+from ...tape.replaying.ensemble import in_words
+from ...tape.replaying.replay import generator_state, is_same, set_generator_state
 from ...tape.tape import Tape, Watched
-from ...torch_private.dispatching import bare_execution, without_function_modes
-from ...torch_private.lazy import (
+from ...torch_private.deferred.lazy import (
     lazy_counters,
     lazy_has_value,
     lazy_tensor_id,
@@ -44,6 +43,7 @@ from ...torch_private.lazy import (
     pending_data,
     pending_torchscript,
 )
+from ...torch_private.dispatching import bare_execution, without_function_modes
 from .torchscript_tape import executed_graph
 
 SYNCS = ("CachedCompile", "UncachedCompile")

@@ -23,24 +23,17 @@ import torch
 from numdrift.kernels.expectation import tensors_in
 from numdrift.kernels.swaps.sites import ModulePaths
 
-from ...records.call_record import CallRecord
-from ...records.unfilled_read import UnfilledRead
-from ...tape.call_log import CallLog, NotedCall
+from ...records.values.call_record import CallRecord
+from ...records.values.unfilled_read import UnfilledRead
 from ...tape.op_places import OpPlace, owned_by_one, owners_of
 from ...tape.origin import StepFrames, line_of, script_frames
-from ...tape.replay import generator_state, set_generator_state
+from ...tape.recording.call_log import CallLog, NotedCall
+from ...tape.recording.tape_recorder import is_off_tape
+from ...tape.replaying.replay import generator_state, set_generator_state
 from ...tape.step_settings import current_settings, setting_lines
 from ...tape.tape import NotReplayable, Phase, Tape, View, Watched, leaves, mapped
-from ...tape.tape_recorder import is_off_tape
 from ...torch_private import dispatching
-from ...torch_private.dispatching import (
-    InterceptedOps,
-    Overrides,
-    registered_operation,
-    without_dispatch_modes,
-    without_function_modes,
-)
-from ...torch_private.lazy import (
+from ...torch_private.deferred.lazy import (
     LAZY_KEY,
     lazy_counters,
     lazy_has_value,
@@ -48,9 +41,16 @@ from ...torch_private.lazy import (
     pending_data,
     set_lazy_source_locations,
 )
-from ...torch_private.lazy_syncs import EXECUTIONS, around_lazy_syncs
-from ...torch_private.lazy_work import functional_tensors
+from ...torch_private.deferred.lazy_syncs import EXECUTIONS, around_lazy_syncs
+from ...torch_private.dispatching import (
+    InterceptedOps,
+    Overrides,
+    registered_operation,
+    without_dispatch_modes,
+    without_function_modes,
+)
 from ...torch_private.operators import DeviceKernel, device_kernels
+from ...torch_private.profiling.lazy_work import functional_tensors
 from ..call_places import CallPlaces
 from ..called_operators import is_called_by_harness
 from ..dispatched_support import as_tensor

@@ -28,9 +28,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...records.graph_record import Cut, Value
+from ...records.tools.graph_record import Cut, Value
 from ...tape.origin import CALLED_FROM
-from ...torch_private.lazy import lazy_counters
+from ...torch_private.deferred.lazy import lazy_counters
 from ..dumped_ir import BEGIN, NODES, DumpedNode, Frame, frames_in, nodes_in
 
 DTYPES = {

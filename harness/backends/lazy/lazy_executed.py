@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...records.graph_record import Cut, Graph, GraphFolder, Node, Value, phase_of
-from ...torch_private.lazy import last_torchscript_graph, torchscript_schema
+from ...records.tools.graph_record import Cut, Graph, GraphFolder, Node, Value, phase_of
+from ...torch_private.deferred.lazy import last_torchscript_graph, torchscript_schema
 from ..called_operators import plain
 from ..followed_calls import KnownValues
 from ..followed_graph import FollowedGraph, Output, by_position, is_foreign, phase_order

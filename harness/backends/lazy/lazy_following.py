@@ -8,7 +8,7 @@ from typing import Any
 
 from numdrift.kernels.swaps.sites import ModulePaths
 
-from ...torch_private.lazy import LAZY_KEY, lazy_kernels, set_lazy_source_locations, settle_view
+from ...torch_private.deferred.lazy import LAZY_KEY, lazy_kernels, set_lazy_source_locations, settle_view
 from ..call_places import CallPlaces
 from ..called_operators import HARNESS, KeptFailure
 from ..captures import CaptureRequest

@@ -23,10 +23,10 @@ from numdrift.kernels.swaps.engine import Swaps
 
 from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import CuttingMode, Moment, ScriptFacts
-from ...records.mode_registry import LAZY
-from ...records.mode_spec import ModeSpec
-from ...tape.step_recorder import StepRecorder
-from ...torch_private.lazy import (
+from ...records.modes.mode_registry import LAZY
+from ...records.modes.mode_spec import ModeSpec
+from ...tape.recording.step_recorder import StepRecorder
+from ...torch_private.deferred.lazy import (
     execute_lazy_op_by_op,
     lazy_has_value,
     lazy_mark_step,

@@ -12,11 +12,11 @@ import torch
 
 from ...tape.op_places import OpPlace
 from ...tape.origin import CALLED_FROM
-from ...tape.replay import generator_state
+from ...tape.replaying.replay import generator_state
 from ...tape.tape import Call, CompiledNode
-from ...torch_private.lazy import last_torchscript_graph, parsed_torchscript, pending_data, pending_torchscript
-from ...torch_private.lazy_work import lazy_text
+from ...torch_private.deferred.lazy import last_torchscript_graph, parsed_torchscript, pending_data, pending_torchscript
 from ...torch_private.operators import DeviceKernel
+from ...torch_private.profiling.lazy_work import lazy_text
 from .lazy_dump import parse
 from .lazy_executed import align, read_torchscript
 from .torchscript_tape import UNKNOWN, KnownNode

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from ...tape.call_log import CallLog
-from ...tape.replay import is_same
+from ...tape.recording.call_log import CallLog
+from ...tape.replaying.replay import is_same
 from ...tape.storages import bytes_of_storage
 from ...tape.tape import NotReplayable
+from ...torch_private.deferred.lazy import lazy_has_value, lazy_tensor_id, pending_data
 from ...torch_private.dispatching import storage_address
-from ...torch_private.lazy import lazy_has_value, lazy_tensor_id, pending_data
-from ...torch_private.lazy_work import functional_tensors
+from ...torch_private.profiling.lazy_work import functional_tensors
 
 
 class TapedValues:

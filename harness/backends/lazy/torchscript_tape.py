@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ...tape.call_log import CallLog
 from ...tape.op_places import OpPlace
+from ...tape.recording.call_log import CallLog
 from ...tape.tape import Call, CompiledNode, NotReplayable
+from ...torch_private.deferred.lazy import torchscript_schema
 from ...torch_private.dispatching import registered_operation
-from ...torch_private.lazy import torchscript_schema
 from ...torch_private.operators import arguments_of, schema_of
 
 NUMBERS = ("aten::ScalarImplicit", "aten::IntImplicit", "aten::FloatImplicit")

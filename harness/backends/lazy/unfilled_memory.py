@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...tape.replay import is_same
+from ...tape.replaying.replay import is_same
 from ...tape.tape import SCRATCH
 from ...torch_private.dispatching import storage_address
 from .pending_graph import KernelCalled

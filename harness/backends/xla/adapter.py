@@ -18,8 +18,8 @@ from numdrift.kernels.expectation import tensors_in
 
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
-from ...records.backend_work import OperatorCall, Work
-from ...torch_private.xla import XLA_KEY, start_xla, sync_xla, xla_counter, xla_hlo, xla_versions
+from ...records.tools.backend_work import OperatorCall, Work
+from ...torch_private.deferred.xla import XLA_KEY, start_xla, sync_xla, xla_counter, xla_hlo, xla_versions
 from ..dispatched_support import Added, DeviceBackend, KernelCall, observe_device
 from ..eager.adapter import EagerAdapter
 from .mode import require_xla

@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 
 from ...hooks.mode_protocol import Moment
-from ...records.graph_record import XLA_DUMP, xla_modules
+from ...records.tools.graph_record import XLA_DUMP, xla_modules
+from ...torch_private.deferred.xla import note_xla_locations
+from ...torch_private.deferred.xla_tensors import xla_value_id
 from ...torch_private.patches import Undo
-from ...torch_private.xla import note_xla_locations
-from ...torch_private.xla_tensors import xla_value_id
 from ..captures import CaptureRequest
 from ..followed_calls import FollowedCall, KnownValues
 from .xla_calls import XlaCalls

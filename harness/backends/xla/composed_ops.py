@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...torch_private.deferred.xla_tensors import XLA_AUTOGRAD_KEY, xla_composites
 from ...torch_private.dispatching import next_sequence_number
 from ...torch_private.operators import aten_overload
-from ...torch_private.xla_tensors import XLA_AUTOGRAD_KEY, xla_composites
 from ..followed_calls import FollowedKernels
 
 SUMS = ("aten::add", "aten::add_")

@@ -19,9 +19,9 @@ from ...snapshots.segments import Bound
 from ...snapshots.snapshot_observer import SnapshotObserver
 from ...snapshots.snapshot_record import Circumstances, Reason, bytes_of_tensors
 from ...tape.tape import Phase
+from ...torch_private.deferred.xla import read_xla, xla_counter
+from ...torch_private.deferred.xla_tensors import count_pending, xla_data, xla_value_id
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
-from ...torch_private.xla import read_xla, xla_counter
-from ...torch_private.xla_tensors import count_pending, xla_data, xla_value_id
 from .pending_calls import PendingCalls
 from .pending_modules import PendingModule, XlaPending
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from ...tape.replay import is_same
+from ...tape.replaying.replay import is_same
 from ...tape.tape import Call, View, leaves, mapped
+from ...torch_private.deferred.xla import execute_pending, read_xla, xla_generator_kept
 from ...torch_private.dispatching import bare_execution
-from ...torch_private.xla import execute_pending, read_xla, xla_generator_kept
 
 ValueNumber = int
 """torch_xla's number for a value."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ...records.graph_record import PHASES, Graph, Node, Value
+from ...records.tools.graph_record import PHASES, Graph, Node, Value
 from ..kernel_place import kernel_place
 from .hlo_module import HloModule, Instruction
 

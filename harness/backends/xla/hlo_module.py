@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...records.graph_record import Value
+from ...records.tools.graph_record import Value
 from ...tape.origin import CALLED_FROM
 from ..followed_calls import call_on
 

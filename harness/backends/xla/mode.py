@@ -29,12 +29,11 @@ from numdrift.kernels.swaps.engine import Swaps
 from ...errors import UsageError
 from ...hooks.backend_adapter import Adapter, load_adapter
 from ...hooks.mode_protocol import CuttingMode, Moment, ScriptFacts
-from ...records.graph_record import xla_modules
-from ...records.mode_registry import XLA
-from ...records.mode_spec import ModeSpec
-from ...tape.step_recorder import StepRecorder
-from ...torch_private.patches import Patches, Undo
-from ...torch_private.xla import (
+from ...records.modes.mode_registry import XLA
+from ...records.modes.mode_spec import ModeSpec
+from ...records.tools.graph_record import xla_modules
+from ...tape.recording.step_recorder import StepRecorder
+from ...torch_private.deferred.xla import (
     around_step_marker,
     execute_pending,
     execute_xla_op_by_op,
@@ -44,6 +43,7 @@ from ...torch_private.xla import (
     sync_xla,
     xla_generator_kept,
 )
+from ...torch_private.patches import Patches, Undo
 from ..cpu_draws import draw_on_the_cpu
 from ..eager.mode import EagerMode
 

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch.utils.weak import TensorWeakRef
 
-from ...tape.call_log import PLAIN
-from ...tape.ensemble import in_words
 from ...tape.origin import script_frames
+from ...tape.recording.call_log import PLAIN
+from ...tape.replaying.ensemble import in_words
 from ...tape.tape import Call, NotReplayable, Phase, Slot, View, leaves, mapped, views_in
+from ...torch_private.deferred.xla_tensors import is_pending, xla_value_id
 from ...torch_private.dispatching import (
     InterceptedOps,
     bare_execution,
@@ -29,7 +30,6 @@ from ...torch_private.dispatching import (
     without_function_modes,
 )
 from ...torch_private.operators import is_random, returns_view, view_behind, written_values
-from ...torch_private.xla_tensors import is_pending, xla_value_id
 
 BOOKKEEPING = "aten::_propagate_xla_data"
 """The op by which torch_xla determines whose memory a new value gets."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ...records.execution_facts import INPUTS
+from ...records.run.execution_facts import INPUTS
 from ...snapshots.camera import Wish
 from ...snapshots.segments import made_or_written
 from ...snapshots.snapshot_record import (
@@ -21,11 +21,11 @@ from ...snapshots.snapshot_record import (
     Snapshot,
     watched_output,
 )
-from ...tape.ensemble import in_words
+from ...tape.replaying.ensemble import in_words
 from ...tape.storages import bytes_of_storage
 from ...tape.tape import Call, Draw, Tape
-from ...torch_private.xla import read_xla, xla_hlo
-from ...torch_private.xla_tensors import SEED, XlaData, execute_hlo, xla_data, xla_hlo_proto
+from ...torch_private.deferred.xla import read_xla, xla_hlo
+from ...torch_private.deferred.xla_tensors import SEED, XlaData, execute_hlo, xla_data, xla_hlo_proto
 from .pending_calls import PendingCalls, Stretch, laid_out
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
-from ...torch_private.xla import read_xla
-from ...torch_private.xla_tensors import is_pending, xla_value_held
+from ...torch_private.deferred.xla import read_xla
+from ...torch_private.deferred.xla_tensors import is_pending, xla_value_held
 from .executed_again import ValueNumber
 
 

@@ -8,8 +8,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...tape.tape import NotReplayable
-from ...torch_private.xla import read_xla, xla_generator_kept
-from ...torch_private.xla_tensors import is_pending, xla_value_id
+from ...torch_private.deferred.xla import read_xla, xla_generator_kept
+from ...torch_private.deferred.xla_tensors import is_pending, xla_value_id
 from .executed_again import ExecutedOp, Program, StepCut, ValueNumber
 
 NUMBER = "aten.lift_fresh.default"

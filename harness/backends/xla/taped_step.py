@@ -20,17 +20,17 @@ from typing import Any
 
 import torch
 
-from ...tape.call_log import CallLog, CallValues, NotedCall
 from ...tape.op_places import StepPlaces, owned_by_one, owners_of
 from ...tape.origin import StepFrames
-from ...tape.replay import generator_state, set_generator_state
+from ...tape.recording.call_log import CallLog, CallValues, NotedCall
+from ...tape.recording.tape_recorder import is_off_tape
+from ...tape.replaying.replay import generator_state, set_generator_state
 from ...tape.step_settings import current_settings
 from ...tape.tape import CompiledNode, NotReplayable, Tape, Watched, leaves, mapped
-from ...tape.tape_recorder import is_off_tape
+from ...torch_private.deferred.xla import own_reads
+from ...torch_private.deferred.xla_tensors import is_pending
 from ...torch_private.dispatching import InterceptedOps, is_operation_overload
 from ...torch_private.operators import view_behind
-from ...torch_private.xla import own_reads
-from ...torch_private.xla_tensors import is_pending
 from ..held_back_step import HeldBackStep, apart
 from .composed_ops import ComposedOps
 from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, ValueKey, ValueNumber

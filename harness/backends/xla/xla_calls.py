@@ -13,10 +13,10 @@ from typing import Any
 from numdrift.kernels.expectation import tensors_in
 from numdrift.kernels.swaps.sites import ModulePaths
 
-from ...records.graph_record import Node
+from ...records.tools.graph_record import Node
+from ...torch_private.deferred.xla import XLA_KEY
+from ...torch_private.deferred.xla_tensors import xla_kernels
 from ...torch_private.dispatching import current_autograd_node
-from ...torch_private.xla import XLA_KEY
-from ...torch_private.xla_tensors import xla_kernels
 from ..call_places import CallPlaces
 from ..called_operators import HARNESS, KeptFailure
 from ..captures import CaptureRequest

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...records.graph_record import Cut, GraphFolder, Value
+from ...records.tools.graph_record import Cut, GraphFolder, Value
 from ..followed_calls import KnownValues
 from ..followed_graph import FollowedGraph, MadeNodes, Output, is_foreign
 from .hlo_graph import post_graph

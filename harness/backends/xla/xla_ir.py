@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...records.graph_record import Cut
+from ...records.tools.graph_record import Cut
 from ...tape.origin import CALLED_FROM
-from ...torch_private.xla import xla_counter
+from ...torch_private.deferred.xla import xla_counter
 from ..dumped_ir import BEGIN, NODES, DumpedNode, Frame, frames_in, nodes_in
 from ..followed_calls import FollowedCall
 from .hlo_module import values_in

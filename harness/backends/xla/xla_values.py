@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...records.graph_record import Value
+from ...records.tools.graph_record import Value
 from ..followed_calls import FollowedCall, Operand
 from ..followed_graph import Identified, MadeNodes, Output
 from .xla_ir import ExecutedIr

@@ -16,9 +16,9 @@ from types import FrameType
 from typing import Any
 
 from ...errors import NotAvailable
-from ...records.backend_work import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE, Work, WorkKind
+from ...records.tools.backend_work import FALLBACK, FROM_DEVICE, RECORDING, TO_DEVICE, Work, WorkKind
+from ...torch_private.deferred.xla import Copied, around_xla_copies, own_reads
 from ...torch_private.patches import Undo
-from ...torch_private.xla import Copied, around_xla_copies, own_reads
 from ..called_operators import Fallback, KeptFailure, line_in
 
 NANOSECONDS = 1e-9

@@ -10,7 +10,7 @@ import click
 
 from ...api.bundling import local_copy
 from ...launch.asked_mode import require_mode
-from ...records.mode_spec import parse_mode
+from ...records.modes.mode_spec import parse_mode
 from ...tools.bundle.archive import Bundle
 from ...tools.bundle.opening import extract, replay_scripts, replay_snapshots
 from ..command_options import force_option, json_option

@@ -12,7 +12,7 @@ from ...errors import CollisionError, UsageError
 from ...graphs.diff.difference_record import SCHEMA, Diff
 from ...graphs.diff.graph_comparison import compare_graphs, count_rows, pair_rows
 from ...graphs.run_graphs import RunGraphs
-from ...records.graph_record import PHASES
+from ...records.tools.graph_record import PHASES
 from ...runs.recorded_run import is_there
 from ..command_options import force_option, json_option, out_option
 from ..output import console, table, write_json

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ...api.chosen_runs import graphs_of_runs, runs_meant
 from ...graphs.run_graphs import RunGraphs
-from ...records.graph_record import STAGES
+from ...records.tools.graph_record import STAGES
 from ..command_options import json_option, out_option, run_mode_option, target_argument
 from ..output import console, table, write_json
 

@@ -19,7 +19,7 @@ from ...graphs.culprit_marks import Mark, marks_for
 from ...graphs.drawing.draw import draw
 from ...graphs.export.onnx_model import onnx_path, write_onnx
 from ...graphs.run_graphs import RunGraphs
-from ...records.graph_record import SCHEMA, STAGES, Graph
+from ...records.tools.graph_record import SCHEMA, STAGES, Graph
 from ...runs.recorded_run import is_there
 from ..command_options import force_option, out_option, run_mode_option, target_argument
 from ..output import console

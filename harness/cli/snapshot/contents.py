@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from ...errors import SnapshotError
-from ...records.execution_facts import in_mib
-from ...records.snapshot_index import entries_of
+from ...records.run.execution_facts import in_mib
+from ...records.tools.snapshot_index import entries_of
 from ...snapshots.snapshot_file import read_snapshot
 from ...snapshots.snapshot_record import Snapshot
 from ...tools.snapshots.replay_answer import answer_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from ...api.chosen_runs import runs_meant
-from ...records.execution_facts import in_mib
-from ...records.snapshot_index import entries_of
+from ...records.run.execution_facts import in_mib
+from ...records.tools.snapshot_index import entries_of
 from ...runs.recorded_run import ranks_of
 from ..command_options import json_option, out_option, run_mode_option, target_argument
 from ..output import console, table, write_json

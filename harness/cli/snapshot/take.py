@@ -10,8 +10,8 @@ import click
 from ...api.snapshot_taking import choice_of, first_differing_steps, planned_again, planned_snapshots
 from ...errors import NumdriftError, UsageError
 from ...launch.execute_batch import BatchResult, FinishedRun, execute
-from ...records.execution_facts import in_mib
-from ...records.snapshot_index import FOLDER, SnapshotEntry, entries_of
+from ...records.run.execution_facts import in_mib
+from ...records.tools.snapshot_index import FOLDER, SnapshotEntry, entries_of
 from ...runs.run_layout import rank_folder
 from .. import command_options as options
 from ..output import console, table, write_json

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...records.graph_record import Graph
+from ...records.tools.graph_record import Graph
 from .difference_record import Cast, GraphPlace, Side, phase_place
 from .layout_copies import copies_on_one_side
 from .op_kinds import ARITHMETIC, computes, kind_of_name, role_of

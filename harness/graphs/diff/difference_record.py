@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from ...records.graph_record import PHASES
+from ...records.tools.graph_record import PHASES
 
 SCHEMA = 1
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...records.graph_record import Node, Value
+from ...records.tools.graph_record import Node, Value
 from .difference_record import MINOR_ROLES, Cast, GraphPlace, OpCount, phase_place
 from .op_kinds import kind_of, kind_of_name, role_of, spelled
 from .step_pairing import Executed

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...errors import GraphsNotFound
-from ...records.graph_record import Graph
+from ...records.tools.graph_record import Graph
 from ..run_graphs import GraphEntry, GraphExecution, RunGraphs
 from .difference_record import Side, phase_place
 

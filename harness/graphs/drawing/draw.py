@@ -16,7 +16,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path as Curve
 
-from ...records.graph_record import Graph, Value
+from ...records.tools.graph_record import Graph, Value
 from ..culprit_marks import Mark
 from .drawing_layout import Point, lay_out, neighbourhood
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import NotAvailable
-from ...records.graph_record import Graph
+from ...records.tools.graph_record import Graph
 
 DAGRE = Path(__file__).parent.parent / "javascript" / "dagre.min.js"
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
-from ...records.graph_record import Node
+from ...records.tools.graph_record import Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import onnx
 from onnx import helper
 
 from ...errors import CollisionError, JournalError, UsageError
-from ...records.graph_record import STAGES, Graph, Node, Value
+from ...records.tools.graph_record import STAGES, Graph, Node, Value
 from ..culprit_marks import Mark
 from ..run_graphs import RunGraphs
 from .node_order import Ordered, in_order, title

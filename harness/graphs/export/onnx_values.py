@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
-from ...records.graph_record import Value
+from ...records.tools.graph_record import Value
 
 # Values as ONNX types: dtype and shape of an edge, and its binding to the script.
 

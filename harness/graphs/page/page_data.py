@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...records.graph_record import Graph
+from ...records.tools.graph_record import Graph
 from ..culprit_marks import Mark
 from ..diff.difference_record import MINOR_ROLES, Cast, Diff, GraphPlace, NodePair, OpCount, Side, phase_place
 from ..run_graphs import RunGraphs

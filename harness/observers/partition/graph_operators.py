@@ -11,10 +11,10 @@ from ...backends.called_operators import ScriptLines
 from ...backends.compiled.fx_graph import module_path
 from ...backends.one_node import Unanswerable, configuration_of, identity_of
 from ...hooks.backend_adapter import Adapter
-from ...records.backend_work import SupportAnswer
-from ...records.partition_record import operator_name
-from ...torch_private.composite_ops import is_operator
-from ...torch_private.partitioner import call_of, without_modes
+from ...records.tools.backend_work import SupportAnswer
+from ...records.tools.partition_record import operator_name
+from ...torch_private.compiler.composite_ops import is_operator
+from ...torch_private.compiler.partitioner import call_of, without_modes
 
 
 class Support:

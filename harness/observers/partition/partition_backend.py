@@ -14,8 +14,8 @@ from ...backends.called_operators import ScriptLines
 from ...backends.one_node import extent_of
 from ...errors import NotAvailable, PartitionError
 from ...hooks.backend_adapter import Adapter
-from ...records.partition_record import CPU, GraphPartition, PartitionConfig, Partitioning
-from ...torch_private.partitioner import Phase, compile_with_autograd, mark_calls, written_graph
+from ...records.tools.partition_record import CPU, GraphPartition, PartitionConfig, Partitioning
+from ...torch_private.compiler.partitioner import Phase, compile_with_autograd, mark_calls, written_graph
 from .graph_operators import Support, written_operators
 from .partition_journal import Part, PartCall
 from .partition_plan import Plan, Request, check, plan_graph

@@ -10,12 +10,12 @@ import torch
 
 from ...errors import NumdriftError, UsageError, nearest
 from ...hooks.observer import Observer
-from ...records.mode_spec import ModeSpec
-from ...records.partition_record import GraphPartition, PartitionConfig
+from ...records.modes.mode_spec import ModeSpec
+from ...records.tools.partition_record import GraphPartition, PartitionConfig
 from ...script.parallel import within_wrapper
-from ...torch_private.compile_work import graph_breaks
-from ...torch_private.compiling import undo_compile_in_place
-from ...torch_private.partitioner import call_in_place
+from ...torch_private.compiler.compiling import undo_compile_in_place
+from ...torch_private.compiler.partitioner import call_in_place
+from ...torch_private.profiling.compile_work import graph_breaks
 from .partition_backend import PartitioningBackend
 from .partition_journal import PARTITION, PartitionWriter
 from .partitioned_module import adapter_of

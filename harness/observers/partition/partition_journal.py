@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from ...errors import JournalError
 from ...records.frames import append_event, complete_events
-from ...records.partition_record import GraphPartition
+from ...records.tools.partition_record import GraphPartition
 
 PARTITION = "partition.jsonl"
 SCHEMA = 1

@@ -11,7 +11,7 @@ import torch.fx
 
 from ...backends.called_operators import ScriptLines
 from ...errors import PartitionError
-from ...records.partition_record import (
+from ...records.tools.partition_record import (
     CPU,
     UNLIMITED,
     GraphPartition,
@@ -20,10 +20,10 @@ from ...records.partition_record import (
     Phase,
     SubgraphRow,
 )
-from ...torch_private.composite_ops import is_operator
+from ...torch_private.compiler.composite_ops import is_operator
+from ...torch_private.compiler.partitioner import call_of, fuse
+from ...torch_private.compiler.probing import copied_graph
 from ...torch_private.operators import returns_view
-from ...torch_private.partitioner import call_of, fuse
-from ...torch_private.probing import copied_graph
 from .graph_operators import Operator, Support, Written, operators_of
 from .partition_journal import Part, PartCall
 

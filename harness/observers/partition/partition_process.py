@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from ...errors import NumdriftError, UsageError, nearest
-from ...records.mode_spec import ModeSpec
-from ...records.partition_record import GraphPartition, PartitionConfig
+from ...records.modes.mode_spec import ModeSpec
+from ...records.tools.partition_record import GraphPartition, PartitionConfig
 from ...search import carriers
-from ..batches import tensors_in
+from ..state.batches import tensors_in
 from .partition_journal import PARTITION, CarrierRow, Part, PartitionWriter, TensorCheck
 from .partitioned_module import PartitionedModule, adapter_of, arguments_of, partitioned
 

@@ -11,9 +11,9 @@ import torch
 
 from ...errors import UsageError, nearest
 from ...hooks.backend_adapter import Adapter, adapter_for
-from ...records.mode_spec import ModeSpec, parse_mode
-from ...records.partition_record import OF_PROCESS, GraphPartition, PartitionConfig, Partitioning, refuse_swaps
-from ...torch_private.partitioner import call_by_backend
+from ...records.modes.mode_spec import ModeSpec, parse_mode
+from ...records.tools.partition_record import OF_PROCESS, GraphPartition, PartitionConfig, Partitioning, refuse_swaps
+from ...torch_private.compiler.partitioner import call_by_backend
 from .partition_backend import PartitioningBackend, log_graph
 from .partition_journal import Part, PartCall
 

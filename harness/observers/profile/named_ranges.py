@@ -10,11 +10,11 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ...backends.compiled.fx_graph import module_path, script_line
-from ...records.profile_record import MODULE
-from ...torch_private.graph_kernels import Lowered, watch_kernels
-from ...torch_private.graph_stages import parts_of_op, without_graph_caches
+from ...records.tools.profile_record import MODULE
+from ...torch_private.compiler.graph_kernels import Lowered, watch_kernels
+from ...torch_private.compiler.graph_stages import parts_of_op, without_graph_caches
 from ...torch_private.patches import Patches
-from ...torch_private.torch_profiler import name_inductor_kernels
+from ...torch_private.profiling.torch_profiler import name_inductor_kernels
 from .trace_ranges import Handle, Ranges
 
 ROOT = "(root)"

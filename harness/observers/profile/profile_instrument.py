@@ -12,11 +12,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...hooks.observer import Observer
-from ...records.profile_record import CUT, EVENTS, FORWARD, OWN, PHASE, PROFILE, STEP, UNTRAINED, WORKING, TraceRequest
-from ...tape.journal_writing import EventLog
-from ...torch_private.device_work import is_accelerator, kind_of_device, lacks_times, memory_of
+from ...records.tools.profile_record import (
+    CUT,
+    EVENTS,
+    FORWARD,
+    OWN,
+    PHASE,
+    PROFILE,
+    STEP,
+    UNTRAINED,
+    WORKING,
+    TraceRequest,
+)
+from ...tape.files.journal_writing import EventLog
 from ...torch_private.patches import Patches
-from ...torch_private.torch_profiler import OpenRange, around_cuts, compilations, watch_ranges
+from ...torch_private.profiling.device_work import is_accelerator, kind_of_device, lacks_times, memory_of
+from ...torch_private.profiling.torch_profiler import OpenRange, around_cuts, compilations, watch_ranges
 from .named_ranges import KernelRanges, ModuleRanges
 from .trace_ranges import Ranges
 from .tracer import Tracer

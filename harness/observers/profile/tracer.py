@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ...records.profile_record import Kind, lines_of
-from ...torch_private.device_work import is_accelerator, wait_for_device
-from ...torch_private.torch_profiler import (
+from ...records.tools.profile_record import Kind, lines_of
+from ...torch_private.profiling.device_work import is_accelerator, wait_for_device
+from ...torch_private.profiling.torch_profiler import (
     lines_of_ops,
     open_ranges,
     own_module_calls,

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 from ...errors import NotAvailable, NumdriftError
-from ...records.mode_spec import ModeSpec
+from ...records.modes.mode_spec import ModeSpec
 from ...snapshots.snapshot_file import read_snapshot
-from ...tape.tensor_file import write_tensors
+from ...tape.files.tensor_file import write_tensors
 from .snapshot_replay import replayed
 
 

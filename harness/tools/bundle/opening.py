@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from numdrift.kernels.registry import load_target
 
 from ...errors import CollisionError, JournalError, NumdriftError, UsageError
-from ...localize.script_interpreter import ScriptInterpreter, Scripts
-from ...localize.standalone_scripts import execute_script
+from ...localize.scripts.script_interpreter import ScriptInterpreter, Scripts
+from ...localize.scripts.standalone_scripts import execute_script
 from .archive import DAMAGE, PIECE, Bundle, Packed, open_archive, read_manifest
 
 RESERVE = 64 * 2**20

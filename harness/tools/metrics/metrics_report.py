@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...records.backend_work import FROM_DEVICE, TO_DEVICE, TimedWork
+from ...records.tools.backend_work import FROM_DEVICE, TO_DEVICE, TimedWork
 from .metrics_summary import PERCENTILES, Distribution
 from .run_metrics import RunMetrics
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...records.backend_work import BREAK, FALLBACK, FROM_DEVICE, READS, TO_DEVICE, StepMetrics, Work
-from ...records.mode_spec import parse_mode
+from ...records.modes.mode_spec import parse_mode
+from ...records.tools.backend_work import BREAK, FALLBACK, FROM_DEVICE, READS, TO_DEVICE, StepMetrics, Work
 from .run_metrics import RunMetrics
 from .work_places import CopyPlace, Recompilation, copy_places, recompilations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...records.backend_work import StepMetrics, TimedWork
+from ...records.tools.backend_work import StepMetrics, TimedWork
 from .run_metrics import RunMetrics
 
 Event = dict[str, Any]

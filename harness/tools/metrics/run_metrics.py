@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import JournalError, MetricsNotFound
-from ...records.backend_work import FILE, REST, SCHEMA, SETUP, StepMetrics, TimedWork, Work
+from ...records.tools.backend_work import FILE, REST, SCHEMA, SETUP, StepMetrics, TimedWork, Work
 from ...runs.recorded_run import RecordedRun
 
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ...records.backend_work import FROM_DEVICE, ITEM, NON_BLOCKING, StepMetrics, Work
+from ...records.tools.backend_work import FROM_DEVICE, ITEM, NON_BLOCKING, StepMetrics, Work
 
 Key = TypeVar("Key")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...records.device_profile import DeviceMemory
+from ...records.tools.device_profile import DeviceMemory
 from .step_times import TraceReading
 from .trace_slices import MEMORY
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...records.backend_work import FROM_DEVICE, TO_DEVICE
-from ...records.device_profile import WorkSort
-from ...records.profile_record import OWN
+from ...records.tools.backend_work import FROM_DEVICE, TO_DEVICE
+from ...records.tools.device_profile import WorkSort
+from ...records.tools.profile_record import OWN
 from .step_times import SlicePlace, TraceReading
 from .trace_slices import ON_DEVICE, Slice, is_runtime_call, slices_of
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...records.backend_work import FROM_DEVICE, TO_DEVICE
-from ...records.device_profile import DeviceProfile, DeviceWorkRow, WaitRow
-from ...records.profile_record import RunProfile
+from ...records.tools.backend_work import FROM_DEVICE, TO_DEVICE
+from ...records.tools.device_profile import DeviceProfile, DeviceWorkRow, WaitRow
+from ...records.tools.profile_record import RunProfile
 from .kernel_names import short_kernel
 
 

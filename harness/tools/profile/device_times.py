@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...records.device_profile import DeviceMemory, DeviceProfile, DeviceStep, DeviceWorkRow, WaitRow, WorkSort
+from ...records.tools.device_profile import DeviceMemory, DeviceProfile, DeviceStep, DeviceWorkRow, WaitRow, WorkSort
 from .allocations import Readings, memory_over_steps, peaks_of_step
 from .device_launches import DeviceLaunches, DevicePiece, device_of
 from .step_times import Spent, TraceReading

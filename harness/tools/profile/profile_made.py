@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import JournalError, UsageError
-from ...records.device_profile import DeviceProfile
-from ...records.mode_spec import parse_mode
-from ...records.profile_record import (
+from ...records.modes.mode_spec import parse_mode
+from ...records.tools.device_profile import DeviceProfile
+from ...records.tools.profile_record import (
     EVENTS,
     PROFILE,
     TABLES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...records.device_profile import DeviceWorkRow
-from ...records.profile_record import KernelRow, OpRow, RunProfile
+from ...records.tools.device_profile import DeviceWorkRow
+from ...records.tools.profile_record import KernelRow, OpRow, RunProfile
 from .step_times import COMPILE, EXECUTION, OTHER
 
 PHASE_ORDER = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeVar
 
-from ...records.profile_record import CUT, FORWARD, MODULE, OWN, PHASE, STEP, UNTRAINED
+from ...records.tools.profile_record import CUT, FORWARD, MODULE, OWN, PHASE, STEP, UNTRAINED
 from .trace_slices import EXECUTED, Slice, Thread, nest, slices_of, walk
 
 STANDARD_PHASES = ("forward", "backward", "optimizer", "data")

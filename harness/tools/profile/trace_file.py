@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from ...errors import JournalError, UsageError
-from ...records.profile_record import PROFILE, TRACE
+from ...records.tools.profile_record import PROFILE, TRACE
 from ...runs.recorded_run import RecordedRun
 from .device_tracks import device_names, device_tracks
 from .step_times import EXECUTION, LINE

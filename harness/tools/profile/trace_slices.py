@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...records.device_profile import WorkSort
+from ...records.tools.device_profile import WorkSort
 
 EXECUTED = ("cpu_op", "user_annotation")
 PYTHON = "python_function"

@@ -16,8 +16,8 @@ from ...launch.xla_environment import in_their_interpreters
 from ...observers.snapshots.snapshot_replay import mode_of, replayed
 from ...snapshots.snapshot_file import read_snapshot
 from ...snapshots.snapshot_record import Snapshot
-from ...tape.ensemble import ReplayNoise, measure_noise
-from ...tape.replay import AsRecorded, Replay, is_same
+from ...tape.replaying.ensemble import ReplayNoise, measure_noise
+from ...tape.replaying.replay import AsRecorded, Replay, is_same
 from .replay_elsewhere import replayed_elsewhere
 
 
@@ -116,8 +116,8 @@ def _text_of_compared(comparison: ReplayComparison) -> str:
 #     LIMIT * rms,    rms = sqrt(mean_i ||x_i - x||_2**2)
 #
 # where x is the result of the calls op by op and the x_i their results with random rounding after every op (Monte
-# Carlo arithmetic, see `harness/tape/rounding.py`), and if NaN and infinities are at the same places. One that
-# rounding does not move (integers, copies) has to be the same, or to have differed in a repetition, too.
+# Carlo arithmetic, see `harness/tape/replaying/rounding.py`), and if NaN and infinities are at the same places. One
+# that rounding does not move (integers, copies) has to be the same, or to have differed in a repetition, too.
 
 LIMIT = 16.0
 """The largest multiple of rounding's noise that counts as rounding: the threshold in docs/guide/verdict.md."""

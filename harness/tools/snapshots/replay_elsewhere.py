@@ -12,8 +12,8 @@ from pathlib import Path
 from ...errors import NotAvailable, NumdriftError, SnapshotError, UsageError
 from ...launch.guest_process import environment, guest_command, interpreter
 from ...observers.snapshots.snapshot_replay import Outcome
-from ...records.mode_spec import ModeSpec
-from ...tape.tensor_file import read_tensors
+from ...records.modes.mode_spec import ModeSpec
+from ...tape.files.tensor_file import read_tensors
 
 PROCESS = "numdrift.harness.observers.snapshots.replay_process"
 

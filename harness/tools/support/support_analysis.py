@@ -15,8 +15,8 @@ from ...launch.execute_batch import execute
 from ...launch.supervise import Reporter
 from ...launch.xla_environment import in_their_interpreters
 from ...records.codec import json_text
-from ...records.mode_spec import ModeSpec
-from ...records.support_record import CountedCall, read_support
+from ...records.modes.mode_spec import ModeSpec
+from ...records.tools.support_record import CountedCall, read_support
 from ...runs.own_version import own_version
 from ...runs.recorded_run import RecordedRun
 from ...runs.run_layout import choose_investigation

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ...records.support_record import CountedCall, SupportRecord
+from ...records.tools.support_record import CountedCall, SupportRecord
 
 SCHEMA = 1
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness.tape.probed_graph import Probes
+from numdrift.harness.tape.recording.probed_graph import Probes
 
 MEGABYTE = 1 << 20
 

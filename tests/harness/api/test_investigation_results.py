@@ -17,8 +17,8 @@ from torch import nn
 import numdrift
 from numdrift.harness.errors import JournalError, RunNotFound, UsageError
 from numdrift.harness.records.codec import read
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.findings import Findings, PairFindings, RunEnding
+from numdrift.harness.records.results.culprit import Culprit
+from numdrift.harness.records.results.findings import Findings, PairFindings, RunEnding
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 CULPRIT: dict[str, Any] = {

@@ -5,7 +5,7 @@ import pytest
 from numdrift.harness.backends.eager.mode import EagerMode
 from numdrift.harness.errors import ModeError
 from numdrift.harness.hooks.backend_adapter import adapter_for
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 
 @pytest.mark.parametrize("mode", ["cpu", "compile", "lazy", "xla"])

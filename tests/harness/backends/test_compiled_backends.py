@@ -9,7 +9,7 @@ from torch import nn
 
 from numdrift.harness.backends.compiled import capture as compiled
 from numdrift.harness.errors import NotAvailable
-from numdrift.harness.torch_private import graph_kernels
+from numdrift.harness.torch_private.compiler import graph_kernels
 from numdrift.harness.torch_private.dispatching import OpaqueOps, ShownOps
 
 from .compiled.test_capture import mlp_batch, seeded

@@ -17,8 +17,8 @@ from numdrift.harness.backends.compiled.adapter import CompileAdapter
 from numdrift.harness.backends.device_traffic import DeviceTraffic
 from numdrift.harness.backends.eager.adapter import EagerAdapter
 from numdrift.harness.errors import NotAvailable
-from numdrift.harness.records.backend_work import Work
-from numdrift.harness.records.mode_spec import ModeSpec
+from numdrift.harness.records.modes.mode_spec import ModeSpec
+from numdrift.harness.records.tools.backend_work import Work
 from numdrift.harness.tape.placed import __file__ as OWN_FILE
 
 

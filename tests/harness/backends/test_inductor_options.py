@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.torch_private.compiling import inductor_option
+from numdrift.harness.torch_private.compiler.compiling import inductor_option
 
 from ...conftest import Numdrift
 

@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 from numdrift.harness.backends.called_operators import ADOPTION, PASSED_OVER
-from numdrift.harness.records.mode_registry import registry
-from numdrift.harness.script.meeting import Meeting
-from numdrift.harness.script.placement import Placement
+from numdrift.harness.records.modes.mode_registry import registry
+from numdrift.harness.script.adopted.meeting import Meeting
+from numdrift.harness.script.adopted.placement import Placement
 
 from ...levels import ROOT
 

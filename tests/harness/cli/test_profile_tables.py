@@ -9,8 +9,14 @@ from pathlib import Path
 from rich.console import Console
 
 from numdrift.harness.cli.profile_tables import show_profiles
-from numdrift.harness.records.device_profile import DeviceMemory, DeviceProfile, DeviceStep, DeviceWorkRow, WaitRow
-from numdrift.harness.records.profile_record import BlockRow, OpRow, PhaseRow, RunProfile
+from numdrift.harness.records.tools.device_profile import (
+    DeviceMemory,
+    DeviceProfile,
+    DeviceStep,
+    DeviceWorkRow,
+    WaitRow,
+)
+from numdrift.harness.records.tools.profile_record import BlockRow, OpRow, PhaseRow, RunProfile
 from numdrift.harness.runs.manifest import RunManifest
 from numdrift.harness.runs.recorded_run import RecordedRun
 

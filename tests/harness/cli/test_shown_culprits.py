@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from numdrift.harness.cli.shown_culprits import show_culprits
-from numdrift.harness.investigate.culprit_words import lines_of, title_of
-from numdrift.harness.records.culprit import Culprit, CulpritScript, Proof, SwappedIn, SwappedOut
-from numdrift.harness.records.findings import PairFindings
+from numdrift.harness.investigate.words.culprit_words import lines_of, title_of
+from numdrift.harness.records.results.culprit import Culprit, CulpritScript, Proof, SwappedIn, SwappedOut
+from numdrift.harness.records.results.findings import PairFindings
 
 PROVEN = Culprit(
     kind="kernel",

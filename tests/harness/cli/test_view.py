@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, expect
 import numdrift
 from numdrift.harness.cli.view import command, served
 from numdrift.harness.errors import UsageError
-from numdrift.harness.records.findings import Findings, PairFindings, RunEnding
+from numdrift.harness.records.results.findings import Findings, PairFindings, RunEnding
 from numdrift.harness.report.listing import listed
 
 

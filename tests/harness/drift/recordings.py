@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numdrift.harness.records import frames
-from numdrift.harness.records.digest_record import ABSENT, Digest, pack
+from numdrift.harness.records.values.digest_record import ABSENT, Digest, pack
 from numdrift.harness.runs.manifest import RunManifest
 from numdrift.harness.runs.mapped_tensors import TensorFile
 from numdrift.harness.runs.recorded_run import RecordedRun

@@ -19,7 +19,7 @@ from numdrift.harness.drift.calibration import (
     threshold_of_pair,
 )
 from numdrift.harness.errors import JournalError, UsageError
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 HERE = Provenance("six rewrites of three models", "2.13.0+cpu", "scripts/bench calibrate", "2026-01-01")
 scores = st.dictionaries(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from numdrift.harness.drift.call_difference import CallDifference, first_difference
-from numdrift.harness.records.call_record import SETUP_PHASE, CallRecord
+from numdrift.harness.records.values.call_record import SETUP_PHASE, CallRecord
 
 LINES = "/somewhere/train.py"
 

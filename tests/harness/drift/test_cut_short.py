@@ -11,9 +11,9 @@ import pytest
 
 from numdrift.harness.drift.recorded_drift import repetition
 from numdrift.harness.drift.run_comparison import compare_runs
-from numdrift.harness.drift.setup_triage import setup_differences
+from numdrift.harness.drift.setup.setup_triage import setup_differences
 from numdrift.harness.drift.verdict import VerdictEvidence, decide
-from numdrift.harness.records.experiment import Experiment
+from numdrift.harness.records.results.experiment import Experiment
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 from .recordings import Step, record

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from numdrift.harness.drift.draw_difference import extra_draw
-from numdrift.harness.records.call_record import CallRecord
+from numdrift.harness.drift.setup.draw_difference import extra_draw
+from numdrift.harness.records.values.call_record import CallRecord
 
 
 def draws(*made: str, generator: str = "torch") -> list[CallRecord]:

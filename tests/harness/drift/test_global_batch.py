@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from numdrift.harness.drift.agreement import agreement
 from numdrift.harness.drift.global_batch import compare_global_batch
 from numdrift.harness.drift.wholes import whole_steps, whole_values
-from numdrift.harness.observers.digest import Digester
-from numdrift.harness.observers.sketch import Sketcher
+from numdrift.harness.observers.values.digest import Digester
+from numdrift.harness.observers.values.sketch import Sketcher
 from numdrift.harness.records import frames
-from numdrift.harness.records.sketch_record import NOTHING, pack_sketch
+from numdrift.harness.records.values.sketch_record import NOTHING, pack_sketch
 from numdrift.harness.runs.manifest import RunManifest
 from numdrift.harness.runs.recorded_run import RecordedRun
-from numdrift.harness.tape.journal_writing import EventLog, FrameFile, bytes_of
+from numdrift.harness.tape.files.journal_writing import EventLog, FrameFile, bytes_of
 
 State = Mapping[str, torch.Tensor]
 SHAPES = {"up.weight": (5, 4), "up.bias": (5,), "down.weight": (1, 5)}

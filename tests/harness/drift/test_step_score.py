@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from numdrift.harness.drift.step_noise import Noise, TensorNoise
 from numdrift.harness.drift.step_score import UNIT_ROUNDOFF, StepScore, score_step
-from numdrift.harness.records.findings import TensorScore
+from numdrift.harness.records.results.findings import TensorScore
 
 from .recordings import tensors
 

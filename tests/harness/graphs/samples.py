@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from numdrift.harness.records.graph_record import FOLDER, Cut, Graph, GraphFolder, Node, Value
+from numdrift.harness.records.tools.graph_record import FOLDER, Cut, Graph, GraphFolder, Node, Value
 from numdrift.harness.runs.manifest import RunManifest
 
 STACK = 'File "train.py", line 31, in <module>\n    train()\nFile "train.py", line 20, in forward\n    {code}'

@@ -8,7 +8,7 @@ import pytest
 
 from numdrift.harness.errors import JournalError
 from numdrift.harness.graphs.culprit_marks import Mark, marks_for
-from numdrift.harness.records.graph_record import Graph
+from numdrift.harness.records.tools.graph_record import Graph
 from numdrift.harness.runs.recorded_run import load_run
 
 from .investigations import CULPRIT, investigation, write_investigation

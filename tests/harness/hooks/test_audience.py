@@ -14,9 +14,9 @@ from numdrift.harness.hooks.audience import OUTWARDS, Audience, Part, Seat
 from numdrift.harness.hooks.mode_protocol import Moment
 from numdrift.harness.hooks.observer import Observer, Surroundings
 from numdrift.harness.recorder.order import ORDER, RECORDING
-from numdrift.harness.records.mode_registry import registry
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.records.modes.mode_registry import registry
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
 
 CORE = Part(", recording stops here", needed=True, stays=True)
 TOOL = Part(" and stops here")

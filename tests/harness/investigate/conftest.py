@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 import torch
 
-from numdrift.harness.investigate.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
 from numdrift.harness.investigate.method import investigate_runs
-from numdrift.harness.investigate.question_table import LAST_QUESTIONS, QUESTIONS
+from numdrift.harness.investigate.questions.question_table import LAST_QUESTIONS, QUESTIONS
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 from .written_evidence import Study

@@ -10,18 +10,18 @@ from typing import Any
 
 from tests.harness.drift.recordings import Step, record
 
-from numdrift.harness.investigate.evidence import evidence_for
-from numdrift.harness.investigate.laboratory import Interrupted, Laboratory, Round
-from numdrift.harness.investigate.question import Inquiry
+from numdrift.harness.investigate.evidence.pair_evidence import evidence_for
+from numdrift.harness.investigate.experiments.laboratory import Interrupted, Laboratory, Round
+from numdrift.harness.investigate.questions.question import Inquiry
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.launch.execute_batch import run_config
-from numdrift.harness.records.call_record import CALLS, CallRecord
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.experiment import Experiment
-from numdrift.harness.records.findings import PairFindings
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.unfilled_read import UnfilledRead, write_unfilled
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.results.culprit import Culprit
+from numdrift.harness.records.results.experiment import Experiment
+from numdrift.harness.records.results.findings import PairFindings
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.values.call_record import CALLS, CallRecord
+from numdrift.harness.records.values.unfilled_read import UnfilledRead, write_unfilled
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 SCRIPT = "/somewhere/train.py"

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from numdrift.harness.investigate.batches_followed import step_with_its_data
-from numdrift.harness.investigate.evidence import PairEvidence
-from numdrift.harness.records.culprit import Culprit, Proof, SwappedIn, SwappedOut
-from numdrift.harness.records.findings import PairFindings, StepFindings
+from numdrift.harness.investigate.evidence.batches_followed import step_with_its_data
+from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
+from numdrift.harness.records.results.culprit import Culprit, Proof, SwappedIn, SwappedOut
+from numdrift.harness.records.results.findings import PairFindings, StepFindings
 from numdrift.harness.runs.journal import StepRecord
 from numdrift.harness.runs.step_outcomes import tape_path
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.investigate.compiler_settings import NO_OPTION, setting_culprits, setting_sentences
-from numdrift.harness.investigate.culprit_words import lines_of
-from numdrift.harness.investigate.setting_axes import (
+from numdrift.harness.investigate.questions.compiler_settings import NO_OPTION, setting_culprits, setting_sentences
+from numdrift.harness.investigate.questions.setting_axes import (
     CPU_SETTINGS,
     DEVICE_SETTINGS,
     UNCOMPILED,
@@ -15,11 +14,12 @@ from numdrift.harness.investigate.setting_axes import (
     variants_of,
     with_setting,
 )
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.findings import CompilerScores
-from numdrift.harness.records.mode_spec import LADDER, parse_mode
-from numdrift.harness.records.setting_keys import CUDA_AXES
-from numdrift.harness.torch_private.compiling import inductor_option
+from numdrift.harness.investigate.words.culprit_words import lines_of
+from numdrift.harness.records.modes.mode_spec import LADDER, parse_mode
+from numdrift.harness.records.modes.setting_keys import CUDA_AXES
+from numdrift.harness.records.results.culprit import Culprit
+from numdrift.harness.records.results.findings import CompilerScores
+from numdrift.harness.torch_private.compiler.compiling import inductor_option
 
 
 @pytest.mark.parametrize("text", ["compile", "compile,contract=fast", "c=compile,inductor.cpp.simdlen=1"])

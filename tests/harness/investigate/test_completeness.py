@@ -12,14 +12,14 @@ import pytest
 
 from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.step_score import StepScore
-from numdrift.harness.investigate.completeness import accounted
-from numdrift.harness.investigate.evidence import PairEvidence
-from numdrift.harness.investigate.ops import AGAINST_ONE
-from numdrift.harness.investigate.pair_scores import Scores
-from numdrift.harness.investigate.question import mode_culprit
-from numdrift.harness.records.culprit import COMPILER_STAGE, MARK_STEP, Culprit, Proof, SwappedIn, SwappedOut
-from numdrift.harness.records.findings import Verdict
-from numdrift.harness.records.localization_record import LeftOver, Localization
+from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
+from numdrift.harness.investigate.evidence.pair_scores import Scores
+from numdrift.harness.investigate.judging.completeness import accounted
+from numdrift.harness.investigate.questions.ops import AGAINST_ONE
+from numdrift.harness.investigate.questions.question import mode_culprit
+from numdrift.harness.records.results.culprit import COMPILER_STAGE, MARK_STEP, Culprit, Proof, SwappedIn, SwappedOut
+from numdrift.harness.records.results.findings import Verdict
+from numdrift.harness.records.results.localization_record import LeftOver, Localization
 
 ROUNDING = Verdict("rounding", "rounding: the largest drift", step=3, score=7.0)
 BEYOND = Verdict("beyond-rounding", "beyond-rounding: the largest drift", step=3, score=90.0)

@@ -18,13 +18,13 @@ from tests.harness.investigate.laboratory_answers import (
     training,
 )
 
-from numdrift.harness.investigate.draws import Draws
-from numdrift.harness.investigate.investigation_plan import InvestigationPlan
-from numdrift.harness.investigate.judge import judge
-from numdrift.harness.investigate.laboratory import Interrupted
-from numdrift.harness.investigate.question import Inquiry
-from numdrift.harness.records.call_record import SETUP_PHASE, CallRecord
-from numdrift.harness.records.culprit import SETUP, Culprit
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.laboratory import Interrupted
+from numdrift.harness.investigate.judging.judge import judge
+from numdrift.harness.investigate.questions.draws import Draws
+from numdrift.harness.investigate.questions.question import Inquiry
+from numdrift.harness.records.results.culprit import SETUP, Culprit
+from numdrift.harness.records.values.call_record import SETUP_PHASE, CallRecord
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 PLAN = InvestigationPlan()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from numdrift.harness.investigate.investigation_plan import compared_modes, remedy_of_draws, said_of_draws
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.investigate.experiments.investigation_plan import compared_modes, remedy_of_draws, said_of_draws
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 
 @pytest.mark.parametrize(

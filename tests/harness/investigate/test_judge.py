@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.harness.drift.recordings import Step
 
-from numdrift.harness.records.experiment import Experiment
-from numdrift.harness.records.step_files import STATE
+from numdrift.harness.records.results.experiment import Experiment
+from numdrift.harness.records.run.step_files import STATE
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 from .written_evidence import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.harness.drift.recordings import Step, X
 
-from numdrift.harness.records.experiment import Experiment
+from numdrift.harness.records.results.experiment import Experiment
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 from .written_evidence import (

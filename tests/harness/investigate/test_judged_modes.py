@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.harness.drift.recordings import X
 
-from numdrift.harness.investigate.judge import judge, judge_pairs
+from numdrift.harness.investigate.judging.judge import judge, judge_pairs
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 from .written_evidence import (

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from numdrift.harness.graphs.run_graphs import RunGraphs
-from numdrift.harness.investigate.culprit_words import lines_of
-from numdrift.harness.investigate.mark_steps import drawn_again
-from numdrift.harness.investigate.question import mode_culprit
-from numdrift.harness.investigate.whole_trainings import remedy
-from numdrift.harness.records.culprit import MARK_STEP, Culprit
-from numdrift.harness.records.graph_record import Graph, Node
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.investigate.questions.mark_steps import drawn_again
+from numdrift.harness.investigate.questions.question import mode_culprit
+from numdrift.harness.investigate.questions.whole_trainings import remedy
+from numdrift.harness.investigate.words.culprit_words import lines_of
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.results.culprit import MARK_STEP, Culprit
+from numdrift.harness.records.tools.graph_record import Graph, Node
 from numdrift.harness.runs.recorded_run import load_run
 from numdrift.harness.tape.op_names import DRAWING, draws
 

@@ -13,9 +13,9 @@ import pytest
 from tests.harness.drift.recordings import Argument, Step, X
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.investigate.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
 from numdrift.harness.investigate.method import MOST_STEPS
-from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.records.run.step_selection import StepSelection
 
 from .written_evidence import COUNT, FAULT, Outcome, changed, training
 from .written_laboratory import (

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.investigate.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
 from numdrift.harness.investigate.method import investigate, localize_runs
 from numdrift.harness.launch.batch_plan import BatchPlan
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.runs.run_layout import InvestigationFolder
 
 from .written_evidence import Study, training

@@ -13,11 +13,11 @@ import torch
 from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.step_noise import Noise, TensorNoise
 from numdrift.harness.drift.step_score import EDGE, StepScore
-from numdrift.harness.investigate import pair_scores
-from numdrift.harness.investigate.pair_scores import Scores, suspicious_steps, without_unlooked
-from numdrift.harness.records.findings import TensorScore
+from numdrift.harness.investigate.evidence import pair_scores
+from numdrift.harness.investigate.evidence.pair_scores import Scores, suspicious_steps, without_unlooked
+from numdrift.harness.records.results.findings import TensorScore
 from numdrift.harness.runs.step_outcomes import outcome_path
-from numdrift.harness.tape.tensor_file import write_tensors
+from numdrift.harness.tape.files.tensor_file import write_tensors
 
 THRESHOLD = Threshold(16.0, 4.0, calibrated=True, provenance="")
 

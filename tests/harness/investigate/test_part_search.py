@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from numdrift.harness.investigate.part_search import part_culprits, part_sentences
+from numdrift.harness.investigate.questions.part_search import part_culprits, part_sentences
 from numdrift.harness.observers.partition.partition_journal import PartCall
-from numdrift.harness.records.findings import PartCarrier, PartScores
+from numdrift.harness.records.results.findings import PartCarrier, PartScores
 
 LABELS = ("cpu", "toy")
 TANH = PartCall("aten::tanh", "train.py:12", "net.1")

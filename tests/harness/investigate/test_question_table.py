@@ -12,14 +12,14 @@ import pytest
 
 import numdrift
 from numdrift.harness.drift.verdict import worst_of
-from numdrift.harness.investigate.evidence import PairEvidence
-from numdrift.harness.investigate.investigation_plan import InvestigationPlan
-from numdrift.harness.investigate.laboratory import Laboratory, Round, begun_in
-from numdrift.harness.investigate.pair_scores import score_of, spec_of
-from numdrift.harness.investigate.question import Inquiry, QuestionAnswer, mode_culprit
-from numdrift.harness.investigate.question_table import LAST_QUESTIONS, QUESTIONS
-from numdrift.harness.records import experiment
-from numdrift.harness.records.experiment import ExperimentKind
+from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
+from numdrift.harness.investigate.evidence.pair_scores import score_of, spec_of
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.laboratory import Laboratory, Round, begun_in
+from numdrift.harness.investigate.questions.question import Inquiry, QuestionAnswer, mode_culprit
+from numdrift.harness.investigate.questions.question_table import LAST_QUESTIONS, QUESTIONS
+from numdrift.harness.records.results import experiment
+from numdrift.harness.records.results.experiment import ExperimentKind
 
 TINY = Path(__file__).parents[2] / "e2e" / "scripts" / "tiny.py"
 

@@ -18,16 +18,16 @@ from tests.harness.investigate.laboratory_answers import (
     training,
 )
 
-from numdrift.harness.investigate.investigation_plan import InvestigationPlan
-from numdrift.harness.investigate.judge import judge
-from numdrift.harness.investigate.laboratory import Interrupted
-from numdrift.harness.investigate.question import Inquiry
-from numdrift.harness.investigate.repetitions import Repeated, Repetitions, recorded_steps, repeated_of
-from numdrift.harness.records.call_record import SETUP_PHASE, CallRecord
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.experiment import Experiment
-from numdrift.harness.records.step_selection import StepSelection
-from numdrift.harness.records.unfilled_read import UnfilledRead, write_unfilled
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.laboratory import Interrupted
+from numdrift.harness.investigate.judging.judge import judge
+from numdrift.harness.investigate.questions.question import Inquiry
+from numdrift.harness.investigate.questions.repetitions import Repeated, Repetitions, recorded_steps, repeated_of
+from numdrift.harness.records.results.culprit import Culprit
+from numdrift.harness.records.results.experiment import Experiment
+from numdrift.harness.records.run.step_selection import StepSelection
+from numdrift.harness.records.values.call_record import SETUP_PHASE, CallRecord
+from numdrift.harness.records.values.unfilled_read import UnfilledRead, write_unfilled
 
 PLAN = InvestigationPlan()
 SAME = (1.0, 1.0, 1.0)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.drift.step_score import StepScore
-from numdrift.harness.investigate.chosen_steps import MOST_FORCED, MOST_TAPES, forced_steps, taped_steps
-from numdrift.harness.investigate.rounds import steps_between
+from numdrift.harness.investigate.experiments.chosen_steps import MOST_FORCED, MOST_TAPES, forced_steps, taped_steps
+from numdrift.harness.investigate.experiments.rounds import steps_between
 from numdrift.harness.search import evenly
 
 COUNTS = st.integers(2, 5000)

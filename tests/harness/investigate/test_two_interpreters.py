@@ -11,13 +11,13 @@ from typing import Any
 from tests.harness.drift.recordings import a_manifest
 from tests.harness.report.outcomes import VERSIONS, cause
 
-from numdrift.harness.investigate.culprit_words import lines_of, versions_of
-from numdrift.harness.investigate.two_interpreters import interpreters_of, told_by_training, with_versions
-from numdrift.harness.records.culprit import PART, STRUCTURE, Culprit
-from numdrift.harness.records.findings import TrainedWithout
-from numdrift.harness.records.interpreters import MODE, VERSION, VERSION_OR_MODE
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.investigate.judging.two_interpreters import interpreters_of, told_by_training, with_versions
+from numdrift.harness.investigate.words.culprit_words import lines_of, versions_of
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.results.culprit import PART, STRUCTURE, Culprit
+from numdrift.harness.records.results.findings import TrainedWithout
+from numdrift.harness.records.run.interpreters import MODE, VERSION, VERSION_OR_MODE
+from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 NEW = {"torch": "2.13.0+cpu", "oneDNN": "3.12.0", "threads": 2, "executable": "/new/bin/python"}

@@ -9,16 +9,21 @@ from typing import Any, cast
 import pytest
 
 from numdrift.harness.drift.calibration import Threshold
-from numdrift.harness.drift.setup_difference import SetupDifference
+from numdrift.harness.drift.setup.setup_difference import SetupDifference
 from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide
-from numdrift.harness.investigate.evidence import PairEvidence
-from numdrift.harness.investigate.ops import Ops
-from numdrift.harness.investigate.pair_scores import Scores, with_explanations
-from numdrift.harness.investigate.verdict_of_causes import in_order, of_significant_steps, with_causes, with_place
-from numdrift.harness.records.culprit import Culprit, Proof, SwappedIn, SwappedOut
-from numdrift.harness.records.findings import Verdict
-from numdrift.harness.records.localization_record import Localization
+from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
+from numdrift.harness.investigate.evidence.pair_scores import Scores, with_explanations
+from numdrift.harness.investigate.judging.verdict_of_causes import (
+    in_order,
+    of_significant_steps,
+    with_causes,
+    with_place,
+)
+from numdrift.harness.investigate.questions.ops import Ops
+from numdrift.harness.records.results.culprit import Culprit, Proof, SwappedIn, SwappedOut
+from numdrift.harness.records.results.findings import Verdict
+from numdrift.harness.records.results.localization_record import Localization
 
 THRESHOLD = Threshold(16.0, 4.0, calibrated=True, provenance="")
 PROVEN = Proof(SwappedIn(True, 0.0, 3.0), SwappedOut(True, 3.0, 0.0, 0.0))
@@ -210,7 +215,7 @@ def test_choices_excuse_rounding_and_nothing_that_is_wrong_by_itself(
     causes: list[Culprit], word: str, score: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     localized = [on_choices(*causes)]
-    monkeypatch.setattr("numdrift.harness.investigate.ops.localizations", lambda evidence: localized)
+    monkeypatch.setattr("numdrift.harness.investigate.questions.ops.localizations", lambda evidence: localized)
     scores = with_explanations(Scores((step(1, 100.0),), THRESHOLD, "", ()), localized)
     told = Ops().answer(cast(PairEvidence, None), THRESHOLD.fault, None).culprits
     found = with_causes(verdict_of(scores), told, "cpu", "other")
@@ -221,7 +226,7 @@ def test_choices_excuse_rounding_and_nothing_that_is_wrong_by_itself(
 def test_beside_what_is_wrong_a_kernel_that_turns_a_choice_stays_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = culprit(op="aten.sum", significance="beyond-rounding", proof=FAR)
     localized = [on_choices(turns, wrong("values", step=1, proof=FAR))]
-    monkeypatch.setattr("numdrift.harness.investigate.ops.localizations", lambda evidence: localized)
+    monkeypatch.setattr("numdrift.harness.investigate.questions.ops.localizations", lambda evidence: localized)
     told = Ops().answer(cast(PairEvidence, None), THRESHOLD.fault, None).culprits
     assert [(one.op, one.significance) for one in told] == [("aten.rsqrt", "beyond-rounding"), ("aten.sum", "rounding")]
 

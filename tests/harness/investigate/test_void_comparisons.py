@@ -12,8 +12,8 @@ import pytest
 import torch
 from tests.harness.drift.recordings import Step, X
 
-from numdrift.harness.investigate.judge import judge
-from numdrift.harness.records.experiment import Experiment
+from numdrift.harness.investigate.judging.judge import judge
+from numdrift.harness.records.results.experiment import Experiment
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 from .written_evidence import (

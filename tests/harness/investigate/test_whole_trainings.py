@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from numdrift.harness.investigate.question import proven
-from numdrift.harness.investigate.whole_trainings import farther_away, remedy, trained_without
+from numdrift.harness.investigate.questions.question import proven
+from numdrift.harness.investigate.questions.whole_trainings import farther_away, remedy, trained_without
 from numdrift.harness.records.codec import json_text, read
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.results.culprit import Culprit
+from numdrift.harness.records.run.run_config import RunConfig
 
 PROOF = {"swap_in": {"holds": True}, "swap_out": {"holds": True}}
 

@@ -12,17 +12,17 @@ import torch
 from tests.harness.drift.recordings import Step, record
 
 from numdrift.harness.drift.calibration import threshold_of_pair
-from numdrift.harness.investigate.judge import judge
+from numdrift.harness.investigate.judging.judge import judge
 from numdrift.harness.records.codec import json_text
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.experiment import Experiment
-from numdrift.harness.records.findings import PairFindings
-from numdrift.harness.records.localization_record import write_localization
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.results.culprit import Culprit
+from numdrift.harness.records.results.experiment import Experiment
+from numdrift.harness.records.results.findings import PairFindings
+from numdrift.harness.records.results.localization_record import write_localization
+from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.runs.recorded_run import RecordedRun, load_run
 from numdrift.harness.runs.run_layout import EVIDENCE, MANIFEST, rank_folder
-from numdrift.harness.tape.tensor_file import write_tensors
+from numdrift.harness.tape.files.tensor_file import write_tensors
 
 Event = Mapping[str, Any]
 

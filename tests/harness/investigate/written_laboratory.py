@@ -11,16 +11,16 @@ from typing import Any, Protocol, cast
 
 from tests.harness.drift.recordings import Step
 
-from numdrift.harness.investigate.evidence import PairEvidence
-from numdrift.harness.investigate.investigation_plan import InvestigationPlan
-from numdrift.harness.investigate.laboratory import Interrupted, Laboratory, Round
-from numdrift.harness.investigate.ops import inputs_of
-from numdrift.harness.investigate.question import Inquiry, Question, QuestionAnswer
+from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.laboratory import Interrupted, Laboratory, Round
+from numdrift.harness.investigate.questions.ops import inputs_of
+from numdrift.harness.investigate.questions.question import Inquiry, Question, QuestionAnswer
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.launch.guest_process import Guest, GuestProcess
 from numdrift.harness.launch.preloaded import PreloadedProcesses
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.findings import Findings
+from numdrift.harness.records.results.culprit import Culprit
+from numdrift.harness.records.results.findings import Findings
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 from .written_evidence import COUNT, FAULT, UNREPLAYED, Event, Outcome, Study, noise_record, resynced, training

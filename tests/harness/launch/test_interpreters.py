@@ -10,7 +10,7 @@ import pytest
 
 from numdrift.harness.errors import UsageError
 from numdrift.harness.launch.guest_process import check_interpreter
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 
 @pytest.fixture

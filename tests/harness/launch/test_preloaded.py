@@ -21,8 +21,8 @@ from numdrift.harness.launch.preloaded import SWITCH, ForkedProcess, PreloadedPr
 from numdrift.harness.launch.supervise import supervise
 from numdrift.harness.recorder.preloaded_process import has_device
 from numdrift.harness.records import frames
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
 
 from ...conftest import TINY
 from ...processes.forked import numdrift_in

@@ -8,7 +8,7 @@ import pytest
 
 from numdrift.harness.launch.guest_process import Launch
 from numdrift.harness.launch.running_process import Ended, ProcessEnd, first_to_fail, thread_variables
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 
 def launches(folder: Path, last_words: list[float | None]) -> list[Launch]:

@@ -17,7 +17,7 @@ from numdrift.harness.launch.preloaded import circumstances
 from numdrift.harness.launch.running_process import ProcessEnd
 from numdrift.harness.launch.supervise import EndingSignal, signals_for, supervise
 from numdrift.harness.records import frames
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 SLEEPER = "import time\nprint('ready', flush=True)\ntime.sleep(60)\n"
 WITH_STUBBORN_CHILD = """

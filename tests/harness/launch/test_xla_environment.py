@@ -12,7 +12,7 @@ from numdrift.harness.errors import UsageError
 from numdrift.harness.launch import xla_environment
 from numdrift.harness.launch.guest_process import check_interpreter
 from numdrift.harness.launch.xla_environment import described, in_their_interpreters
-from numdrift.harness.records.mode_spec import parse_mode, parse_modes
+from numdrift.harness.records.modes.mode_spec import parse_mode, parse_modes
 
 FITTING = {"torch": "2.9.0+cu128", "torch_xla": "2.9.0"}
 

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numdrift.harness.drift.step_noise import Noise, TensorNoise
-from numdrift.harness.localize.hybrid import TapePair, Values, paired
+from numdrift.harness.localize.align.storage_flow import flow_of
+from numdrift.harness.localize.causes.localized_step import LocalizedStep
+from numdrift.harness.localize.execute.hybrid import TapePair, Values, paired
 from numdrift.harness.localize.localize_step import Held, localize_step
-from numdrift.harness.localize.localized_step import LocalizedStep
-from numdrift.harness.localize.storage_flow import flow_of
-from numdrift.harness.tape.ensemble import measure_noise
-from numdrift.harness.tape.replay import is_same
+from numdrift.harness.tape.replaying.ensemble import measure_noise
+from numdrift.harness.tape.replaying.replay import is_same
 from numdrift.harness.tape.tape import Tape
 
 from ..tape.trainings import Training, recorded

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from torch import Tensor, nn
 
-from numdrift.harness.localize.alignment import align
-from numdrift.harness.localize.argument_differences import FOLDED
-from numdrift.harness.localize.blocks import Block
-from numdrift.harness.localize.examination import examine
-from numdrift.harness.localize.hybrid import Hybrid, execute, paired
-from numdrift.harness.localize.storage_flow import SIDES, StorageFlow, flow_of
-from numdrift.harness.localize.suspects import suspects
+from numdrift.harness.localize.align.alignment import align
+from numdrift.harness.localize.align.argument_differences import FOLDED
+from numdrift.harness.localize.align.blocks import Block
+from numdrift.harness.localize.align.storage_flow import SIDES, StorageFlow, flow_of
+from numdrift.harness.localize.causes.examination import examine
+from numdrift.harness.localize.causes.suspects import suspects
+from numdrift.harness.localize.execute.hybrid import Hybrid, execute, paired
 from numdrift.harness.tape.tape import CompiledNode, Tape
 
 from ..tape.trainings import TRAININGS, Training, started

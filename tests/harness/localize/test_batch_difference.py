@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numdrift.harness.localize.localize_step import Held, localize_step
-from numdrift.harness.records.culprit import Culprit
+from numdrift.harness.records.results.culprit import Culprit
 from numdrift.harness.tape.tape import Tape
 
 from ..tape.trainings import Training, nobody, recorded

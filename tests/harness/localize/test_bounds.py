@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from numdrift.harness.investigate.culprit_words import lines_of
-from numdrift.harness.localize.bounded_call import Digits, NoBound
-from numdrift.harness.localize.bounds import FORMULAS, SELECTIONS, error_bound
-from numdrift.harness.localize.judged_alone import OTHER_PRODUCTS
-from numdrift.harness.localize.local_error import LocalError, exact_block
-from numdrift.harness.records.culprit import Culprit
+from numdrift.harness.investigate.words.culprit_words import lines_of
+from numdrift.harness.localize.causes.judged_alone import OTHER_PRODUCTS
+from numdrift.harness.localize.errors.bounded_call import Digits, NoBound
+from numdrift.harness.localize.errors.bounds import FORMULAS, SELECTIONS, error_bound
+from numdrift.harness.localize.errors.local_error import LocalError, exact_block
+from numdrift.harness.records.results.culprit import Culprit
 from numdrift.harness.tape.tape import Tape, mapped
 
 from ...row_by_row import table

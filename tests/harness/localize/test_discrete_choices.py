@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from numdrift.harness.localize.choices import ChosenDrift
+from numdrift.harness.localize.causes.choices import ChosenDrift
 
 from ..tape.trainings import Training
 from .pairs import THRESHOLD, localized, nothing, sides

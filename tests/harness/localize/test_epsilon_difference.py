@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness.localize.argument_differences import epsilon_difference
+from numdrift.harness.localize.align.argument_differences import epsilon_difference
 
 NORM = torch.ops.aten.native_layer_norm.default
 

@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize import errors_over_inputs as chosen_errors
-from numdrift.harness.localize import standalone_scripts as scripts
-from numdrift.harness.localize.errors_over_inputs import MOST_POINTS, ComparedResult, errors_over_inputs
+from numdrift.harness.localize.align.storage_flow import SIDES, Side
 from numdrift.harness.localize.localize_step import Held
-from numdrift.harness.localize.localized_values import ShownBlock, Values, show_blocks
-from numdrift.harness.localize.script_calls import CallWriter
-from numdrift.harness.localize.standalone_scripts import ScriptWriter
-from numdrift.harness.localize.storage_flow import SIDES, Side
-from numdrift.harness.records.culprit_detail import CALLS, DETAIL, RECORDED, CulpritDetail, ErrorsOverInputs
-from numdrift.harness.tape.tensor_file import read_tensors
+from numdrift.harness.localize.scripts import errors_over_inputs as chosen_errors
+from numdrift.harness.localize.scripts import standalone_scripts as scripts
+from numdrift.harness.localize.scripts.errors_over_inputs import MOST_POINTS, ComparedResult, errors_over_inputs
+from numdrift.harness.localize.scripts.localized_values import ShownBlock, Values, show_blocks
+from numdrift.harness.localize.scripts.script_calls import CallWriter
+from numdrift.harness.localize.scripts.standalone_scripts import ScriptWriter
+from numdrift.harness.records.results.culprit_detail import CALLS, DETAIL, RECORDED, CulpritDetail, ErrorsOverInputs
+from numdrift.harness.tape.files.tensor_file import read_tensors
 
 from .test_standalone_scripts import MODES, NOBODY, coarse, found_in, in_process, swapped, tape_of, with_coarse_kernel
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.localize.formulas import formula_of
+from numdrift.harness.localize.scripts.formulas import formula_of
 
 ATEN = "torch.ops.aten"
 

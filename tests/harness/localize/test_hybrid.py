@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from numdrift.harness.localize.examination import examine
-from numdrift.harness.localize.hybrid import Hybrid, TapePair, Values, execute
-from numdrift.harness.localize.step_memory import Unbound
-from numdrift.harness.localize.storage_flow import SIDES, FlowValue, other
-from numdrift.harness.localize.suspects import suspects
-from numdrift.harness.localize.swap_sites import SwapSite, module_of, phase_of, sites_of
+from numdrift.harness.localize.align.storage_flow import SIDES, FlowValue, other
+from numdrift.harness.localize.causes.examination import examine
+from numdrift.harness.localize.causes.suspects import suspects
+from numdrift.harness.localize.causes.swap_sites import SwapSite, module_of, phase_of, sites_of
+from numdrift.harness.localize.execute.hybrid import Hybrid, TapePair, Values, execute
+from numdrift.harness.localize.execute.step_memory import Unbound
 from numdrift.harness.tape.tape import Tape
 
 from ..tape.trainings import TRAININGS, started

@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numdrift.harness.localize.examination import Examined
-from numdrift.harness.localize.judged_alone import judged_alone
-from numdrift.harness.localize.local_error import LocalError
-from numdrift.harness.localize.net_effect import NetEffect, net_effects
-from numdrift.harness.localize.selections import names_other_elements
-from numdrift.harness.localize.storage_flow import Side
-from numdrift.harness.localize.suspects import Kind, Suspect
-from numdrift.harness.localize.swap_sites import Cause, SwapSite
-from numdrift.harness.records.culprit import Culprit
+from numdrift.harness.localize.align.storage_flow import Side
+from numdrift.harness.localize.causes.examination import Examined
+from numdrift.harness.localize.causes.judged_alone import judged_alone
+from numdrift.harness.localize.causes.net_effect import NetEffect, net_effects
+from numdrift.harness.localize.causes.selections import names_other_elements
+from numdrift.harness.localize.causes.suspects import Kind, Suspect
+from numdrift.harness.localize.causes.swap_sites import Cause, SwapSite
+from numdrift.harness.localize.errors.local_error import LocalError
+from numdrift.harness.records.results.culprit import Culprit
 
 from .pairs import Plant, Small, localized, sides, taped
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize.found_culprits import Describer, kernel_of
+from numdrift.harness.localize.align.storage_flow import FlowNode, Side, flow_of
+from numdrift.harness.localize.causes.found_culprits import Describer, kernel_of
+from numdrift.harness.localize.causes.suspects import Suspect
+from numdrift.harness.localize.causes.swap_sites import Cause, SwapSite
+from numdrift.harness.localize.execute.verification import Found
 from numdrift.harness.localize.localize_step import Held, localize_step
-from numdrift.harness.localize.storage_flow import FlowNode, Side, flow_of
-from numdrift.harness.localize.suspects import Suspect
-from numdrift.harness.localize.swap_sites import Cause, SwapSite
-from numdrift.harness.localize.verification import Found
 from numdrift.harness.tape.tape import CompiledNode
 
 from .pairs import Small, noise_of, nothing, sides, taped

@@ -13,16 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numdrift.harness.investigate.culprit_words import lines_of
-from numdrift.harness.localize.examination import Examined, examine
-from numdrift.harness.localize.hybrid import Kernels, PlainKernels, TapePair
-from numdrift.harness.localize.layouts import both_in_words, in_words
-from numdrift.harness.localize.storage_flow import FlowNode
-from numdrift.harness.localize.suspects import Suspect, suspects
-from numdrift.harness.localize.verification import Found, SideKernels
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.tape.laid_out import LaidOut, relaid
-from numdrift.harness.tape.replay import is_same
+from numdrift.harness.investigate.words.culprit_words import lines_of
+from numdrift.harness.localize.align.storage_flow import FlowNode
+from numdrift.harness.localize.causes.examination import Examined, examine
+from numdrift.harness.localize.causes.suspects import Suspect, suspects
+from numdrift.harness.localize.execute.hybrid import Kernels, PlainKernels, TapePair
+from numdrift.harness.localize.execute.layouts import both_in_words, in_words
+from numdrift.harness.localize.execute.verification import Found, SideKernels
+from numdrift.harness.records.results.culprit import Culprit
+from numdrift.harness.tape.replaying.laid_out import LaidOut, relaid
+from numdrift.harness.tape.replaying.replay import is_same
 from numdrift.harness.torch_private.dispatching import Overrides
 
 from .pairs import Plant, Sides, Small, localized, sides, taped

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize.local_error import LocalError, exact_block
+from numdrift.harness.localize.errors.local_error import LocalError, exact_block
 from numdrift.harness.tape.tape import Tape
 
 from .pairs import taped

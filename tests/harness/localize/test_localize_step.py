@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from numdrift.harness.localize.causes.localized_step import LocalizedStep
 from numdrift.harness.localize.localize_step import Held, localize_step
-from numdrift.harness.localize.localized_step import LocalizedStep
-from numdrift.harness.records.culprit import Culprit, Proof
+from numdrift.harness.records.results.culprit import Culprit, Proof
 from numdrift.harness.tape.tape import Tape
 
 from ..tape.trainings import Training

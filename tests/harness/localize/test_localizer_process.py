@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from numdrift.harness.localize.localizer_process import main
-from numdrift.harness.records.localization_record import read_localization
+from numdrift.harness.records.results.localization_record import read_localization
 
 
 def config(folder: Path, **sides: Path) -> Path:

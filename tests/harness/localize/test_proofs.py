@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from numdrift.harness.localize.hybrid_tests import Drift, HybridTests, Infeasible
-from numdrift.harness.localize.proofs import Proofs, prove
-from numdrift.harness.localize.suspects import Kind
-from numdrift.harness.localize.swap_sites import Cause, SwapSite
+from numdrift.harness.localize.causes.hybrid_tests import Drift, HybridTests, Infeasible
+from numdrift.harness.localize.causes.proofs import Proofs, prove
+from numdrift.harness.localize.causes.suspects import Kind
+from numdrift.harness.localize.causes.swap_sites import Cause, SwapSite
 from numdrift.harness.tape.tape import Phase
 
 THRESHOLD = 16.0

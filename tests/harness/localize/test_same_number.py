@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from numdrift.harness.localize.localized_step import LocalizedStep
-from numdrift.harness.localize.same_number import is_of_one
-from numdrift.harness.records.culprit import Culprit
+from numdrift.harness.localize.causes.localized_step import LocalizedStep
+from numdrift.harness.localize.causes.same_number import is_of_one
+from numdrift.harness.records.results.culprit import Culprit
 
 from ...faults.optimizers import AdamW
 from ..tape.trainings import Training

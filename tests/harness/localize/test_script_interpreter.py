@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from numdrift.harness.localize.script_interpreter import ScriptInterpreter, Scripts
+from numdrift.harness.localize.scripts.script_interpreter import ScriptInterpreter, Scripts
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_several_ask_and_each_is_answered(tmp_path: Path) -> None:
 STARTS = """\
 import os, sys, threading, time
 from pathlib import Path
-from numdrift.harness.localize.script_interpreter import ScriptInterpreter, Scripts
+from numdrift.harness.localize.scripts.script_interpreter import ScriptInterpreter, Scripts
 interpreter = ScriptInterpreter([])
 scripts = Scripts(interpreter.address)
 threading.Thread(target=scripts.execute, args=(Path(sys.argv[1]), 600), daemon=True).start()

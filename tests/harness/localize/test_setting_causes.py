@@ -13,15 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numdrift.harness.drift.step_noise import Noise
-from numdrift.harness.investigate.whole_trainings import remedy
+from numdrift.harness.investigate.questions.whole_trainings import remedy
+from numdrift.harness.localize.causes.localized_step import LocalizedStep
+from numdrift.harness.localize.causes.setting_difference import setting_differences, statements
+from numdrift.harness.localize.execute.worker import Worker, WorkerCalls
 from numdrift.harness.localize.localize_step import Held, localize_step
-from numdrift.harness.localize.localized_step import LocalizedStep
-from numdrift.harness.localize.setting_difference import setting_differences, statements
-from numdrift.harness.localize.worker import Worker, WorkerCalls
-from numdrift.harness.records.culprit import Culprit, CulpritSetting
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.tape.service import Requests
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.results.culprit import Culprit, CulpritSetting
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.tape.files.tape_file import read_tape, tape_file, write_tape
+from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.wire import Message
 from numdrift.harness.tape.step_settings import (
     current_settings,
     device_settings,
@@ -30,8 +32,6 @@ from numdrift.harness.tape.step_settings import (
     settings_of_step,
 )
 from numdrift.harness.tape.tape import Tape
-from numdrift.harness.tape.tape_file import read_tape, tape_file, write_tape
-from numdrift.harness.tape.wire import Message
 
 from ..tape.trainings import Training, recorded
 

@@ -19,20 +19,20 @@ from torch import Tensor
 
 from numdrift.harness.backends.compiled.node_kernels import NodeKernels
 from numdrift.harness.drift.step_noise import Noise
-from numdrift.harness.investigate.culprit_words import lines_of
-from numdrift.harness.localize import standalone_scripts as script_ways
-from numdrift.harness.localize import standalone_scripts as scripts
+from numdrift.harness.investigate.words.culprit_words import lines_of
+from numdrift.harness.localize.align.storage_flow import SIDES, Side
+from numdrift.harness.localize.causes.localized_step import LocalizedStep, UnprovenCauses
 from numdrift.harness.localize.localize_step import Held, localize_step
-from numdrift.harness.localize.localized_step import LocalizedStep, UnprovenCauses
-from numdrift.harness.localize.script_calls import literal
-from numdrift.harness.localize.script_interpreter import ScriptInterpreter, Scripts
-from numdrift.harness.localize.script_text import MOST_LINES
-from numdrift.harness.localize.standalone_scripts import ScriptWriter, execute_script
-from numdrift.harness.localize.storage_flow import SIDES, Side
-from numdrift.harness.records.culprit import Culprit, CulpritScript
-from numdrift.harness.tape.call_log import digest_of
-from numdrift.harness.tape.replay import AsRecorded, Computation, Replay, executed, executions
-from numdrift.harness.tape.step_kernels import results
+from numdrift.harness.localize.scripts import standalone_scripts as script_ways
+from numdrift.harness.localize.scripts import standalone_scripts as scripts
+from numdrift.harness.localize.scripts.script_calls import literal
+from numdrift.harness.localize.scripts.script_interpreter import ScriptInterpreter, Scripts
+from numdrift.harness.localize.scripts.script_text import MOST_LINES
+from numdrift.harness.localize.scripts.standalone_scripts import ScriptWriter, execute_script
+from numdrift.harness.records.results.culprit import Culprit, CulpritScript
+from numdrift.harness.tape.recording.call_log import digest_of
+from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, executed, executions
+from numdrift.harness.tape.serving.step_kernels import results
 from numdrift.harness.tape.tape import CompiledNode, Tape
 
 from ...conftest import ROOT, Numdrift

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from numdrift.harness.localize.storage_flow import FlowNode, StorageFlow, flow_of
+from numdrift.harness.localize.align.storage_flow import FlowNode, StorageFlow, flow_of
 
 from ..tape.trainings import started
 from .pairs import Small, stepped, taped

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize.sum_lengths import terms_added
+from numdrift.harness.localize.errors.sum_lengths import terms_added
 
 UNIT = 2.0**-24
 

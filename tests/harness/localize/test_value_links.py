@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numdrift.harness.localize.argument_differences import LAYOUT, argument_differences, draws_differ
-from numdrift.harness.localize.examination import examine
-from numdrift.harness.localize.hybrid import TapePair
-from numdrift.harness.localize.storage_flow import FlowNode
-from numdrift.harness.localize.suspects import names_of, suspects
-from numdrift.harness.localize.value_links import are_folded
+from numdrift.harness.localize.align.argument_differences import LAYOUT, argument_differences, draws_differ
+from numdrift.harness.localize.align.storage_flow import FlowNode
+from numdrift.harness.localize.align.value_links import are_folded
+from numdrift.harness.localize.causes.examination import examine
+from numdrift.harness.localize.causes.suspects import names_of, suspects
+from numdrift.harness.localize.execute.hybrid import TapePair
 from numdrift.harness.tape.tape import View
 
 from .pairs import Sides, taped

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from numdrift.harness.localize.storage_flow import FlowNode
-from numdrift.harness.localize.verification import SideKernels, verify
-from numdrift.harness.localize.worker import WorkerCalls
-from numdrift.harness.tape.call_log import digest_of
-from numdrift.harness.tape.replay import executed, is_same
-from numdrift.harness.tape.step_kernels import ReplayedKernels
+from numdrift.harness.localize.align.storage_flow import FlowNode
+from numdrift.harness.localize.execute.verification import SideKernels, verify
+from numdrift.harness.localize.execute.worker import WorkerCalls
+from numdrift.harness.tape.recording.call_log import digest_of
+from numdrift.harness.tape.replaying.replay import executed, is_same
+from numdrift.harness.tape.serving.step_kernels import ReplayedKernels
 
 from .pairs import Sides, taped
 

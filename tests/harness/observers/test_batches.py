@@ -8,10 +8,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from numdrift.harness.backends.eager.mode import EagerMode
-from numdrift.harness.observers.batches import COMPUTED, Batches, tensors_in
-from numdrift.harness.observers.digest import Digester
-from numdrift.harness.records.digest_record import unpack
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.observers.state.batches import COMPUTED, Batches, tensors_in
+from numdrift.harness.observers.values.digest import Digester
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.values.digest_record import unpack
 
 
 def batches() -> Batches:

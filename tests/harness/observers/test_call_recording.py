@@ -16,12 +16,12 @@ from torch import nn
 
 from numdrift.harness.backends.eager.mode import EagerMode
 from numdrift.harness.hooks.observer import RecordingSurroundings
-from numdrift.harness.observers.call_recording import CallRecording
-from numdrift.harness.observers.digest import Digester, hash_text
-from numdrift.harness.records.call_record import CALLS, SETUP_PHASE, CallRecord
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.observers.calls.call_recording import CallRecording
+from numdrift.harness.observers.values.digest import Digester, hash_text
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.step_selection import StepSelection
+from numdrift.harness.records.values.call_record import CALLS, SETUP_PHASE, CallRecord
 
 
 def recorded(folder: Path, *steps: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> list[CallRecord]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.training_state import MOST_CHECKPOINTS, Checkpoints
+from numdrift.harness.observers.state.training_state import MOST_CHECKPOINTS, Checkpoints
 
 
 def kept_by(steps: int, size: int, budget: int) -> list[int]:

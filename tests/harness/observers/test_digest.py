@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.digest import Digester
-from numdrift.harness.records.digest_record import (
+from numdrift.harness.observers.values.digest import Digester
+from numdrift.harness.records.values.digest_record import (
     ABSENT,
     RECORD_BYTES,
     Digest,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from numdrift.harness.observers.digest import Digester
-from numdrift.harness.observers.script_generators import GeneratorDigests
+from numdrift.harness.observers.state.script_generators import GeneratorDigests
+from numdrift.harness.observers.values.digest import Digester
 
 DRAWS: dict[str, list[Callable[[], Any]]] = {
     "torch": [lambda: torch.rand(1), lambda: torch.randperm(3), lambda: torch.manual_seed(1)],
@@ -65,8 +65,8 @@ def test_equal_states_have_equal_digests_in_another_process() -> None:
     # given
     script = (
         "import random, torch, numpy\n"
-        "from numdrift.harness.observers.digest import Digester\n"
-        "from numdrift.harness.observers.script_generators import GeneratorDigests\n"
+        "from numdrift.harness.observers.values.digest import Digester\n"
+        "from numdrift.harness.observers.state.script_generators import GeneratorDigests\n"
         "torch.manual_seed(5), random.seed(6), numpy.random.seed(7)\n"
         "print(GeneratorDigests('cpu', Digester()).read())"
     )

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from numdrift.harness.compiler import cache_folder
-from numdrift.harness.observers import digest as native
-from numdrift.harness.observers.digest import Digester
+from numdrift.harness.observers.values import digest as native
+from numdrift.harness.observers.values.digest import Digester
 
 TENSORS = [
     torch.arange(3000.0),

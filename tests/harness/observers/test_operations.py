@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness.observers.digest import Digester
-from numdrift.harness.observers.operations import FLUSH_AT, OperationRecorder
+from numdrift.harness.observers.calls.operations import FLUSH_AT, OperationRecorder
+from numdrift.harness.observers.values.digest import Digester
 from numdrift.harness.records import frames
-from numdrift.harness.records.digest_record import RECORD_BYTES, unpack
-from numdrift.harness.tape.journal_writing import bytes_of
+from numdrift.harness.records.values.digest_record import RECORD_BYTES, unpack
+from numdrift.harness.tape.files.journal_writing import bytes_of
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.harness.recorder.trainings import Ran, plain, run
 
-from numdrift.harness.observers.digest import Digester
-from numdrift.harness.records.digest_record import unpack
+from numdrift.harness.observers.values.digest import Digester
+from numdrift.harness.records.values.digest_record import unpack
 from numdrift.harness.runs.journal import StepRecord
 
 STEPS = 5

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.sketch import Sketcher
-from numdrift.harness.records.sketch_record import (
+from numdrift.harness.observers.values.sketch import Sketcher
+from numdrift.harness.records.values.sketch_record import (
     GOLDEN,
     NUMBERS,
     ROUNDING,

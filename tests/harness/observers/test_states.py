@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.training_state import StateFiles, TrainingState, in_units, states_from
-from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.observers.state.training_state import StateFiles, TrainingState, in_units, states_from
+from numdrift.harness.records.run.step_selection import StepSelection
 
 
 def state(numbers: int) -> TrainingState:

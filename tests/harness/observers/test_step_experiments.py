@@ -10,7 +10,7 @@ from tests.harness.drift.recordings import a_manifest
 from tests.harness.recorder.trainings import ALL, STEPS, Ran, differing, plain, run, write_script
 
 from numdrift.harness.drift.recorded_drift import differences, own_steps
-from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.runs.recorded_run import RecordedRun
 
 MODES = {

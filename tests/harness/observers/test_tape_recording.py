@@ -13,14 +13,14 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from numdrift.harness.backends.eager.mode import EagerMode
-from numdrift.harness.observers.tape_recording import TapeRecording
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.step_selection import StepSelection
-from numdrift.harness.tape.replay import is_same
-from numdrift.harness.tape.service import Requests
-from numdrift.harness.tape.tape_file import read_tape
-from numdrift.harness.tape.wire import Message
+from numdrift.harness.observers.calls.tape_recording import TapeRecording
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.step_selection import StepSelection
+from numdrift.harness.tape.files.tape_file import read_tape
+from numdrift.harness.tape.replaying.replay import is_same
+from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.wire import Message
 
 from ..tape.trainings import Training, started
 
@@ -264,7 +264,7 @@ def test_a_failure_is_a_notice_and_a_reason(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("numdrift.harness.observers.tape_recording.write_tape", fail)
+    monkeypatch.setattr("numdrift.harness.observers.calls.tape_recording.write_tape", fail)
     with running(tmp_path) as run:
         run.step(started("sam", 0), 1)
     assert "No space left" in run.noise(1)["reason"] and len(run.notices) == 1

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from numdrift.harness.observers.optimizer_state import bindings
-from numdrift.harness.observers.training_state import TrainingState, load_generators, load_state, training_state
+from numdrift.harness.observers.state.optimizer_state import bindings
+from numdrift.harness.observers.state.training_state import TrainingState, load_generators, load_state, training_state
 from numdrift.harness.script.named_tensors import TrainingTensors
-from numdrift.harness.tape.tensor_file import read_tensors, write_tensors
+from numdrift.harness.tape.files.tensor_file import read_tensors, write_tensors
 from numdrift.reproducers.sam import SAM
 
 INPUTS = torch.linspace(-1, 1, 24).reshape(8, 3)

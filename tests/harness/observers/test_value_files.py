@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numdrift.harness.observers.value_files import ValueFiles, level_of
+from numdrift.harness.observers.values.value_files import ValueFiles, level_of
 from numdrift.harness.records.frames import HEADER, LAST_VALUES, TRAILER, scan_frames
-from numdrift.harness.records.step_selection import KeepParams
+from numdrift.harness.records.run.step_selection import KeepParams
 
 ELEMENTS = 4
 FRAME = HEADER.size + 4 * ELEMENTS + TRAILER.size

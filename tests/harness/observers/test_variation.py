@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.recorder.trainings import run
 
-from numdrift.harness.observers.variation import perturb_
+from numdrift.harness.observers.state.variation import perturb_
 
 WIDTHS = {torch.float64: "int64", torch.float32: "int32", torch.bfloat16: "int16", torch.float16: "int16"}
 BITS = {
@@ -116,7 +116,7 @@ if {shift}:
     if {late}:
         del sys.modules["numpy"]
         assert not [name for name in sys.modules if name.startswith("numpy.")]
-    from numdrift.harness.observers.variation import shift_seeds
+    from numdrift.harness.observers.state.variation import shift_seeds
     shift_seeds({shift})
 import torch
 import numpy as np
@@ -158,7 +158,7 @@ def test_shifted_seeds_are_those_of_a_script_that_adds_the_offset_itself(late: b
 
 
 def test_a_seed_beyond_the_last_begins_anew() -> None:
-    shifted = "from numdrift.harness.observers.variation import shift_seeds; shift_seeds(5);"
+    shifted = "from numdrift.harness.observers.state.variation import shift_seeds; shift_seeds(5);"
     script = f"import torch, numpy as np;{shifted} torch.manual_seed(2**64 - 2); np.random.seed(2**32 - 1);"
     script += "print(torch.initial_seed(), np.random.rand().hex())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

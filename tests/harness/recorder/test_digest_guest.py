@@ -11,8 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from numdrift.harness.observers.digest import Digester
-from numdrift.harness.records.digest_record import iter_unpack, unreadable
+from numdrift.harness.observers.values.digest import Digester
+from numdrift.harness.records.values.digest_record import iter_unpack, unreadable
 
 NATIVE = Digester()
 TORCH = Digester(native=False)

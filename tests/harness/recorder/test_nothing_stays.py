@@ -16,9 +16,9 @@ from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _glob
 
 from numdrift.harness.errors import AlreadyPatched
 from numdrift.harness.recorder.session import Session
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.script.script_api import connection
 from numdrift.harness.torch_private.dispatching import dispatch_modes
 from numdrift.harness.torch_private.patches import Patches, patched_names
@@ -155,8 +155,8 @@ COMPILED_LATER = """
 import sys
 import torch
 from numdrift.harness.recorder.session import Session
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
 
 session = Session(RunConfig(script=__file__, mode=parse_mode("compile,backend=eager"), journal=sys.argv[1]))
 session.open(frozenset())

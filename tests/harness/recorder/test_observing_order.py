@@ -19,25 +19,25 @@ from torch import nn
 
 from numdrift.harness.backends.eager.capture import EagerCapture
 from numdrift.harness.backends.eager.mode import EagerMode
-from numdrift.harness.observers import tape_recording
-from numdrift.harness.observers.batches import Batches
-from numdrift.harness.observers.forced_steps import ForcedSteps
+from numdrift.harness.observers.calls import tape_recording
+from numdrift.harness.observers.calls.operations import OperationRecorder
 from numdrift.harness.observers.metrics_instrument import MetricsInstrument
-from numdrift.harness.observers.operations import OperationRecorder
-from numdrift.harness.observers.script_generators import GeneratorDigests
-from numdrift.harness.observers.setup_facts import InitialTensors
-from numdrift.harness.observers.step_experiments import OutcomeFiles
-from numdrift.harness.observers.step_writer import StepWriter
-from numdrift.harness.observers.training_state import StateFiles
+from numdrift.harness.observers.state.batches import Batches
+from numdrift.harness.observers.state.forced_steps import ForcedSteps
+from numdrift.harness.observers.state.script_generators import GeneratorDigests
+from numdrift.harness.observers.state.setup_facts import InitialTensors
+from numdrift.harness.observers.state.step_experiments import OutcomeFiles
+from numdrift.harness.observers.state.training_state import StateFiles
+from numdrift.harness.observers.values.step_writer import StepWriter
 from numdrift.harness.recorder.session import Session
 from numdrift.harness.records import frames
-from numdrift.harness.records.backend_work import FILE as METRICS
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.step_selection import StepSelection
+from numdrift.harness.records.tools.backend_work import FILE as METRICS
 from numdrift.harness.script.after_step import AfterStep
-from numdrift.harness.tape.journal_writing import EventLog
-from numdrift.harness.tape.tape_recorder import TapeRecorder
+from numdrift.harness.tape.files.journal_writing import EventLog
+from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 
 ALL = StepSelection(((0, None),))
 

@@ -12,9 +12,9 @@ from torch import nn
 
 from numdrift.harness.backends.eager.mode import EagerMode
 from numdrift.harness.recorder.session import Session
-from numdrift.harness.records.mode_registry import registry
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
+from numdrift.harness.records.modes.mode_registry import registry
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.runs.journal import Journal
 from numdrift.harness.tape.stated_settings import same_value
 from numdrift.harness.tape.step_settings import current_settings

@@ -14,9 +14,9 @@ from tests.processes.nursery import is_alike
 
 from numdrift.harness.launch.guest_process import Launch, environment, guest_command, start
 from numdrift.harness.records import frames
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.runs.journal import Journal
 from numdrift.harness.runs.mapped_tensors import TensorFile, read_tensor_file
 

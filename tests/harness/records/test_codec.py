@@ -26,14 +26,14 @@ from numdrift.harness.records.codec import (
     plain,
     read,
 )
-from numdrift.harness.records.culprit import MARK_STEP, WRITTEN_OF_MODE, WRITTEN_OF_OP, Culprit, Proof
-from numdrift.harness.records.experiment import Experiment
-from numdrift.harness.records.graph_record import Cut, Graph, Node
-from numdrift.harness.records.mode_spec import ModeSpec
-from numdrift.harness.records.partition_record import GraphPartition, PartitionConfig
-from numdrift.harness.records.profile_record import RunProfile, TraceRequest
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.step_selection import KeepParams, StepSelection
+from numdrift.harness.records.modes.mode_spec import ModeSpec
+from numdrift.harness.records.results.culprit import MARK_STEP, WRITTEN_OF_MODE, WRITTEN_OF_OP, Culprit, Proof
+from numdrift.harness.records.results.experiment import Experiment
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.step_selection import KeepParams, StepSelection
+from numdrift.harness.records.tools.graph_record import Cut, Graph, Node
+from numdrift.harness.records.tools.partition_record import GraphPartition, PartitionConfig
+from numdrift.harness.records.tools.profile_record import RunProfile, TraceRequest
 from numdrift.harness.runs.manifest import RunManifest
 from numdrift.harness.snapshots.snapshot_choice import Choice
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from numdrift.harness.records.experiment import KINDS, Experiment, belongs_to, experiment_named
+from numdrift.harness.records.results.experiment import KINDS, Experiment, belongs_to, experiment_named
 
 A, B = "cpu", "compile_x"
 

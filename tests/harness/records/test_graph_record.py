@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from numdrift.harness.errors import GraphsNotFound, JournalError
 from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
-from numdrift.harness.records.graph_record import INDEX, SCHEMA, Cut, Graph, GraphFolder, Node, Value, phase_of
+from numdrift.harness.records.tools.graph_record import INDEX, SCHEMA, Cut, Graph, GraphFolder, Node, Value, phase_of
 from numdrift.harness.runs.manifest import RunManifest
 from numdrift.harness.runs.recorded_run import RecordedRun
 

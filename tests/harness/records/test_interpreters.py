@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numdrift.harness.records.codec import plain, read
-from numdrift.harness.records.interpreters import VERSION, TwoInterpreters, are_two, differences
+from numdrift.harness.records.run.interpreters import VERSION, TwoInterpreters, are_two, differences
 
 NEW = {"torch": "2.13.0+cpu", "python": "3.11.4", "MKL": "2024.2", "oneDNN": "3.12.0", "threads": 2, "foreach": False}
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.records.frames import scan_frames
-from numdrift.harness.tape.journal_writing import (
+from numdrift.harness.tape.files.journal_writing import (
     MOST_PARTS,
     AppendFile,
     EventLog,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from numdrift.harness.records.mode_registry import ModeEntry, ModeRegistry, registry
+from numdrift.harness.records.modes.mode_registry import ModeEntry, ModeRegistry, registry
 
 
 def registry_with(*names: str) -> ModeRegistry:

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import ModeError, UsageError
-from numdrift.harness.records.mode_registry import registry
-from numdrift.harness.records.mode_spec import (
+from numdrift.harness.records.modes.mode_registry import registry
+from numdrift.harness.records.modes.mode_spec import (
     DOTTED_KEYS,
     PLAIN_KEYS,
     ModeSpec,
     parse_mode,
     parse_modes,
 )
-from numdrift.harness.records.setting_keys import SETTING_KEYS, device_of, without_effect
+from numdrift.harness.records.modes.setting_keys import SETTING_KEYS, device_of, without_effect
 
 VALUES: dict[str, st.SearchStrategy[str]] = {
     "device": st.sampled_from(["cpu", "cuda:1"]),

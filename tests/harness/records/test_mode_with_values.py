@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from typing import Any
 
 import numdrift
 from numdrift.harness.records.codec import json_text, plain, read
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.findings import Findings, Verdict
-from numdrift.harness.records.localization_record import read_localization
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.run_files import OwnFolders
+from numdrift.harness.records.results.culprit import Culprit
+from numdrift.harness.records.results.findings import Findings, Verdict
+from numdrift.harness.records.results.localization_record import read_localization
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.run_files import OwnFolders
 from numdrift.harness.runs.manifest import read_manifest
 
 OLD = Path(__file__).parent / "old"

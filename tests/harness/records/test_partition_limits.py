@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.records.partition_record import PartitionConfig, operator_name
+from numdrift.harness.records.tools.partition_record import PartitionConfig, operator_name
 
 
 def test_nothing_is_limited_unless_it_is_said() -> None:

@@ -14,10 +14,10 @@ import numdrift
 from numdrift.harness.cli.run import command
 from numdrift.harness.errors import UsageError
 from numdrift.harness.launch.batch_plan import BatchPlan
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.run_request import RunOptions, requested, user_options
-from numdrift.harness.records.step_selection import KeepParams, StepSelection
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.run_request import RunOptions, requested, user_options
+from numdrift.harness.records.run.step_selection import KeepParams, StepSelection
 
 from ...conftest import ROOT
 

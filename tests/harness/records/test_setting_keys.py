@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from numdrift.harness.errors import ModeError
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.setting_keys import SETTING_KEYS
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.modes.setting_keys import SETTING_KEYS
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.records.step_selection import KeepParams, StepSelection
+from numdrift.harness.records.run.step_selection import KeepParams, StepSelection
 
 steps = st.integers(0, 30)
 open_ranges = st.tuples(steps, st.none())

@@ -13,7 +13,7 @@ import torch
 
 import numdrift
 from numdrift.harness.records.codec import plain
-from numdrift.harness.records.graph_record import FOLDER, Graph, GraphFolder
+from numdrift.harness.records.tools.graph_record import FOLDER, Graph, GraphFolder
 
 from ..graphs.samples import sample_compile_backward, sample_lazy_backward
 from .outcomes import CODE, DETAILED, FAULT, SCRIPT, cause, made

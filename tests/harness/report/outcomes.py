@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from numdrift.harness.records.culprit import (
+from numdrift.harness.records.results.culprit import (
     ARGUMENTS,
     KERNEL,
     LAYOUT,
@@ -20,8 +20,8 @@ from numdrift.harness.records.culprit import (
     SwappedIn,
     SwappedOut,
 )
-from numdrift.harness.records.culprit_detail import CALLS, CulpritDetail, ErrorsOverInputs, ExecutedSide
-from numdrift.harness.records.findings import (
+from numdrift.harness.records.results.culprit_detail import CALLS, CulpritDetail, ErrorsOverInputs, ExecutedSide
+from numdrift.harness.records.results.findings import (
     Findings,
     PairFindings,
     RunEnding,
@@ -29,7 +29,7 @@ from numdrift.harness.records.findings import (
     TensorScore,
     TrainedWithout,
 )
-from numdrift.harness.records.interpreters import MODE, VERSION, VERSION_OR_MODE, TwoInterpreters
+from numdrift.harness.records.run.interpreters import MODE, VERSION, VERSION_OR_MODE, TwoInterpreters
 
 PROOF = Proof(SwappedIn(True, 0.0, 2.1), SwappedOut(True, 2.3, 0.1, 0.0))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from numdrift.harness.records.findings import Findings, PairFindings, TrainedWithout
+from numdrift.harness.records.results.findings import Findings, PairFindings, TrainedWithout
 from numdrift.harness.report.answer import answer_of, answers_of
 from numdrift.harness.report.markdown import text
 

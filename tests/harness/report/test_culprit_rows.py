@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from numdrift.harness.records.codec import plain
-from numdrift.harness.records.culprit import Culprit
-from numdrift.harness.records.culprit_detail import DETAIL, CulpritDetail, ErrorsOverInputs, ExecutedSide
-from numdrift.harness.records.graph_record import FOLDER, INDEX, Graph, Node
+from numdrift.harness.records.results.culprit import Culprit
+from numdrift.harness.records.results.culprit_detail import DETAIL, CulpritDetail, ErrorsOverInputs, ExecutedSide
+from numdrift.harness.records.tools.graph_record import FOLDER, INDEX, Graph, Node
 from numdrift.harness.report.culprit_rows import CulpritRows, culprit_rows
 from numdrift.harness.report.report_page import page_of
 from numdrift.harness.report.rows import report_of

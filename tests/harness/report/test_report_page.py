@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import numdrift
 from numdrift.harness.cli.report import command
 from numdrift.harness.errors import JournalError, UsageError
-from numdrift.harness.records.findings import TensorScore
+from numdrift.harness.records.results.findings import TensorScore
 from numdrift.harness.report import pair_graphs
 from numdrift.harness.report.markdown import markdown_of
 from numdrift.harness.report.report_page import page_of

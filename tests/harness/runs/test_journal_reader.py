@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from numdrift.harness.errors import JournalError
 from numdrift.harness.launch.guest_process import Launch, start
 from numdrift.harness.records import frames
-from numdrift.harness.records.digest_record import ABSENT, RECORD_BYTES, Digest, pack
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.step_selection import KeepParams
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.step_selection import KeepParams
+from numdrift.harness.records.values.digest_record import ABSENT, RECORD_BYTES, Digest, pack
 from numdrift.harness.runs.journal import InitialTensor, Journal
-from numdrift.harness.tape.journal_writing import EventLog, FrameFile
+from numdrift.harness.tape.files.journal_writing import EventLog, FrameFile
 
 STEPS = 7
 SCRIPT = f"""

@@ -18,7 +18,7 @@ from numdrift.harness.errors import JournalError
 from numdrift.harness.records import frames
 from numdrift.harness.runs.journal import Journal
 from numdrift.harness.runs.pickles import read_pickle, write_pickle
-from numdrift.harness.tape.journal_writing import EventLog, FrameFile
+from numdrift.harness.tape.files.journal_writing import EventLog, FrameFile
 
 
 class Calling:

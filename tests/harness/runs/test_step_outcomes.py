@@ -16,7 +16,7 @@ from numdrift.harness.runs.step_outcomes import (
     read_state,
     state_steps,
 )
-from numdrift.harness.tape.tensor_file import write_tensors
+from numdrift.harness.tape.files.tensor_file import write_tensors
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 
 import numdrift
 from numdrift.harness.backends.eager.mode import EagerMode
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.script.after_step import AfterStep, Waiting, text_of, write_text
 
 ONE, TWO = torch.tensor([1.0, 2.0]), torch.tensor(3)

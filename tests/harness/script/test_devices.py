@@ -10,11 +10,11 @@ import torch
 
 from numdrift.harness.backends.eager.adapter import EagerAdapter
 from numdrift.harness.errors import NotAvailable
-from numdrift.harness.records.adoption_facts import AdoptionFacts
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.script.autocast import AutocastRedirection
-from numdrift.harness.script.cuda import CudaStandIns
-from numdrift.harness.script.devices import DeviceRedirection
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.adoption_facts import AdoptionFacts
+from numdrift.harness.script.adopted.autocast import AutocastRedirection
+from numdrift.harness.script.adopted.cuda import CudaStandIns
+from numdrift.harness.script.adopted.devices import DeviceRedirection
 from numdrift.harness.script.understood import ScriptNotes
 from numdrift.harness.torch_private.accelerators import device_meant
 

@@ -9,7 +9,7 @@ import torch
 
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.launch.running_process import free_port, rank_variables
-from numdrift.harness.records.adoption_facts import AdoptionFacts
+from numdrift.harness.records.run.adoption_facts import AdoptionFacts
 from numdrift.harness.script.parallel import backend_on, install, let_go, plain_name, wrapper_paths
 from numdrift.harness.tape.op_names import UNREPLAYED, unreplayed
 from numdrift.harness.tape.shards import is_sharded, local_tensor, shard_of

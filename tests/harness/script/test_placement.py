@@ -12,11 +12,11 @@ import torch
 
 from numdrift.harness.backends.lazy.tensor_lists import give_lists_of_lazy_tensors
 from numdrift.harness.errors import AdoptionError
-from numdrift.harness.records.adoption_facts import AdoptionFacts
-from numdrift.harness.script.devices import DeviceRedirection
-from numdrift.harness.script.placement import Placement
+from numdrift.harness.records.run.adoption_facts import AdoptionFacts
+from numdrift.harness.script.adopted.devices import DeviceRedirection
+from numdrift.harness.script.adopted.placement import Placement
 from numdrift.harness.script.understood import ScriptNotes
-from numdrift.harness.torch_private.lazy import replace_lazy_unscaling, start_lazy_backend
+from numdrift.harness.torch_private.deferred.lazy import replace_lazy_unscaling, start_lazy_backend
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from numdrift.harness.script.main_module import ScriptEnd, end_of, first_line
-from numdrift.harness.torch_private.lazy import start_lazy_backend
+from numdrift.harness.torch_private.deferred.lazy import start_lazy_backend
 
 
 def test_what_an_op_raised_under_a_compiler_is_said() -> None:

@@ -13,13 +13,13 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.records.adoption_facts import AdoptionFacts
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.adoption_facts import AdoptionFacts
 from numdrift.harness.script.script_settings import FollowedSettings
+from numdrift.harness.tape.files.tape_file import read_tape, write_tape
+from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 from numdrift.harness.tape.stated_settings import put_stated, same_value
 from numdrift.harness.tape.step_settings import current_settings, device_settings, put_settings, setting_lines
-from numdrift.harness.tape.tape_file import read_tape, write_tape
-from numdrift.harness.tape.tape_recorder import TapeRecorder
 from numdrift.harness.torch_private.patches import patched_names
 
 

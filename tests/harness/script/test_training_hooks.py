@@ -10,8 +10,8 @@ from torch.optim.optimizer import Optimizer, _global_optimizer_post_hooks, _glob
 from torch.utils.checkpoint import checkpoint
 
 from numdrift.harness.backends.compiled.mode import CompileMode
-from numdrift.harness.records.adoption_facts import AdoptionFacts
-from numdrift.harness.records.mode_spec import parse_mode
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.adoption_facts import AdoptionFacts
 from numdrift.harness.script.script_compiling import ScriptCompiles
 from numdrift.harness.script.script_losses import Found, Function, differentiates_parameters
 from numdrift.harness.script.training_hooks import Hooks, ModuleCalls

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 
 from numdrift.harness.launch.guest_process import guest_command
-from numdrift.harness.tape.beside_training import awaits_replays, measure
-from numdrift.harness.tape.ensemble import measure_noise, write_noise
-from numdrift.harness.tape.in_double import exact_values
+from numdrift.harness.tape.files.tape_file import exact_file, noise_file, tape_file, write_tape
+from numdrift.harness.tape.files.tensor_file import read_tensors
+from numdrift.harness.tape.replaying.beside_training import awaits_replays, measure
+from numdrift.harness.tape.replaying.ensemble import measure_noise, write_noise
+from numdrift.harness.tape.replaying.in_double import exact_values
 from numdrift.harness.tape.tape import Tape
-from numdrift.harness.tape.tape_file import exact_file, noise_file, tape_file, write_tape
-from numdrift.harness.tape.tensor_file import read_tensors
 
 from .trainings import started
 
@@ -95,7 +95,7 @@ def test_the_process_waits_for_the_steps_and_ends_with_the_last(tmp_path: Path) 
     config = tmp_path / "noise.json"
     told = {"tapes": str(tmp_path), "steps": [2, 4, 5], "replays": 3, "threads": 1, "ended": str(tmp_path / "ended")}
     config.write_text(json.dumps(told))
-    command = guest_command(config, module="numdrift.harness.tape.beside_training")
+    command = guest_command(config, module="numdrift.harness.tape.replaying.beside_training")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             until = time.monotonic() + 60
@@ -127,7 +127,7 @@ def test_the_process_ends_once_no_further_tape_comes(tmp_path: Path) -> None:
     told = {"tapes": str(tmp_path), "steps": [2, 5, 9], "replays": 3, "threads": 1, "ended": str(ended)}
     config.write_text(json.dumps(told))
     # when
-    command = guest_command(config, module="numdrift.harness.tape.beside_training")
+    command = guest_command(config, module="numdrift.harness.tape.replaying.beside_training")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     # then
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -137,7 +137,7 @@ def test_the_process_ends_once_no_further_tape_comes(tmp_path: Path) -> None:
 def test_a_configuration_that_says_nothing_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "noise.json"
     config.write_text("{}")
-    command = guest_command(config, python=sys.executable, module="numdrift.harness.tape.beside_training")
+    command = guest_command(config, python=sys.executable, module="numdrift.harness.tape.replaying.beside_training")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 3
     assert done.stderr.startswith(f"numdrift: {config}: does not say what is to be measured")

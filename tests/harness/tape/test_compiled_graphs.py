@@ -10,10 +10,10 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from numdrift.harness.observers.compilations_told import told_again
-from numdrift.harness.tape.compiled_graphs import CompiledGraph, CompiledGraphs
-from numdrift.harness.tape.probed_graph import ProbedGraph, Probes, ReadingTime, ValueKey, computed_values
-from numdrift.harness.torch_private.probing import Boxed
+from numdrift.harness.observers.calls.compilations_told import told_again
+from numdrift.harness.tape.recording.compiled_graphs import CompiledGraph, CompiledGraphs
+from numdrift.harness.tape.recording.probed_graph import ProbedGraph, Probes, ReadingTime, ValueKey, computed_values
+from numdrift.harness.torch_private.compiler.probing import Boxed
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def test_what_the_code_of_a_large_graph_does_not_write_is_not_probed(
     shown = {computed_values(traced().graph)[0][1]: torch.ones(3)}
     monkeypatch.setattr(ProbedGraph, "_buffers", lambda self, repetition: shown)
     for most, compilations, why in ((2, 0, "fused into the kernels of others"), (64, 1, "")):
-        monkeypatch.setattr("numdrift.harness.tape.probed_graph.MOST_PROBED", most)
+        monkeypatch.setattr("numdrift.harness.tape.recording.probed_graph.MOST_PROBED", most)
         compiler = Compiler(set())
         probed = ProbedGraph(on_a_device(traced()), compiler.again, probes, ReadingTime())
         # when
@@ -256,7 +256,7 @@ def test_what_the_code_of_a_large_graph_does_not_write_is_not_probed(
 
 def test_a_large_graph_of_the_cpu_is_read_again_by_its_probes(probes: Probes, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a graph for the CPU, larger than what is probed on accelerators, with a value that cannot be read
-    monkeypatch.setattr("numdrift.harness.tape.probed_graph.MOST_PROBED", 2)
+    monkeypatch.setattr("numdrift.harness.tape.recording.probed_graph.MOST_PROBED", 2)
     probed = ProbedGraph(traced(), Compiler({"exp"}).again, probes, ReadingTime())
     # when it is executed twice
     first, second = probed.values(Execution()), probed.values(Execution())
@@ -267,7 +267,7 @@ def test_a_large_graph_of_the_cpu_is_read_again_by_its_probes(probes: Probes, mo
 
 def test_on_an_accelerator_reading_ends_with_its_time(probes: Probes, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a graph of which no value can be read without changing the results, and no time but for one compilation
-    monkeypatch.setattr("numdrift.harness.tape.probed_graph.READING_LEAST", 0.0)
+    monkeypatch.setattr("numdrift.harness.tape.recording.probed_graph.READING_LEAST", 0.0)
     compiler, reading = Compiler({"sin", "mul", "exp", "add"}), ReadingTime()
     probed = ProbedGraph(on_a_device(traced()), compiler.again, probes, reading)
     # when

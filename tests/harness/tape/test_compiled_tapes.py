@@ -16,17 +16,17 @@ from torch import nn
 
 from numdrift.harness.backends.compiled.mode import CompileMode
 from numdrift.harness.backends.compiled.node_kernels import STEPS, RecordedKernels, compile_node
-from numdrift.harness.observers.tape_recording import TapeRecording
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.run_request import NOISE_REPLAYS
-from numdrift.harness.records.step_selection import StepSelection
-from numdrift.harness.tape.call_log import digest_of
-from numdrift.harness.tape.replay import AsRecorded, Computation, Replay, executions, given, is_same
-from numdrift.harness.tape.step_kernels import ReplayedKernels
+from numdrift.harness.observers.calls.tape_recording import TapeRecording
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.run_request import NOISE_REPLAYS
+from numdrift.harness.records.run.step_selection import StepSelection
+from numdrift.harness.tape.files.tape_file import read_tape
+from numdrift.harness.tape.recording.call_log import digest_of
+from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, executions, given, is_same
+from numdrift.harness.tape.serving.step_kernels import ReplayedKernels
 from numdrift.harness.tape.tape import Tape, View
-from numdrift.harness.tape.tape_file import read_tape
-from numdrift.harness.torch_private.compiling import compile_in_place
+from numdrift.harness.torch_private.compiler.compiling import compile_in_place
 
 from .trainings import TRAININGS, Language, Plain, Training
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from numdrift.harness.tape.in_double import exact_values
+from numdrift.harness.tape.replaying.in_double import exact_values
 
 from .trainings import Scaled, Training, recorded, started
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import torch
 
-from numdrift.harness.tape.list_calls import TakenApartKernels, list_ops, taken_apart
-from numdrift.harness.tape.replay import AsRecorded, Replay, executions, is_same
-from numdrift.harness.tape.step_kernels import ReplayedKernels
+from numdrift.harness.tape.replaying.replay import AsRecorded, Replay, executions, is_same
+from numdrift.harness.tape.serving.list_calls import TakenApartKernels, list_ops, taken_apart
+from numdrift.harness.tape.serving.step_kernels import ReplayedKernels
 
 from .trainings import started
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from numdrift.harness.investigate.culprit_words import frames_of, title_of
-from numdrift.harness.records.culprit import Culprit, Proof, SwappedIn, SwappedOut
+from numdrift.harness.investigate.words.culprit_words import frames_of, title_of
+from numdrift.harness.records.results.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from numdrift.harness.tape.origin import MOST_FRAMES, line_of, own_files, script_frames
 
 MODEL = """

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from numdrift.harness.errors import JournalError
+from numdrift.harness.tape.files.tape_file import read_tape, write_tape
 from numdrift.harness.tape.placed import placed
-from numdrift.harness.tape.replay import AsRecorded, Replay, is_same
+from numdrift.harness.tape.replaying.replay import AsRecorded, Replay, is_same
 from numdrift.harness.tape.tape import Tape
-from numdrift.harness.tape.tape_file import read_tape, write_tape
 
 from .trainings import started
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from numdrift.harness.launch.guest_process import PACKAGE
-from numdrift.harness.tape.in_double import exact_values
+from numdrift.harness.tape.files.tape_file import write_tape
+from numdrift.harness.tape.files.tensor_file import read_tensors
+from numdrift.harness.tape.replaying.in_double import exact_values
 from numdrift.harness.tape.tape import Tape
-from numdrift.harness.tape.tape_file import write_tape
-from numdrift.harness.tape.tensor_file import read_tensors
 
 from .trainings import recorded, started
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from numdrift.harness.tape.replay import AsRecorded, Computation, Replay, is_same
+from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, is_same
 from numdrift.harness.tape.tape import Tape
 
 from .trainings import TRAININGS, recorded, started

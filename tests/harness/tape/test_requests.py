@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness.localize.storage_flow import flow_of
-from numdrift.harness.localize.worker import Worker, WorkerCalls
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.tape.call_log import digest_of
-from numdrift.harness.tape.laid_out import LaidOut, relaid
-from numdrift.harness.tape.replay import Replay, executions, is_same
-from numdrift.harness.tape.service import Requests
-from numdrift.harness.tape.step_kernels import CallMemory, ReplayedKernels, spans_of
+from numdrift.harness.localize.align.storage_flow import flow_of
+from numdrift.harness.localize.execute.worker import Worker, WorkerCalls
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.tape.files.tape_file import tape_file, write_tape
+from numdrift.harness.tape.recording.call_log import digest_of
+from numdrift.harness.tape.replaying.laid_out import LaidOut, relaid
+from numdrift.harness.tape.replaying.replay import Replay, executions, is_same
+from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.step_kernels import CallMemory, ReplayedKernels, spans_of
+from numdrift.harness.tape.serving.wire import Message, described, tensors_of
 from numdrift.harness.tape.tape import Tape
-from numdrift.harness.tape.tape_file import tape_file, write_tape
-from numdrift.harness.tape.wire import Message, described, tensors_of
 
 from .elsewhere import Elsewhere, Executed, Memory
 from .trainings import TRAININGS, recorded, started

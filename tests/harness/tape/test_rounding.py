@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numdrift.harness.tape.ensemble import measure_noise
 from numdrift.harness.tape.op_names import sums
-from numdrift.harness.tape.replay import AsRecorded, Replay, is_same
-from numdrift.harness.tape.rounding import RandomRounding
+from numdrift.harness.tape.replaying.ensemble import measure_noise
+from numdrift.harness.tape.replaying.replay import AsRecorded, Replay, is_same
+from numdrift.harness.tape.replaying.rounding import RandomRounding
 from numdrift.harness.tape.tape import Tape
 
 from .trainings import TRAININGS, Plain, recorded, started

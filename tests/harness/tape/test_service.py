@@ -21,18 +21,18 @@ from numdrift.harness.launch.execute_batch import BatchResult, execute_together
 from numdrift.harness.launch.journal_tail import JournalProgress
 from numdrift.harness.launch.running_process import ProcessEnd, Running
 from numdrift.harness.launch.workers import Workers
-from numdrift.harness.localize.worker import Worker
+from numdrift.harness.localize.execute.worker import Worker
 from numdrift.harness.records import frames
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.runs.run_layout import InvestigationFolder
-from numdrift.harness.tape.replay import Replay, executions, is_same
-from numdrift.harness.tape.service import Requests, Service, serve
-from numdrift.harness.tape.step_kernels import ReplayedKernels
+from numdrift.harness.tape.files.tape_file import read_tape, tape_file
+from numdrift.harness.tape.replaying.replay import Replay, executions, is_same
+from numdrift.harness.tape.serving.service import Requests, Service, serve
+from numdrift.harness.tape.serving.step_kernels import ReplayedKernels
+from numdrift.harness.tape.serving.wire import Message, receive, send
 from numdrift.harness.tape.tape import Tape
-from numdrift.harness.tape.tape_file import read_tape, tape_file
-from numdrift.harness.tape.wire import Message, receive, send
 
 from .elsewhere import Elsewhere, Memory
 

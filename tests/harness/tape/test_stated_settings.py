@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from numdrift.harness.records.mode_spec import ModeSpec
-from numdrift.harness.records.setting_keys import SETTING_KEYS
+from numdrift.harness.records.modes.mode_spec import ModeSpec
+from numdrift.harness.records.modes.setting_keys import SETTING_KEYS
 from numdrift.harness.tape.stated_settings import (
     SETTINGS_OF_KEY,
     in_key_words,

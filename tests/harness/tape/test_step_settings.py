@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from numdrift.harness.errors import JournalError
+from numdrift.harness.tape.files.tape_file import read_tape, write_tape
+from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 from numdrift.harness.tape.step_settings import current_settings, settings_of_step
 from numdrift.harness.tape.tape import Tape
-from numdrift.harness.tape.tape_file import read_tape, write_tape
-from numdrift.harness.tape.tape_recorder import TapeRecorder
 
 
 @pytest.fixture(autouse=True)

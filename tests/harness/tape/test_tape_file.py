@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import JournalError
-from numdrift.harness.tape.ensemble import measure_noise
-from numdrift.harness.tape.in_double import exact_values
-from numdrift.harness.tape.replay import AsRecorded, Replay, is_same
+from numdrift.harness.tape.files.tape_file import exact_file, read_tape, tape_file, write_tape
+from numdrift.harness.tape.files.tensor_file import read_tensors, write_tensors
+from numdrift.harness.tape.replaying.ensemble import measure_noise
+from numdrift.harness.tape.replaying.in_double import exact_values
+from numdrift.harness.tape.replaying.replay import AsRecorded, Replay, is_same
 from numdrift.harness.tape.tape import GeneratorState, Tape, View, leaves
 from numdrift.harness.tape.tape_arguments import DTYPES, FORMATS, LAYOUTS, Decoder, Encoder
-from numdrift.harness.tape.tape_file import exact_file, read_tape, tape_file, write_tape
-from numdrift.harness.tape.tensor_file import read_tensors, write_tensors
 
 from .trainings import TRAININGS, recorded, started
 

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from numdrift.harness.tape.ensemble import measure_noise
+from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
+from numdrift.harness.tape.replaying.ensemble import measure_noise
 from numdrift.harness.tape.storages import SlotTable
 from numdrift.harness.tape.tape import NotReplayable, Tape
-from numdrift.harness.tape.tape_recorder import TapeRecorder
 from numdrift.harness.torch_private.dispatching import ShownOps
 
 from .trainings import recorded, started

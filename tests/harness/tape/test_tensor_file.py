@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from numdrift.harness.errors import JournalError
 from numdrift.harness.runs.mapped_tensors import read_tensor_file
-from numdrift.harness.tape.tensor_file import read_tensors, write_tensors
+from numdrift.harness.tape.files.tensor_file import read_tensors, write_tensors
 
 NAMES = {
     torch.float64: "F64",

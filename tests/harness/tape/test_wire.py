@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numdrift.harness.tape.replay import is_same
-from numdrift.harness.tape.wire import (
+from numdrift.harness.tape.replaying.replay import is_same
+from numdrift.harness.tape.serving.wire import (
     ConnectionEnded,
     Message,
     WireError,

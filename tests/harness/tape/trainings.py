@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 from numdrift.harness.tape.tape import Tape
-from numdrift.harness.tape.tape_recorder import TapeRecorder
 
 
 class Watcher(Protocol):

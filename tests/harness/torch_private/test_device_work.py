@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity
 
-from numdrift.harness.torch_private.device_work import (
+from numdrift.harness.torch_private.profiling.device_work import (
     device_activity,
     is_accelerator,
     lacks_times,
     memory_of,
     wait_for_device,
 )
-from numdrift.harness.torch_private.torch_profiler import open_ranges, traced_activities
+from numdrift.harness.torch_private.profiling.torch_profiler import open_ranges, traced_activities
 
 KINDS = ("CPU", "CUDA", "XPU", "MTIA", "HPU", "PrivateUse1")
 

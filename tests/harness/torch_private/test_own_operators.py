@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from numdrift.harness.errors import JournalError
-from numdrift.harness.tape.replay import Replay
-from numdrift.harness.tape.tape_file import described_tape, read_tape, write_tape
-from numdrift.harness.tape.tensor_file import write_tensors
+from numdrift.harness.tape.files.tape_file import described_tape, read_tape, write_tape
+from numdrift.harness.tape.files.tensor_file import write_tensors
+from numdrift.harness.tape.replaying.replay import Replay
 from numdrift.harness.torch_private.own_operators import define_without_kernel, has_kernel, own_schema
 
 from ..localize.pairs import taped
@@ -23,10 +23,10 @@ from ..localize.pairs import taped
 READER = """
 import json, sys
 from pathlib import Path
-from numdrift.harness.localize.storage_flow import flow_of
-from numdrift.harness.tape.replay import Replay
+from numdrift.harness.localize.align.storage_flow import flow_of
+from numdrift.harness.tape.replaying.replay import Replay
 from numdrift.harness.tape.tape import NotReplayable
-from numdrift.harness.tape.tape_file import read_tape
+from numdrift.harness.tape.files.tape_file import read_tape
 tape = read_tape(Path(sys.argv[1]))
 try:
     Replay(tape)

@@ -9,7 +9,7 @@ import torch._functorch.config
 import torch._inductor.config
 from torch._inductor.codegen.triton import TritonKernel
 
-from numdrift.harness.torch_private.triton_numerics import FUSION, contract_in_triton
+from numdrift.harness.torch_private.compiler.triton_numerics import FUSION, contract_in_triton
 
 triton: Any = TritonKernel
 

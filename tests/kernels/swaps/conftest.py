@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from numdrift.harness.torch_private.lazy import start_lazy_backend
+from numdrift.harness.torch_private.deferred.lazy import start_lazy_backend
 from numdrift.kernels.registry import KernelRegistry, built_in
 from numdrift.kernels.swaps.counts import SwapCounts
 from numdrift.kernels.swaps.engine import Swaps

@@ -10,7 +10,7 @@ import torch
 import torch._inductor.config
 from torch.nn import functional
 
-from numdrift.harness.torch_private.compiling import set_inductor_numerics
+from numdrift.harness.torch_private.compiler.compiling import set_inductor_numerics
 from numdrift.kernels.registry import KernelRegistry
 
 MODES = ["cpu", pytest.param("compile", marks=pytest.mark.slow), "lazy"]

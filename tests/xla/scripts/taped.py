@@ -16,12 +16,12 @@ import torch_xla
 from numdrift.harness.backends.xla.mode import XlaMode
 from numdrift.harness.backends.xla.taped_step import XlaStepRecorder
 from numdrift.harness.backends.xla.xla_kernels import XlaKernels
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.tape.call_log import digest_of
-from numdrift.harness.tape.replay import AsRecorded, Computation, Replay, is_same
-from numdrift.harness.tape.step_kernels import results
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.tape.recording.call_log import digest_of
+from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, is_same
+from numdrift.harness.tape.serving.step_kernels import results
 from numdrift.harness.tape.tape import Tape
-from numdrift.harness.torch_private.xla import execute_pending
+from numdrift.harness.torch_private.deferred.xla import execute_pending
 
 device = torch_xla.device()
 mode = XlaMode(parse_mode("xla"))

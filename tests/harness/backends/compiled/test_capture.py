@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from numdrift.harness.backends.compiled.generated_kernels import computes
-from numdrift.harness.records.graph_record import Graph
+from numdrift.harness.records.tools.graph_record import Graph
 
 from ..compiled_models import Attention, TanhMlp
 from ..compiled_training import Captured, train, train_captured

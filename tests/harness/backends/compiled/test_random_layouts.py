@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from numdrift.harness.backends.compiled.unrolling import Regions
-from numdrift.harness.tape.call_log import CallValues
-from numdrift.harness.tape.compiled_graphs import CompiledGraph
-from numdrift.harness.tape.probed_graph import ProbedGraph, ValueKey
-from numdrift.harness.tape.random_calls import RandomCalls
-from numdrift.harness.tape.replay import AsRecorded, Replay, is_same
+from numdrift.harness.tape.recording.call_log import CallValues
+from numdrift.harness.tape.recording.compiled_graphs import CompiledGraph
+from numdrift.harness.tape.recording.probed_graph import ProbedGraph, ValueKey
+from numdrift.harness.tape.recording.random_calls import RandomCalls
+from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
+from numdrift.harness.tape.replaying.replay import AsRecorded, Replay, is_same
 from numdrift.harness.tape.tape import NotReplayable, Tape
-from numdrift.harness.tape.tape_recorder import TapeRecorder
 
 from ...tape.trainings import recorded
 

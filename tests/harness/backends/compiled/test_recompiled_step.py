@@ -11,12 +11,12 @@ import torch
 
 from numdrift.harness.backends.compiled.node_kernels import RecordedKernels
 from numdrift.harness.backends.compiled.recompiled_step import recompiled_as
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.tape import compiled_graphs
-from numdrift.harness.tape.replay import is_same
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.tape.recording import compiled_graphs
+from numdrift.harness.tape.replaying.replay import is_same
 from numdrift.harness.tape.step_settings import settings_of_step
 from numdrift.harness.tape.tape import NotReplayable, Tape
-from numdrift.harness.torch_private.compiling import compile_in_place
+from numdrift.harness.torch_private.compiler.compiling import compile_in_place
 
 from ...tape.test_compiled_tapes import INDUCTOR, KINDS, numerics, taped
 

@@ -13,7 +13,7 @@ from torch import nn
 from numdrift.harness.backends.captures import CaptureRequest
 from numdrift.harness.backends.eager.capture import EagerCapture
 from numdrift.harness.graphs.run_graphs import RunGraphs
-from numdrift.harness.records.graph_record import Graph, GraphFolder, Node
+from numdrift.harness.records.tools.graph_record import Graph, GraphFolder, Node
 
 Named = Callable[[], dict[str, torch.Tensor]]
 

@@ -17,7 +17,7 @@ from tests.processes.forked import python
 from numdrift.harness.backends.dumped_ir import BEGIN
 from numdrift.harness.backends.lazy.lazy_dump import parse
 from numdrift.harness.graphs.run_graphs import GraphExecution, RunGraphs
-from numdrift.harness.records.graph_record import LAZY_DUMP, Graph, Node, lazy_dump
+from numdrift.harness.records.tools.graph_record import LAZY_DUMP, Graph, Node, lazy_dump
 
 SCRIPT = """
 import json, sys, traceback
@@ -26,8 +26,8 @@ import torch, torch._lazy
 from torch import nn
 from numdrift.harness.backends.lazy.capture import LazyCapture
 from numdrift.harness.backends.captures import CaptureRequest
-from numdrift.harness.records.graph_record import GraphFolder
-from numdrift.harness.torch_private.lazy import start_lazy_backend
+from numdrift.harness.records.tools.graph_record import GraphFolder
+from numdrift.harness.torch_private.deferred.lazy import start_lazy_backend
 
 what = sys.argv[1].split("+")
 steps = [int(one) for one in sys.argv[2].split(",") if one]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.conftest import Numdrift
 
+from numdrift.harness.tape.files.tape_file import read_tape
 from numdrift.harness.tape.tape import Tape
-from numdrift.harness.tape.tape_file import read_tape
 
 SCRIPT = """
 import os, torch

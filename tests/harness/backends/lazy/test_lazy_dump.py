@@ -7,7 +7,7 @@ import torch
 from numdrift.harness.backends.dumped_ir import Frame
 from numdrift.harness.backends.lazy.lazy_dump import parse
 from numdrift.harness.backends.lazy.lazy_executed import read_torchscript
-from numdrift.harness.records.graph_record import Value
+from numdrift.harness.records.tools.graph_record import Value
 
 DUMP = """Python Stacktrace:
   mark_step (/site/torch/_lazy/__init__.py:17)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from numdrift.harness.backends.lazy.tensor_lists import give_lists_of_lazy_tensors
-from numdrift.harness.torch_private.lazy import start_lazy_backend
+from numdrift.harness.torch_private.deferred.lazy import start_lazy_backend
 
 WAYS: dict[str, Callable[[Tensor], Sequence[Tensor]]] = {
     "split": lambda x: x.split(2),

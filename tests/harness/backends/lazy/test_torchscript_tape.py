@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from numdrift.harness.backends.lazy.torchscript_tape import UNKNOWN, KnownNode, executed_graph
-from numdrift.harness.tape.call_log import CallLog, CallValues
+from numdrift.harness.tape.recording.call_log import CallLog, CallValues
 from numdrift.harness.tape.tape import NotReplayable
 
 X, N = torch.tensor([1.0, 2.0]), torch.tensor(3.0)

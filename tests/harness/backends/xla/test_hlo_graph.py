@@ -9,7 +9,7 @@ from numdrift.harness.backends.xla.hlo_graph import post_graph
 from numdrift.harness.backends.xla.hlo_module import read_hlo
 from numdrift.harness.backends.xla.xla_ir import cut_of, executed_in
 from numdrift.harness.backends.xla.xla_values import by_value, outputs_of, returned
-from numdrift.harness.records.graph_record import Cut, Graph, Node, Value
+from numdrift.harness.records.tools.graph_record import Cut, Graph, Node, Value
 
 SCRIPT = "/home/me/train.py"
 

@@ -8,7 +8,7 @@ import pytest
 
 from numdrift.harness.cli.graph.list import GraphRow, steps_of
 from numdrift.harness.graphs.run_graphs import graphs_of
-from numdrift.harness.records.graph_record import Cut
+from numdrift.harness.records.tools.graph_record import Cut
 from numdrift.harness.runs.recorded_run import load_run
 
 from ....conftest import Numdrift

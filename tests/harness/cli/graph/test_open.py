@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from numdrift.harness.records.graph_record import Cut
+from numdrift.harness.records.tools.graph_record import Cut
 
 from ....conftest import Numdrift
 from ...graphs.investigations import CULPRIT, investigation, write_investigation

@@ -11,7 +11,7 @@ from typing import Any
 from numdrift.harness.graphs.diff.difference_record import Diff, GraphPlace, NodePair
 from numdrift.harness.graphs.diff.graph_comparison import compare_graphs
 from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
-from numdrift.harness.records.graph_record import Graph, Node, Value
+from numdrift.harness.records.tools.graph_record import Graph, Node, Value
 from numdrift.harness.runs.recorded_run import load_run
 
 from ..samples import write_run

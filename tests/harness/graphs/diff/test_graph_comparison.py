@@ -14,7 +14,7 @@ from numdrift.harness.errors import GraphsNotFound
 from numdrift.harness.graphs.diff.difference_record import Diff, GraphPlace, OpCount
 from numdrift.harness.graphs.diff.graph_comparison import compare_graphs
 from numdrift.harness.graphs.run_graphs import graphs_of
-from numdrift.harness.records.graph_record import Cut, Graph, Node
+from numdrift.harness.records.tools.graph_record import Cut, Graph, Node
 from numdrift.harness.runs.recorded_run import load_run
 
 from ..samples import sample_compile_backward, sample_compile_forward, sample_lazy_backward, write_run

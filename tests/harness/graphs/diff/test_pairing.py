@@ -17,7 +17,7 @@ from numdrift.harness.graphs.diff.op_kinds import kind_of_name, passes_through
 from numdrift.harness.graphs.diff.paired_ops import Op, ops_of
 from numdrift.harness.graphs.diff.pairing import Matched, pair_ops
 from numdrift.harness.graphs.diff.step_pairing import Executed
-from numdrift.harness.records.graph_record import Graph, Node, Value
+from numdrift.harness.records.tools.graph_record import Graph, Node, Value
 
 from .building import Builder, compared, renamed, transformer, truths, wrong_pairs
 

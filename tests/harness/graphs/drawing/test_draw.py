@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 from numdrift.harness.graphs.culprit_marks import Mark
 from numdrift.harness.graphs.drawing.draw import CULPRIT, TIMES, WHOLE, draw, picture_of
-from numdrift.harness.records.graph_record import Graph, Node, Value
+from numdrift.harness.records.tools.graph_record import Graph, Node, Value
 
 from ..samples import sample_compile_backward, sample_compile_forward, sample_lazy_backward
 

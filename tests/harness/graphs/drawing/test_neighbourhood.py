@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from numdrift.harness.graphs.drawing.drawing_layout import neighbourhood
-from numdrift.harness.records.graph_record import Graph, Node, Value
+from numdrift.harness.records.tools.graph_record import Graph, Node, Value
 
 
 def chain(count: int) -> Graph:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from numdrift.harness.graphs.culprit_marks import Mark
 from numdrift.harness.graphs.export.onnx_model import to_onnx
-from numdrift.harness.records.graph_record import Cut, Graph, Node, Value
+from numdrift.harness.records.tools.graph_record import Cut, Graph, Node, Value
 
 from ..samples import (
     TANH_BACKWARD_CODE,

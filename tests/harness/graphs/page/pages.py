@@ -10,7 +10,7 @@ from numdrift.harness.graphs.diff.difference_record import Cast, Diff, GraphPlac
 from numdrift.harness.graphs.page.diff_page import NO_DRIFT, write_page
 from numdrift.harness.graphs.page.page_data import Drift
 from numdrift.harness.graphs.run_graphs import RunGraphs, graphs_of
-from numdrift.harness.records.graph_record import Cut, Graph, Value
+from numdrift.harness.records.tools.graph_record import Cut, Graph, Value
 from numdrift.harness.runs.recorded_run import load_run
 
 from ..samples import node, sample_compile_backward, sample_compile_forward, sample_lazy_backward, write_run

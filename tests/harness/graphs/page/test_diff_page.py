@@ -15,7 +15,7 @@ from numdrift.harness.graphs.diff.difference_record import NodePair
 from numdrift.harness.graphs.page.diff_page import write_page
 from numdrift.harness.graphs.page.page_data import Texts
 from numdrift.harness.graphs.run_graphs import graphs_of
-from numdrift.harness.records.graph_record import Graph, Node, Value
+from numdrift.harness.records.tools.graph_record import Graph, Node, Value
 from numdrift.harness.runs.recorded_run import load_run
 
 from ..samples import TANH_BACKWARD_CODE, sample_compile_backward, sample_lazy_backward, write_run

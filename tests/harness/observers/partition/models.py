@@ -13,7 +13,7 @@ from torch import nn
 from numdrift.harness.backends.one_node import examples, one_node
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.hooks.backend_adapter import Tell
-from numdrift.harness.records.backend_work import OperatorCall, SupportAnswer, Work
+from numdrift.harness.records.tools.backend_work import OperatorCall, SupportAnswer, Work
 
 INPUTS = 24
 

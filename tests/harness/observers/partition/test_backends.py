@@ -14,10 +14,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from numdrift import PartitionConfig, partition
 from numdrift.harness.errors import PartitionError, UsageError
 from numdrift.harness.observers.partition.partitioned_module import PartitionedModule, partitioned
-from numdrift.harness.records.mode_registry import registry
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.partition_record import GraphPartition
-from numdrift.harness.torch_private.composite_ops import is_operator
+from numdrift.harness.records.modes.mode_registry import registry
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.tools.partition_record import GraphPartition
+from numdrift.harness.torch_private.compiler.composite_ops import is_operator
 
 from ...backends.lazy_transposes import TransposesCopied
 from .models import INPUTS, MLP, ToyAdapter

@@ -13,7 +13,7 @@ from torch import nn
 from numdrift import PartitionConfig, partition
 from numdrift.harness.errors import PartitionError, UsageError
 from numdrift.harness.observers.partition.partitioned_module import PartitionedModule, partitioned
-from numdrift.harness.records.partition_record import GraphPartition
+from numdrift.harness.records.tools.partition_record import GraphPartition
 
 from .models import INPUTS, MLP, ToyAdapter
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from numdrift.harness.observers.partition.partition_journal import Part, PartCall
 from numdrift.harness.observers.partition.partitioned_module import partitioned
-from numdrift.harness.records.partition_record import PartitionConfig
+from numdrift.harness.records.tools.partition_record import PartitionConfig
 from numdrift.harness.search import CARRIED, MOST_CARRIERS, Drifts, carriers
 
 from .models import INPUTS, MLP, ToyAdapter

@@ -12,8 +12,8 @@ import torch
 
 from numdrift.harness.observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
 from numdrift.harness.observers.partition.partition_process import main
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.partition_record import PartitionConfig
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.tools.partition_record import PartitionConfig
 
 FACTORIES = """
 import torch

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from numdrift.harness.records.execution_facts import KEYWORDS, Execution
+from numdrift.harness.records.run.execution_facts import KEYWORDS, Execution
 from numdrift.harness.snapshots.snapshot_file import write_snapshot
 from numdrift.harness.snapshots.snapshot_record import Circumstances, Port, Snapshot
 from numdrift.harness.tape.tape import Tape

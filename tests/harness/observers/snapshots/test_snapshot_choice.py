@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from numdrift import on_snapshot
-from numdrift.harness.records.execution_facts import Execution
-from numdrift.harness.records.step_selection import StepSelection
+from numdrift.harness.records.run.execution_facts import Execution
+from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.script.script_api import registered
 from numdrift.harness.snapshots.camera import Camera, SnapshotFolder
 from numdrift.harness.snapshots.snapshot_choice import Choice, asked, load_callback

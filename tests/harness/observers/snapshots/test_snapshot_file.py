@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from numdrift.harness.errors import NotAvailable, SnapshotError
 from numdrift.harness.snapshots.snapshot_file import read_snapshot
 from numdrift.harness.snapshots.snapshot_record import Port
-from numdrift.harness.tape.replay import is_same
+from numdrift.harness.tape.files.tensor_file import read_tensors, write_tensors
+from numdrift.harness.tape.replaying.replay import is_same
 from numdrift.harness.tape.tape import Call
-from numdrift.harness.tape.tensor_file import read_tensors, write_tensors
 from numdrift.harness.tools.snapshots.replay_answer import answer_of
 from numdrift.harness.tools.snapshots.snapshot_contents import contents_of
 

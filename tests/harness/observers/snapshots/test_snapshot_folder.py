@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from numdrift.harness.cli.program import program
-from numdrift.harness.records.execution_facts import KEYWORDS
-from numdrift.harness.records.snapshot_index import CUT_OFF, FOLDER, INDEX, entries_of
+from numdrift.harness.records.run.execution_facts import KEYWORDS
+from numdrift.harness.records.tools.snapshot_index import CUT_OFF, FOLDER, INDEX, entries_of
 from numdrift.harness.runs.manifest import RunManifest
 from numdrift.harness.snapshots import camera as writing
 from numdrift.harness.snapshots.camera import Camera, SnapshotFolder, Wish, size_of

@@ -9,7 +9,7 @@ import torch
 
 from numdrift.harness.observers.snapshots.snapshot_graph import graph_of
 from numdrift.harness.observers.snapshots.snapshot_replay import mode_of, replayed
-from numdrift.harness.tape.replay import is_same
+from numdrift.harness.tape.replaying.replay import is_same
 from numdrift.harness.tape.tape import NotReplayable
 from numdrift.harness.tools.snapshots.replay_answer import answer_of, compared
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numdrift.harness.errors import CollisionError, JournalError, NumdriftError, UsageError
 from numdrift.harness.graphs.page.self_contained import json_in_page
 from numdrift.harness.runs.manifest import RunManifest
-from numdrift.harness.tape.tensor_file import write_tensors
+from numdrift.harness.tape.files.tensor_file import write_tensors
 from numdrift.harness.tools.bundle.archive import MANIFEST, write_bundle
 from numdrift.harness.tools.bundle.bundle_contents import chosen_kinds, items_of
 from numdrift.harness.tools.bundle.opening import describe, extract

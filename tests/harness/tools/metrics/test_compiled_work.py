@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from numdrift.harness.backends.compiled.work import CompiledWork
-from numdrift.harness.records.backend_work import Work
+from numdrift.harness.records.tools.backend_work import Work
 
 
 def model() -> nn.Module:

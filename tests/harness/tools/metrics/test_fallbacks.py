@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from numdrift.harness.backends.compiled.work import GraphLines
-from numdrift.harness.torch_private.compile_work import kernels_of_torch
-from numdrift.harness.torch_private.inductor_lowering import LoweredNode
+from numdrift.harness.torch_private.compiler.inductor_lowering import LoweredNode
+from numdrift.harness.torch_private.profiling.compile_work import kernels_of_torch
 
 SCRIPT = "/a/train.py"
 ATEN = torch.ops.aten

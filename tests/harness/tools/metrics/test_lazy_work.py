@@ -19,8 +19,8 @@ import contextlib, dataclasses, json, sys
 import torch
 from torch import nn
 from numdrift.harness.backends.lazy.adapter import LazyWork
-from numdrift.harness.torch_private.lazy import execute_lazy_op_by_op, lazy_mark_step, start_lazy_backend
-from numdrift.harness.torch_private.lazy import lazy_counters
+from numdrift.harness.torch_private.deferred.lazy import execute_lazy_op_by_op, lazy_mark_step, start_lazy_backend
+from numdrift.harness.torch_private.deferred.lazy import lazy_counters
 
 start_lazy_backend()
 if "op" in sys.argv:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numdrift.harness.errors import JournalError, MetricsNotFound
-from numdrift.harness.records.backend_work import FILE
+from numdrift.harness.records.tools.backend_work import FILE
 from numdrift.harness.runs.manifest import RunManifest
 from numdrift.harness.runs.recorded_run import RecordedRun
 from numdrift.harness.tools.metrics.metrics_report import duration, metrics_report

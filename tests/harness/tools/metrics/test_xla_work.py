@@ -12,8 +12,8 @@ import torch
 
 from numdrift.harness.backends.xla.xla_work import XlaWork
 from numdrift.harness.errors import NotAvailable
-from numdrift.harness.records.backend_work import FROM_DEVICE, RECORDING, Work
-from numdrift.harness.torch_private.xla import read_xla
+from numdrift.harness.records.tools.backend_work import FROM_DEVICE, RECORDING, Work
+from numdrift.harness.torch_private.deferred.xla import read_xla
 
 
 class Metrics(ModuleType):

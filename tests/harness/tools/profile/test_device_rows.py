@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from numdrift.harness.records.device_profile import DeviceMemory
-from numdrift.harness.records.profile_record import KernelRow, RunProfile, read_profile
+from numdrift.harness.records.tools.device_profile import DeviceMemory
+from numdrift.harness.records.tools.profile_record import KernelRow, RunProfile, read_profile
 from numdrift.harness.runs.manifest import RunManifest
 from numdrift.harness.runs.recorded_run import RecordedRun
 from numdrift.harness.tools.profile.device_rows import by_copy, by_kernel, by_wait, device_means

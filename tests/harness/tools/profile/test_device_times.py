@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from numdrift.harness.records.device_profile import DeviceProfile
+from numdrift.harness.records.tools.device_profile import DeviceProfile
 from numdrift.harness.tools.profile.device_launches import direction_of
 from numdrift.harness.tools.profile.device_times import DeviceTimes, united
 from numdrift.harness.tools.profile.step_times import TraceReading, step_times

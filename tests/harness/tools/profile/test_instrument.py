@@ -15,12 +15,12 @@ import torch
 
 from numdrift.harness.hooks.observer import Surroundings
 from numdrift.harness.observers.profile.profile_instrument import ProfileInstrument
-from numdrift.harness.records.mode_registry import registry
-from numdrift.harness.records.mode_spec import parse_mode
-from numdrift.harness.records.profile_record import EVENTS, PHASE, PROFILE, WORKING, TraceRequest
-from numdrift.harness.records.run_config import RunConfig
-from numdrift.harness.records.step_selection import StepSelection
-from numdrift.harness.torch_private.torch_profiler import profiler_runs
+from numdrift.harness.records.modes.mode_registry import registry
+from numdrift.harness.records.modes.mode_spec import parse_mode
+from numdrift.harness.records.run.run_config import RunConfig
+from numdrift.harness.records.run.step_selection import StepSelection
+from numdrift.harness.records.tools.profile_record import EVENTS, PHASE, PROFILE, WORKING, TraceRequest
+from numdrift.harness.torch_private.profiling.torch_profiler import profiler_runs
 
 SMALL = 2000
 """Bytes, of which every trace of a step has more."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from numdrift.harness.errors import JournalError
-from numdrift.harness.records.profile_record import (
+from numdrift.harness.records.tools.profile_record import (
     BlockRow,
     ExecutionRow,
     KernelRow,

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from numdrift.harness.backends.compiled.adapter import observe_inductor
-from numdrift.harness.records.backend_work import OperatorCall
-from numdrift.harness.torch_private.compiling import own_compile
-from numdrift.harness.torch_private.inductor_lowering import inductor_without_execution
+from numdrift.harness.records.tools.backend_work import OperatorCall
+from numdrift.harness.torch_private.compiler.compiling import own_compile
+from numdrift.harness.torch_private.compiler.inductor_lowering import inductor_without_execution
 
 
 class Kinds(nn.Module):

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from numdrift.harness.backends.lazy.adapter import observe_lazy
-from numdrift.harness.records.backend_work import OperatorCall
-from numdrift.harness.torch_private.lazy import lazy_mark_step, start_lazy_backend
-from numdrift.harness.torch_private.lazy_work import lazy_counter, lazy_without_execution
+from numdrift.harness.records.tools.backend_work import OperatorCall
+from numdrift.harness.torch_private.deferred.lazy import lazy_mark_step, start_lazy_backend
+from numdrift.harness.torch_private.profiling.lazy_work import lazy_counter, lazy_without_execution
 
 HERE = Path(__file__).name
 

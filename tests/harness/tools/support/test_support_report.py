@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from numdrift.harness.errors import JournalError
-from numdrift.harness.records.backend_work import OperatorCall
-from numdrift.harness.records.support_record import SUPPORT, SupportRecord, SupportWriter, read_support
+from numdrift.harness.records.tools.backend_work import OperatorCall
+from numdrift.harness.records.tools.support_record import SUPPORT, SupportRecord, SupportWriter, read_support
 from numdrift.harness.tools.support.support_report import SupportReport, report_json, report_of, write_page
 
 ADD = OperatorCall("aten::add", "float32[4], float32[]", "model.py:12", ("broadcast", "add"))

@@ -1,0 +1,1 @@
+"""Differences between the setups of two runs, which come before any arithmetic."""

@@ -1,0 +1,88 @@
+"""The draw that only one of two runs makes, found where runs that draw from one generator come apart.
+
+one     uniform_  s0 > s1     dropout  s1 > s2                     the states before and after
+other   uniform_  s0 > s1     rand     s1 > s5     dropout  s5 > s6     `rand` is the other's alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Literal
+
+from ...records.values.call_record import CallRecord
+
+Side = Literal["a", "b", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawDifference:
+    """The first draw that the two runs do not share.
+
+    side: the run that makes the draw; `both` where each run draws there, but draws another count or by another op
+    a, b: the draw of each run
+    after: the draw before it, which both runs share
+    seeded: whether the draw puts the generator at another state
+    """
+
+    side: Side
+    step: int
+    a: CallRecord | None
+    b: CallRecord | None
+    after: CallRecord | None = None
+    seeded: bool = False
+
+    @property
+    def call(self) -> CallRecord:
+        """The draw to name. Of both, it is the other mode's, unless only the reference's has a module."""
+        named = self.a if self.side == "a" else self.b
+        if self.side == "both" and named is not None and not named.module and self.a is not None and self.a.module:
+            named = self.a
+        assert named is not None
+        return named
+
+
+def extra_draw(a: Iterable[CallRecord], b: Iterable[CallRecord], generator: str) -> DrawDifference | None:
+    """Return the first draw from a generator in which the calls of a step differ; None where all are equal."""
+    a_draws, b_draws = _draws(a, generator), _draws(b, generator)
+    for place, (a_draw, b_draw) in enumerate(zip_longest(a_draws, b_draws)):
+        if a_draw is not None and b_draw is not None and a_draw[1] == b_draw[1]:
+            continue
+        after = a_draws[place - 1][0] if place else None
+        if a_draw is None or b_draw is None:
+            side: Side = "b" if a_draw is None else "a"
+            return _difference(side, a_draw, b_draw, after)
+        if _key(a_draw) == _key(b_draw):
+            return _difference("both", a_draw, b_draw, after)
+        # If one of the two is the other run's next draw, only that other run makes the draw before it.
+        for key in (_key, _op):
+            if place + 1 < len(b_draws) and key(b_draws[place + 1]) == key(a_draw) != key(b_draw):
+                return _difference("b", None, b_draw, after)
+            if place + 1 < len(a_draws) and key(a_draws[place + 1]) == key(b_draw) != key(a_draw):
+                return _difference("a", a_draw, None, after)
+        return _difference("both", a_draw, b_draw, after)
+    return None
+
+
+_Draw = tuple[CallRecord, tuple[str, str]]
+
+
+def _draws(calls: Iterable[CallRecord], generator: str) -> Sequence[_Draw]:
+    return [(call, (before, after)) for call in calls for name, before, after in call.drew if name == generator]
+
+
+def _key(draw: _Draw) -> tuple[str, str]:
+    return draw[0].op, draw[0].line
+
+
+def _op(draw: _Draw) -> str:
+    return draw[0].name.removesuffix("_")
+
+
+def _difference(side: Side, a_draw: _Draw | None, b_draw: _Draw | None, after: CallRecord | None) -> DrawDifference:
+    a, b = (None if draw is None else draw[0] for draw in (a_draw, b_draw))
+    named = b or a
+    assert named is not None
+    seeded = side == "both" and not named.op
+    return DrawDifference(side, named.step, a, b, after, seeded)

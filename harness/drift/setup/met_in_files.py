@@ -1,0 +1,27 @@
+"""Runs that have met in a file: one read a file that another wrote. Then they are not two runs of one script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...runs.manifest import RunManifest
+
+
+def met_in_files(runs: Mapping[str, RunManifest]) -> list[str]:
+    """Return a sentence for each file that one of these runs read and another wrote. `runs` is keyed by their names in
+    sentences."""
+    writers: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        for file in run.files.outside if run.files is not None else ():
+            writers.setdefault(file.path, []).append(name)
+    readers: dict[tuple[str, str], list[str]] = {}
+    for name, run in runs.items():
+        for path in run.files.read if run.files is not None else ():
+            others = [writer for writer in writers.get(path, ()) if writer != name]
+            if others:
+                readers.setdefault((path, others[0]), []).append(name)
+    return [
+        f"{' and '.join(names)} read {path}, which {writer} had written: what differs may come from that file. Give "
+        "each mode a path of its own (env.NAME=value), or remove the file before a run"
+        for (path, writer), names in readers.items()
+    ]

@@ -1,0 +1,38 @@
+"""Scripts whose length depends on a computed value: they end when a loss is small enough or a validation stops
+improving.
+
+    cpu                ends after step 24, whose loss is under the limit
+    compile            its loss is over it by a rounding: it ends after step 25
+    compile-from-cpu   step 24 begun in cpu's state: it ends there, as cpu does
+
+A length that follows from the reference's state is no difference in the set-up; a length that an option sets is one.
+"""
+
+from __future__ import annotations
+
+from ...records.run.run_config import RunConfig
+from ...runs.recorded_run import RecordedRun
+
+
+def ended_by_values(reference: RecordedRun, run: RecordedRun, forced: RecordedRun | None) -> bool:
+    """Check whether the two runs differ in length, but have the same length where the last common step begins in the
+    reference's state."""
+    counts = [len(compared_run.journal.steps) for compared_run in (reference, run)]
+    if forced is None or counts[0] == counts[1] or forced.manifest.status != "complete":
+        return False
+    begun = {int(event["step"]) for event in forced.journal.events("resynced")}
+    is_whole = RunConfig.load(forced.path / "config.json").until is None
+    return is_whole and min(counts) - 1 in begun and len(forced.journal.steps) == counts[0]
+
+
+def length_in_words(reference: RecordedRun, run: RecordedRun) -> str:
+    """Describe the two lengths, and the losses by which the script decided where both have one."""
+    reference_steps, steps = (len(compared_run.journal.steps) for compared_run in (reference, run))
+    a, b, last = reference.manifest.label, run.manifest.label, min(reference_steps, steps) - 1
+    losses = [compared_run.journal.steps[last].loss for compared_run in (reference, run)]
+    values = "" if None in losses else f" (the loss of step {last:,} is {losses[0]:.9g} against {losses[1]:.9g})"
+    return (
+        f"the script ends by what it computes, after {reference_steps:,} steps in {a} and {steps:,} in {b}{values}: "
+        f"where {b} begins step {last:,} in the state of {a}, it ends with {a}, so the set-up is the same; "
+        f"their {last + 1:,} common steps are compared"
+    )

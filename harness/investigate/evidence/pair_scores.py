@@ -1,0 +1,331 @@
+"""The scores of the steps that started from the reference's state, compared with its rounding noise and with double
+precision."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ...drift.calibration import Threshold, threshold_of_pair
+from ...drift.referee_accuracy import Accuracy, accuracy, step_errors
+from ...drift.step_noise import Noise, read_noise
+from ...drift.step_score import EDGE, StepScore, score_step
+from ...drift.verdict import worst_of
+from ...errors import JournalError, RunNotFound
+from ...records.modes.mode_spec import ModeSpec
+from ...records.results.localization_record import Localization
+from ...records.run.run_config import RunConfig
+from ...runs.mapped_tensors import TensorFile
+from ...runs.recorded_run import RecordedRun
+from ...runs.step_outcomes import (
+    exact_steps,
+    outcome_path,
+    outcome_steps,
+    read_exact,
+    read_outcome,
+    read_state,
+    state_steps,
+)
+from ..words.culprit_words import ill_conditioned_here
+from .joined_outcome import outcome_against
+from .pair_evidence import PairEvidence
+
+ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The scores of a pair's steps.
+
+    steps: the scores; empty where `why` says what is missing
+    noise: a sentence about how the noise was measured
+    unreplayed: the reasons why steps do not replay or cannot be read
+    """
+
+    steps: tuple[StepScore, ...]
+    threshold: Threshold
+    noise: str
+    unreplayed: tuple[str, ...]
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def spec_of(run: RecordedRun) -> ModeSpec:
+    """Return the mode of a recorded run."""
+    return RunConfig.load(run.path / "config.json").mode
+
+
+def scores_of(evidence: PairEvidence) -> Scores:
+    """Score every step whose outcome both sides kept. `unreplayed` names the steps that cannot be read."""
+    threshold = threshold_of_pair(spec_of(evidence.a), spec_of(evidence.b))
+    outcomes = _reference_outcomes(evidence)
+    noises, reasons = _taped_noise(evidence)
+    started = _started(evidence)
+    if not started or not outcomes:
+        return Scores((), threshold, "", reasons, "no step of it was started from the reference's state")
+    scored, unusable = [], list(reasons)
+    for step in sorted(started):
+        if step not in outcomes:
+            continue
+        try:
+            scored.append(_scored(step, outcomes[step], started[step], noises, evidence))
+        except (JournalError, RunNotFound) as error:
+            unusable.append(f"step {step} is not scored: {error}{ANEW}")
+    if noises:
+        replays = min(noise.replays for noise in noises.values())
+        steps = ", ".join(map(str, sorted(noises)))
+        how = f"{replays} replays with random rounding of the tape of step {steps}"
+    else:
+        count = len(evidence.several("a", "ulp"))
+        how = (
+            f"{count} runs of the script from states that are one ULP off" if count else "rounding of the results alone"
+        )
+    scores = Scores(tuple(scored), threshold, how, tuple(unusable))
+    return without_unlooked(scores if scored else replace(scores, why="none of its experiments can be read"))
+
+
+def score_of(evidence: PairEvidence, run: RecordedRun, step: int, folder: Path | None = None) -> StepScore | None:
+    """Return the score of a step that this run took from the reference's state; None where one side did not finish the
+    step.
+
+    With a `folder`, score the outcome in it, of the step executed in another way.
+
+    Raises JournalError for an outcome that cannot be read.
+    """
+    outcomes = _reference_outcomes(evidence)
+    if step not in outcomes or step not in outcome_steps(folder or run.path):
+        return None
+    return _scored(step, outcomes[step], run, _taped_noise(evidence)[0], evidence, folder)
+
+
+def _scored(
+    step: int,
+    reference: RecordedRun,
+    run: RecordedRun,
+    noises: Mapping[int, Noise],
+    evidence: PairEvidence,
+    folder: Path | None = None,
+) -> StepScore:
+    """Score a step by its own noise, else by that of the nearest tape, else by that of perturbed runs of the script."""
+    nearest = min(noises, key=lambda taped_step: abs(taped_step - step), default=None)
+    if nearest is not None and not evidence.one_against_several:
+        a, b = (_Outcome.of(path, step) for path in (reference.path, folder or run.path))
+        return _scored_once(_Scoring(step, a, b, noises[nearest]))
+    values = read_outcome(reference.path, step)
+    if nearest is None:
+        reruns = [rerun for rerun in evidence.several("a", "ulp") if step in outcome_steps(rerun.path)]
+        noise = Noise.from_runs(step, values, [read_outcome(rerun.path, step) for rerun in reruns])
+    else:
+        noise = _noise_at(step, values, noises[nearest])
+    b_values = outcome_against(evidence, run, step) if folder is None else read_outcome(folder, step)
+    return score_step(values, b_values, noise)
+
+
+def _noise_at(step: int, a: TensorFile, noise: Noise) -> Noise:
+    return noise if noise.step == step else noise.at(step, a)
+
+
+# An investigation requests the scores of all steps after each of its rounds, and few of them have changed. So they are
+# cached.
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The outcome file of a step of a run, as a cache key: a file that is written again has another key."""
+
+    run: Path
+    written: int  # nanoseconds
+    size: int  # bytes
+
+    @classmethod
+    def of(cls, run: Path, step: int) -> _Outcome:
+        path = outcome_path(run, step)
+        file_stat = path.stat() if path.exists() else None
+        return cls(run, file_stat.st_mtime_ns, file_stat.st_size) if file_stat else cls(run, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scoring:
+    """A step of two runs and the noise to score it by: that of this step, or of the nearest with a tape."""
+
+    step: int
+    a: _Outcome
+    b: _Outcome
+    noise: Noise = field(hash=False)  # contains a mapping, so it is compared but not hashed
+
+
+@functools.lru_cache(maxsize=1024)
+def _scored_once(scoring: _Scoring) -> StepScore:
+    """Score a step of two runs; the result is cached. Raises JournalError."""
+    a, b = (read_outcome(outcome.run, scoring.step) for outcome in (scoring.a, scoring.b))
+    return score_step(a, b, _noise_at(scoring.step, a, scoring.noise))
+
+
+def suspicious_steps(scores: Scores) -> list[int]:
+    """Return the steps beyond the threshold that were not looked at closer."""
+    return [
+        step_score.step
+        for step_score in scores.steps
+        if worst_of([step_score]) > scores.threshold.fault and not step_score.looked_closer
+    ]
+
+
+def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scores:
+    """Replace the score of each step whose drift comes from a discrete choice by what is left with the reference's
+    choices, and mark the steps whose drift comes from ill-conditioned ops.
+
+    Where the worst of the steps beyond the threshold is ill-conditioned, so are those that were not looked into.
+    """
+    threshold = scores.threshold.fault
+    explained = {
+        localization.step: localization.choices for localization in localized if localization.is_explained(threshold)
+    }
+    magnified = {
+        localization.step: localization for localization in localized if localization.is_ill_conditioned(threshold)
+    }
+    steps, notes = list(scores.steps), list(scores.notes)
+    for place, scored in enumerate(steps):
+        if scored.step in explained:
+            choices = explained[scored.step]
+            left = float(choices["score"])
+            tensors = tuple(
+                replace(tensor, score=min(tensor.score, left), why=EDGE if tensor.score else tensor.why)
+                for tensor in scored.tensors
+            )
+            # It counts as looked at closer, so that no further tape of it is requested.
+            steps[place] = replace(
+                scored, score=min(scored.score, left), tensors=tensors, discrete=(), looked_closer=True
+            )
+            notes.append(
+                f"step {scored.step}: {choices['flipped']} elements of {', '.join(choices['ops'])} chose otherwise, "
+                f"next to their edges; with the choices of the reference the drift is {choices['score']:.3g}"
+            )
+        elif scored.step in magnified and not scored.discrete:
+            steps[place] = replace(scored, ill_conditioned=True)
+            causes = [
+                culprit for culprit in magnified[scored.step].culprits if culprit.significance == "beyond-rounding"
+            ]
+            notes.append(f"step {scored.step}: {ill_conditioned_here(causes, scored.score)}")
+    beyond = [step_score for step_score in steps if worst_of([step_score]) > threshold]
+    looked = {localization.step for localization in localized}
+    if beyond and max(beyond, key=lambda step_score: worst_of([step_score])).ill_conditioned:
+        alike = [step_score for step_score in beyond if step_score.step not in looked and not step_score.discrete]
+        steps = [
+            replace(step_score, ill_conditioned=True) if step_score in alike else step_score for step_score in steps
+        ]
+        if alike:
+            listed = _listed([step_score.step for step_score in alike])
+            notes.append(f"less than the worst of those drift, and were not looked into: step {listed}")
+    return replace(scores, steps=tuple(steps), notes=tuple(notes))
+
+
+def without_unlooked(scores: Scores) -> Scores:
+    """Leave out suspicious steps that were not looked at, where kinks explain all that were looked at.
+
+    Kinks are rare: where there are many, rounding crosses some in every step, and the noise includes them. Where most
+    steps are suspicious, none is left out.
+    """
+    looked = [step_score for step_score in scores.steps if step_score.looked_closer]
+    edges = [step_score.step for step_score in looked if step_score.on_edge]
+    left_out = suspicious_steps(scores)
+    explained = edges and all(worst_of([step_score]) <= scores.threshold.fault for step_score in looked)
+    if not explained or 2 * (len(left_out) + len(edges)) > len(scores.steps):
+        left_out = []
+    notes = []
+    if edges:
+        notes.append(
+            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a "
+            "maximum or a comparison next "
+            "to its edge), and the drift is compared with that jump"
+        )
+    if left_out:
+        notes.append(
+            f"step {_listed(left_out)} drifts like those that such a choice explains, and was not looked at closer"
+        )
+    kept = tuple(step_score for step_score in scores.steps if step_score.step not in left_out)
+    return replace(scores, steps=kept, notes=tuple(notes))
+
+
+def _listed(steps: Sequence[int]) -> str:
+    return ", ".join(map(str, steps))
+
+
+def _started(evidence: PairEvidence) -> dict[int, RecordedRun]:
+    """Map each step that the other mode began in the reference's state to the run that has its outcome.
+
+    The mode may reach the first step that differs in that very state by itself: then both runs kept their states, and
+    these are equal.
+    """
+    run_of_step: dict[int, RecordedRun] = {}
+    for run in evidence.started:
+        put = {int(event["step"]) for event in run.journal.events("resynced")}
+        for step in outcome_steps(run.path):
+            if step in put or _in_one_state(evidence, run, step):
+                run_of_step[step] = run
+    return run_of_step
+
+
+def _in_one_state(evidence: PairEvidence, run: RecordedRun, step: int) -> bool:
+    states = []
+    for runs in ((evidence.a, *evidence.kept), (evidence.b, run)):
+        having = next((candidate for candidate in runs if step in state_steps(candidate.path)), None)
+        if having is None:
+            return False
+        states.append(read_state(having.path, step))
+    left, right = (
+        {key: tensor for key, tensor in state.tensors.items() if not key.startswith("generator ")} for state in states
+    )
+    return left.keys() == right.keys() and all(
+        tensor.dtype == right[key].dtype
+        and tensor.shape == right[key].shape
+        and tensor.tobytes() == right[key].tobytes()
+        for key, tensor in left.items()
+    )
+
+
+def _reference_outcomes(evidence: PairEvidence) -> dict[int, RecordedRun]:
+    """Map each step to the run that has the reference's outcome of it."""
+    # Reversed, so that the first of several runs with a step replaces the others.
+    return {step: run for run in reversed(evidence.kept) for step in outcome_steps(run.path)}
+
+
+def _taped_noise(evidence: PairEvidence) -> tuple[dict[int, Noise], tuple[str, ...]]:
+    noises, reasons = {}, []
+    for run in evidence.measured:
+        for step in outcome_steps(run.path):
+            try:
+                noise = read_noise(run.path, step)
+            except JournalError as error:
+                reasons.append(f"{error}{ANEW}")
+                continue
+            if noise is None:
+                continue
+            # Of a step that was taped twice, use the noise that was looked at closer.
+            if noise.equal and not noise.replays:
+                continue  # its tape was not replayed with random rounding
+            if noise.equal and (step not in noises or noise.edge_replays):
+                noises[step] = noise
+            elif not noise.equal:
+                reasons.append(f"step {step}: {noise.reason or 'its replay is not bit-equal'}")
+    return noises, tuple(reasons)
+
+
+def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
+    """Return the referee's result over all steps that have one; None without any. Raises JournalError for damaged
+    files."""
+    started = _started(evidence)
+    if not started:
+        return None
+    steps, outcomes = [], _reference_outcomes(evidence)
+    for run in evidence.measured:
+        for step in exact_steps(run.path):
+            exact = read_exact(run.path, step)
+            if step not in started or step not in outcomes or exact is None or exact.facts.get("reason"):
+                continue
+            noise = read_noise(run.path, step) or Noise(step, 0, {})
+            if noise.equal:
+                a, b = (read_outcome(run_of_step[step].path, step) for run_of_step in (outcomes, started))
+                steps.append(step_errors(a, b, exact, noise))
+    return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)

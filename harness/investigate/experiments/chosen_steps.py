@@ -1,0 +1,227 @@
+"""The choice of steps to look at: those that the other mode starts from the reference's state, and those that are
+recorded as tapes.
+
+The choice depends on the free runs: where a pair first differs, where it comes apart most suddenly, and which steps
+have a kept state.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...drift.recorded_drift import common_digests, common_steps, first_computed_difference
+from ...drift.run_comparison import RunComparison
+from ...drift.setup.setup_difference import compared_arguments
+from ...drift.wholes import entries_of
+from ...errors import UsageError
+from ...runs.recorded_run import RecordedRun
+from ...runs.step_outcomes import state_steps
+from ...search import evenly
+from ..evidence.pair_scores import spec_of
+from .investigation_plan import InvestigationPlan
+from .laboratory import Progress
+
+MOST_FORCED = 64
+"""The largest number of steps started from the reference's state: enough to see a fault that begins late."""
+
+MOST_TAPES = 4
+"""The largest number of steps recorded as tapes: a tape with its replays costs about as much as 60 steps."""
+
+STATE_SHARE = 9
+"""The bytes of a step's state and outcome, as a multiple of the bytes of its parameters and buffers. The state takes
+three times as much (parameters and Adam's two moments), the gradients left over once, the outcome five times."""
+
+SUDDEN = 8.0
+"""A pair comes apart suddenly where its drift exceeds that of each of the BEFORE steps by this factor."""
+
+BEFORE = 8
+
+
+def most_forced(bytes_a_step: int, budget: int) -> int:
+    """Return the number of steps that may start from the reference's state within a budget in bytes; at least two."""
+    return max(2, min(MOST_FORCED, budget // max(1, bytes_a_step)))
+
+
+def forced_steps(
+    count: int, first_differing: Iterable[int], bytes_a_step: int, budget: int, shorter: Iterable[int] = ()
+) -> tuple[int, ...]:
+    """Return the steps of a training of `count` steps that start from the reference's state.
+
+    These are the first steps, those where pairs first differ, the last, and the rest evenly spaced. Their number is
+    limited by MOST_FORCED and by the `budget` in bytes, but is at least two. Pairs with fewer common steps add the last
+    step of each of the `shorter` counts, and evenly spaced steps before it.
+    """
+    counts = sorted({*shorter, count})
+    most = most_forced(bytes_a_step, budget)
+    if count <= most:
+        return tuple(range(count))
+    # The order is by importance, since a small budget cuts the list off.
+    wanted = [0, *sorted(set(first_differing)), 1, *(length - 1 for length in reversed(counts))]
+    chosen = list(dict.fromkeys(step for step in wanted if 0 <= step < count))[:most]
+    shares = (step for length in counts for step in evenly(length, most // len(counts)))
+    others = [step for step in dict.fromkeys(shares) if step not in chosen]
+    return tuple(sorted([*chosen, *others[: most - len(chosen)]]))
+
+
+def taped_steps(forced: Sequence[int], first_differing: Iterable[int]) -> tuple[int, ...]:
+    """Return the forced steps that are recorded as tapes: the first, those where a pair first differs, the middle, the
+    last."""
+    wanted = [forced[0], *sorted(set(first_differing)), forced[len(forced) // 2], forced[-1]]
+    return tuple(sorted(dict.fromkeys(step for step in wanted if step in forced)))[:MOST_TAPES]
+
+
+def bytes_of_state(run: RecordedRun) -> int:
+    """Return the bytes of a state's parameters and buffers."""
+    # float32 and dtypes that are not listed take 4 bytes.
+    sizes = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bfloat16": 2, "float16": 2, "bool": 1}
+    return sum(math.prod(entry.shape) * sizes.get(entry.dtype, 4) for entry in entries_of(run).values())
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSteps:
+    """The chosen steps of one investigation.
+
+    forced: the steps that start from the reference's state
+    taped: the steps whose noise is measured
+    recorded: the steps that the reference has a tape of
+    held: the steps that each other mode has a tape of
+    of: for each run's path, the steps that one further training of it may begin in the reference's state while it
+        remains its control in all others; a run that is missing there takes all `forced` steps in one training and is
+        repeated in another
+    """
+
+    forced: tuple[int, ...]
+    taped: tuple[int, ...]
+    recorded: tuple[int, ...]
+    held: tuple[int, ...]
+    of: Mapping[Path, tuple[int, ...]] = field(default_factory=dict)
+
+
+def choose(
+    reference: RecordedRun,
+    others: Sequence[RecordedRun],
+    compared: Sequence[RunComparison],
+    plan: InvestigationPlan,
+    progress: Progress,
+) -> ChosenSteps:
+    """Choose the steps, and report the disk space that their states take."""
+    counts = {
+        pair_comparison.common_steps if pair_comparison.cut_short else len(reference.journal.steps)
+        for pair_comparison in compared
+    }
+    count = max(counts)
+    firsts = sorted(
+        {first for pair_comparison in compared if (first := pair_comparison.first_differing_step) is not None}
+    )
+    size = bytes_of_state(reference) * STATE_SHARE
+    free = shutil.disk_usage(reference.path).free
+    budget = min(plan.state_budget, free // 4)
+    if plan.steps is not None:
+        steps = tuple(step for step in range(count) if step in plan.steps)
+    else:
+        steps = forced_steps(count, firsts, size, budget, counts)
+    if not steps:
+        raise UsageError(f"--steps {plan.steps} names no step of this training, which has the steps 0 to {count - 1}")
+    sudden = {run.path: sudden_step(reference, run) for run in others}
+    of: dict[Path, tuple[int, ...]] = {}
+    if plan.steps is None:
+        for run, comparison in zip(others, compared, strict=True):
+            first, most = comparison.first_differing_step, most_forced(size, budget)
+            within = within_control(reference, run, first, sudden[run.path], most)
+            if within:
+                of[run.path] = within
+    if of and all(
+        run.path in of or pair_comparison.identical for run, pair_comparison in zip(others, compared, strict=True)
+    ):
+        steps = tuple(sorted({step for within in of.values() for step in within}))
+    progress.say(
+        f"{len(steps)} of {count} steps are started from the state of {reference.manifest.label}; their states take "
+        f"about {max(0.1, len(steps) * size / 2**20):,.1f} MiB a mode in {reference.path.parent}"
+    )
+    apart = [step for step in sudden.values() if step is not None]
+    facts = spec_of(reference).capabilities
+    eager = facts.has_values and not facts.compiles
+    taped = taped_steps(steps, [*firsts, *apart])
+    # A tape takes about half as much space as its state and outcome. A reference that compiles reads values slowly, and
+    # lazy tensors have none: such a reference records the `taped` steps only.
+    recorded = steps if eager and 2 * len(steps) * size <= budget else taped
+    # The step looked into is the first significant one. Mostly it is one of these; where all drift is rounding, it is
+    # the last one.
+    held = tuple(step for step in taped if step in (steps[0], *firsts, *apart, steps[-1]))
+    return ChosenSteps(steps, taped, recorded, held, of)
+
+
+def within_control(
+    reference: RecordedRun, run: RecordedRun, first: int | None, sudden: int | None, most: int
+) -> tuple[int, ...]:
+    """Return the steps that a repetition of the run may begin in the reference's state while it still repeats the run
+    in the others; an empty tuple where that is not possible.
+
+    The pair differs from step `first` on, and comes apart in step `sudden`.
+
+    Both runs have kept the state of each of these steps. The run has also kept its own state of the next step, from
+    which it continues as itself. No two of the steps are neighbours, except where the pair comes apart. In the first
+    step that differs both runs are in one state anyway. Where a batch comes apart late there are no such steps: input
+    that a training computes itself (a memory, a prediction) is in no state.
+    """
+    if first is None or late_arguments(reference, run):
+        return ()
+    count = min(len(compared_run.journal.steps) for compared_run in (reference, run))
+    begun, own = set(state_steps(reference.path)), set(state_steps(run.path))
+    able = [step for step in range(first + 1, count) if step in begun and (step + 1 in own or step == count - 1)]
+    if first not in begun and not able:
+        return ()
+    # Where the runs differ in length, the last common step shows whether a computed value decides the length.
+    last = count - 1 if len(reference.journal.steps) != len(run.journal.steps) else None
+    wanted = {step for step in (sudden, None if sudden is None else sudden - 1, last) if step in able}
+    chosen = {first, *wanted}
+    # Where optimizers take turns, take one step of each: only its tape has the inputs that this optimizer receives.
+    ended_by = {record.step: record.optimizer for record in reference.journal.steps}
+    for name in dict.fromkeys(ended_by.values()) if len(set(ended_by.values())) > 1 else ():
+        of_name = (step for step in able if ended_by[step] == name and not chosen & {step - 1, step, step + 1})
+        turn = next(of_name, None)
+        if turn is not None:
+            wanted.add(turn)
+            chosen.add(turn)
+    for step in able:
+        if not chosen & {step - 1, step, step + 1}:
+            chosen.add(step)
+    rest = sorted(chosen - {first, *wanted})
+    kept = [rest[place] for place in evenly(len(rest), min(len(rest), max(0, most - 1 - len(wanted))))]
+    return tuple(sorted({first, *wanted, *kept}))
+
+
+def late_arguments(a: RecordedRun, b: RecordedRun) -> bool:
+    """Check whether the arguments of the models come apart after the trainings have."""
+    since = first_computed_difference(a, b)
+    if since is None:
+        return False
+    return any(
+        not equal
+        for reference_record, record in common_steps(a.journal, b.journal)
+        if reference_record.step > since
+        for _, _, equal in compared_arguments(reference_record, record)
+    )
+
+
+def sudden_step(a: RecordedRun, b: RecordedRun) -> int | None:
+    """Return the first step in which the gradients of two runs come apart suddenly; None where they drift apart
+    steadily."""
+    drifts: list[tuple[int, float]] = []
+    for step, reference_digest, digest in common_digests(a.journal, b.journal):
+        apart = 0.0
+        for name, left in reference_digest.gradients.items():
+            right = digest.gradients.get(name)
+            if left is not None and right is not None and left.l2 and math.isfinite(left.l2 + right.l2):
+                apart = max(apart, abs(left.l2 - right.l2) / left.l2)
+        drifts.append((step, apart))
+    for place in range(1, len(drifts)):
+        before = max(apart for _, apart in drifts[max(0, place - BEFORE) : place])
+        step, apart = drifts[place]
+        if 0 < before < apart / SUDDEN:
+            return step
+    return None

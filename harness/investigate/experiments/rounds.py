@@ -1,0 +1,300 @@
+"""The experiments that a verdict needs, round by round.
+
+once_more    each mode trains once more, bit for bit, and becomes a worker; the reference keeps outcomes and tapes of
+             chosen steps, the others begin these in the reference's state, and each continues as itself
+apart        where one training cannot be both: a control, and the chosen steps
+suspicious   tapes of the steps that drift, with stronger rounding
+onset        further steps, between the last within rounding and the first beyond
+envelope, seeds     whole trainings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...drift.recorded_drift import own_steps, repetition
+from ...drift.step_noise import read_noise
+from ...drift.step_score import StepScore
+from ...drift.verdict import worst_of
+from ...launch.batch_plan import BatchPlan
+from ...records.results.experiment import Experiment
+from ...records.run.run_request import NOISE_REPLAYS
+from ...records.run.step_files import steps_in
+from ...records.run.step_selection import StepSelection
+from ...runs.recorded_run import RecordedRun
+from ...runs.run_layout import STATES
+from ...runs.step_outcomes import noise_path, state_steps, tape_path
+from ...search import between, evenly
+from ..evidence.ended_by_values import ended_by_values
+from ..evidence.pair_evidence import EvidenceFolder, evidence_for
+from ..evidence.pair_scores import Scores, scores_of, spec_of, suspicious_steps
+from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
+from .investigation_plan import InvestigationPlan
+from .laboratory import Laboratory, Progress, Round, begun_in, repeating
+from .tapes_beside import is_measured_beside, measured_by_holder
+
+RERUNS = 4
+"""The number of perturbed runs that replace the tape where no step replays."""
+
+MOST_CONFIRMED = 8
+"""The largest number of suspicious steps that are looked at closer."""
+
+ALWAYS_CONFIRMED = 2
+"""The number of suspicious steps that are looked at in any case. Where there are more, and they are most of the steps,
+no kink explains them."""
+
+EDGE_REPLAYS = 16
+"""The number of replays of a suspicious step with stronger rounding."""
+
+MOST_ONSET_ROUNDS = 3
+"""The largest number of rounds of 64 further steps each, between the last step within rounding and the first beyond.
+Three rounds search 262,144 steps."""
+
+FROM_THE_STATE = "from the reference's state"
+
+
+def steps_between(steps: Sequence[StepScore], threshold: float, most: int) -> list[int]:
+    """Return at most `most` steps between the first one beyond the threshold and the scored one before it."""
+    return between(((step_score.step, worst_of([step_score]) > threshold) for step_score in steps), most)
+
+
+def once_more(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> Round:
+    """Train each mode once more as its control; meanwhile the others begin the chosen steps in the reference's state.
+
+        step        0      1      2        3      4        5
+        reference   own    own    own      own    own      own       keeps outcomes of 0, 2, 4, and tapes
+        mode        own    own    forced   own    forced   own       and before 3 and 5 its own state is put back
+
+    A mode for which this is not possible is left to `apart`.
+    """
+    apart = [run for run in others if run.path not in chosen.of]
+    steps, kept = StepSelection.of(chosen.forced), set(state_steps(reference.path))
+    lacking = [step for step in chosen.forced if step not in kept]
+    plans = [
+        repeating(
+            reference,
+            control_of(reference),
+            states=steps if apart else StepSelection.of(lacking) if lacking else None,
+            outcomes=steps,
+            tapes=StepSelection.of(chosen.recorded),
+            measured=StepSelection.of(chosen.taped),
+            noise_replays=0 if is_measured_beside(reference) else NOISE_REPLAYS,
+            keep_inputs=bool(apart),
+            held=True,
+        )
+    ]
+    for run in others:
+        if run in apart:
+            plans.append(repeating(run, control_of(run), states=StepSelection.of(chosen.forced[:1])))
+            continue
+        forced = chosen.of[run.path]
+        kept = set(state_steps(run.path))
+        lacking = [step for step in forced if step not in kept]
+        plan = _forced(reference, run, reference.path / STATES, forced, chosen)
+        own = StepSelection.of(lacking) if lacking else None
+        plans.append(replace(plan, rejoin=run.path / STATES, states=own, until=None))
+    return Round("each once more", plans)
+
+
+def not_of_itself(reference: RecordedRun, others: Sequence[RecordedRun], chosen: ChosenSteps) -> list[RecordedRun]:
+    """Return the runs whose control `once_more` could not make beside the forced steps.
+
+    Either no state includes something that the script carries from step to step, or the mode does not repeat itself at
+    all. A control alone shows which.
+    """
+    doubtful = []
+    for run in others:
+        made = evidence_for(reference, run).forced if run.path in chosen.of else None
+        if made is None or made.manifest.status == "running":
+            continue
+        control = repetition(run, made)
+        if not (control.repeatable or (control.what == "steps" and ended_by_values(reference, run, made))):
+            doubtful.append(run)
+    return doubtful
+
+
+def apart(
+    reference: RecordedRun,
+    others: Sequence[RecordedRun],
+    again: Sequence[RecordedRun],
+    chosen: ChosenSteps,
+) -> Round:
+    """Begin the chosen steps of every mode in the reference's state, in one training that ends after the last of them.
+
+    Values that the script carries from one step to the next stay near to the reference's. There is no such training
+    where no state could be kept. The modes `again` also get their controls.
+    """
+    plans = [repeating(run, control_of(run)) for run in again]
+    for run in others:
+        states = _states_of(reference) if run.path not in chosen.of else reference.path / STATES
+        if steps_in(states):  # the state of a training that torch.func transforms cannot be read
+            plans.append(_forced(reference, run, states, chosen.of.get(run.path, chosen.forced), chosen))
+    return Round(FROM_THE_STATE, plans)
+
+
+def _forced(
+    reference: RecordedRun, run: RecordedRun, states: Path, steps: Sequence[int], chosen: ChosenSteps
+) -> BatchPlan:
+    experiment = Experiment("forced", run.path.name, reference.path.name)
+    taped = [step for step in chosen.held if step in steps]
+    # Lazy tensors have no values op by op: another process replaces them (see `ops`).
+    if not taped or not spec_of(run).capabilities.tapes_itself:
+        return begun_in(states, run, experiment, steps)
+    return begun_in(states, run, experiment, steps, tapes=StepSelection.of(taped), noise_replays=0, held=True)
+
+
+def unsure(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
+    """Make a control for each mode whose first significant step is in no control: the step began in the reference's
+    state, and its result might be chance."""
+    plans = []
+    for run in others:
+        evidence = evidence_for(reference, run)
+        if evidence.forced is None or evidence.only("b", "again") is not None:
+            continue
+        scores = scores_of(evidence)
+        beyond = [step_score.step for step_score in scores.steps if worst_of([step_score]) > scores.threshold.fault]
+        if beyond and beyond[0] not in own_steps(evidence.forced):
+            plans.append(repeating(run, control_of(run)))
+    return Round("a control of the steps that were begun in the reference's state", plans)
+
+
+def is_repeatable(reference: RecordedRun) -> bool:
+    repeated = EvidenceFolder.of(reference).find(control_of(reference))
+    return repeated is not None and repetition(reference, repeated).repeatable
+
+
+def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Progress) -> Round:
+    """Measure the noise where no step replays: start the reference's steps from states that are one ULP off."""
+    repeated, states = EvidenceFolder.of(reference).find(control_of(reference)), _states_of(reference)
+    if not steps_in(states):
+        states = reference.path / STATES
+    if repeated is None or not steps_in(states):
+        return Round("noise")
+    noises = [read_noise(repeated.path, step) for step in chosen.taped]
+    if any(noise is not None and noise.measured for noise in noises):
+        return Round("noise")
+    reasons = {noise.reason for noise in noises if noise is not None and noise.reason}
+    progress.say(
+        f"no step of {reference.manifest.label} replays ({'; '.join(sorted(reasons)) or 'no tape was written'}): "
+        f"its noise is measured by {RERUNS} runs of the script"
+    )
+    made = [Experiment("ulp", reference.path.name, detail=str(seed)) for seed in range(RERUNS)]
+    plans = [
+        begun_in(states, reference, noise_run, chosen.forced, perturb=seed + 1) for seed, noise_run in enumerate(made)
+    ]
+    return Round("noise", plans)
+
+
+def date_onset(
+    laboratory: Laboratory, reference: RecordedRun, others: Sequence[RecordedRun], plan: InvestigationPlan
+) -> None:
+    """Start further steps from the reference's state until each pair's first significant step is known.
+
+    A long training has too many states to keep. Between the last step within rounding and the first beyond it, states
+    are kept in further rounds, evenly spaced as before, until the two steps are neighbours.
+    """
+    if plan.steps is not None:
+        return
+    a = reference.path.name
+    most = most_forced(bytes_of_state(reference) * STATE_SHARE, plan.state_budget)
+    for run in others:
+        b = run.path.name
+        for number in range(MOST_ONSET_ROUNDS):
+            scores = scores_of(evidence_for(reference, run))
+            steps = steps_between(scores.steps, scores.threshold.fault, most)
+            if not steps:
+                break
+            # The reference runs again to keep the states of these steps, and the mode begins in them.
+            reference_experiment, mode_experiment = (
+                Experiment("onset", *names, detail=str(number)) for names in ((a, b), (b, a))
+            )
+            title = f"where {run.manifest.label} begins to drift, between step {steps[0] - 1} and {steps[-1] + 1}"
+            kept = StepSelection.of(steps)
+            laboratory.make(
+                Round(title, [repeating(reference, reference_experiment, states=kept, outcomes=kept, until=steps[-1])])
+            )
+            states = EvidenceFolder.of(reference).path / reference_experiment.name / STATES
+            if states.is_dir():
+                laboratory.make(Round(FROM_THE_STATE, [begun_in(states, run, mode_experiment, steps)]))
+
+
+def look_closer(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
+    """Replay the suspicious steps with stronger rounding, in the worker that has the tapes, up to the first step that
+    no discrete choice explains.
+
+    That step is a fault, whether or not the others are explained.
+    """
+    evidence = evidence_for(reference, run)
+    holding, scores = evidence.a_again, scores_of(evidence)
+    if holding is None:
+        return
+    steps = [step for step in suspicious_steps(scores) if tape_path(holding.path, step).exists()]
+    if not is_few(steps, scores):
+        steps = [step for step in steps if noise_path(holding.path, step).exists()]
+    for step in steps:
+        if measured_by_holder(laboratory, holding.path, step, EDGE_REPLAYS):
+            scores = scores_of(evidence)
+            if any(
+                step_score.step == step and worst_of([step_score]) > scores.threshold.fault
+                for step_score in scores.steps
+            ):
+                return
+
+
+def is_few(suspicious: Sequence[int], scores: Scores) -> bool:
+    """Check whether a kink may explain these steps. A kink is rare; where most steps drift, it explains none of
+    them."""
+    return len(suspicious) <= ALWAYS_CONFIRMED or 2 * len(suspicious) <= len(scores.steps)
+
+
+def suspicious(reference: RecordedRun, others: Sequence[RecordedRun]) -> Round:
+    """Look closer at the suspicious steps: a tape of each, with stronger rounding to find discrete choices."""
+    wanted, looked_closer = set[int](), set[int]()
+    for run in others:
+        scores = scores_of(evidence_for(reference, run))
+        looked_closer |= {step_score.step for step_score in scores.steps if step_score.looked_closer}
+        drifting = suspicious_steps(scores)
+        first = next(
+            (step_score for step_score in scores.steps if worst_of([step_score]) > scores.threshold.fault), None
+        )
+        if first is not None and first.looked_closer:
+            continue  # a fault is there in any case
+        if is_few(drifting, scores):
+            wanted |= {drifting[place] for place in evenly(len(drifting), min(len(drifting), MOST_CONFIRMED))}
+    if not wanted:
+        return Round("suspicious steps")
+    # Include the steps of an earlier call: this run replaces the run that had their tapes.
+    last, steps = max(wanted | looked_closer), StepSelection.of(wanted | looked_closer)
+    taped = Experiment("taped", reference.path.name, detail="0")
+    return Round(
+        "suspicious steps",
+        [repeating(reference, taped, outcomes=steps, tapes=steps, until=last, edge_replays=EDGE_REPLAYS)],
+    )
+
+
+def envelope(reference: RecordedRun, count: int) -> Round:
+    """Train the reference `count` times from parameters that are one ULP off."""
+    made = [Experiment("perturbed", reference.path.name, detail=str(seed)) for seed in range(count)]
+    plans = [
+        repeating(reference, experiment, perturb=seed + 1, record="losses") for seed, experiment in enumerate(made)
+    ]
+    return Round("envelope", plans)
+
+
+def seeds(runs: Sequence[RecordedRun], count: int) -> Round:
+    """Train every mode with `count` seeds, including the seed of the runs."""
+    # The runs themselves have the first seed, so a shift of 0 needs no training.
+    made = [(run, Experiment("seed", run.path.name, detail=str(n)), n) for n in range(1, count) for run in runs]
+    return Round("seeds", [repeating(run, experiment, seed_shift=n, record="losses") for run, experiment, n in made])
+
+
+def control_of(run: RecordedRun) -> Experiment:
+    """Return the experiment that trains the run once more."""
+    return Experiment("again", run.path.name)
+
+
+def _states_of(reference: RecordedRun) -> Path:
+    """Return the folder of the states that the reference's repetition kept."""
+    return EvidenceFolder.of(reference).path / control_of(reference).name / STATES

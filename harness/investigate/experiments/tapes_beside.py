@@ -1,0 +1,206 @@
+"""Measurements on the reference's tapes by clean processes, beside the other experiments: noise, and exact values.
+
+noise_beside      while the reference trains once more, its tapes are replayed with random rounding and in double
+complete_noise    the run's worker measures what a clean process cannot replay
+referee_beside    the values in double of tapes that have none yet
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...drift.step_noise import Noise, read_noise
+from ...errors import JournalError
+from ...launch.guest_process import Guest, GuestProcess, environment, interpreter, preloadable
+from ...records.modes.mode_spec import ModeSpec
+from ...records.results.experiment import Experiment
+from ...records.run.run_request import NOISE_REPLAYS
+from ...records.run.step_files import write_noise_record
+from ...runs.recorded_run import RecordedRun
+from ...runs.step_outcomes import noise_path, tape_path
+from ..evidence.pair_evidence import EvidenceFolder
+from ..evidence.pair_scores import spec_of
+from .chosen_steps import ChosenSteps, bytes_of_state
+from .laboratory import Laboratory
+
+REFEREE = "numdrift.harness.recorder.referee_process"
+BESIDE_TRAINING = "numdrift.harness.tape.replaying.beside_training"
+
+LONGEST = 600.0
+"""The seconds after which the referee, or a noise that nothing else waits for, is abandoned."""
+
+LOOK_SECONDS = 0.02
+
+LARGE = 64 << 20
+"""The bytes of parameters and buffers from which on a step is measured by its own process, as soon as it has ended. A
+second copy of all its values costs memory, and its ops use all processors well."""
+
+
+def is_measured_beside(reference: RecordedRun) -> bool:
+    """Check whether a clean process beside the training may measure the reference's steps.
+
+    It may for a run of one process on the CPU, with a small model and this interpreter. A compiled step is excluded: it
+    is replayed op by op, and the clean process could not tell whether the kernels are the step's own.
+    """
+    spec = spec_of(reference)
+    is_plain = spec.base == "cpu" and spec.device in (None, "cpu") and spec.python is None
+    return is_plain and reference.manifest.world_size == 1 and bytes_of_state(reference) < LARGE
+
+
+@contextmanager
+def noise_beside(
+    reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory
+) -> Iterator[None]:
+    """Measure the chosen steps of the reference beside this context, which trains the experiment `again`. The context
+    ends when all steps that have a tape by then are measured."""
+    folder = EvidenceFolder.of(reference)
+    run, ended = folder.path / again.name, folder.path / "noise.ended"
+    lacking = [step for step in chosen.taped if (noise := _noise(run, step)) is None or _is_open(noise)]
+    if not lacking or not is_measured_beside(reference):
+        yield
+        return
+    request = {
+        "tapes": str((run / "tapes").absolute()),
+        "steps": lacking,
+        "replays": NOISE_REPLAYS,
+        "threads": 1,  # this process is one more beside the trainings
+        "ended": str(ended.absolute()),
+    }
+    process = None
+    try:
+        ended.unlink(missing_ok=True)
+        process = _started(folder, "noise", request, spec_of(reference), BESIDE_TRAINING, laboratory)
+    except OSError as error:
+        laboratory.progress.say(f"nothing is measured beside the training of {reference.manifest.label}: {error}")
+    try:
+        yield
+        if process is not None:
+            with suppress(OSError, subprocess.TimeoutExpired):  # the worker measures what is missing
+                ended.touch()
+                process.wait(LONGEST)
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+        ended.unlink(missing_ok=True)
+
+
+def complete_noise(reference: RecordedRun, again: Experiment, chosen: ChosenSteps, laboratory: Laboratory) -> None:
+    """Have the run's worker measure what a clean process could not: its kernels are the step's own."""
+    run = EvidenceFolder.of(reference).path / again.name
+    for step in chosen.taped:
+        noise = _noise(run, step)
+        if (noise is None or _is_open(noise)) and tape_path(run, step).exists():
+            measured_by_holder(laboratory, run, step)
+
+
+def measured_by_holder(laboratory: Laboratory, run: Path, step: int, edge_replays: int = 0) -> bool:
+    """Have the run's worker replay a step; return whether there is a worker and it answered."""
+    request = {"request": "noise", "step": step, "replays": NOISE_REPLAYS, "edge": edge_replays}
+    answer = laboratory.workers.ask(run, request)
+    if answer is not None:
+        write_noise_record(noise_path(run, step), answer["noise"])
+    return answer is not None
+
+
+def _noise(run: Path, step: int) -> Noise | None:
+    """Return the recorded noise of a step; None where there is none or it cannot be read."""
+    try:
+        return read_noise(run, step)
+    except JournalError:
+        return None
+
+
+def _is_open(noise: Noise) -> bool:
+    """Check whether the tape replays to its own bits, and was not yet replayed with random rounding."""
+    return noise.equal and not noise.replays
+
+
+def run_referee(
+    folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory, given_up: threading.Event | None = None
+) -> None:
+    """Write the exact values beside each tape whose noise was measured and that has none yet: a clean process replays
+    it in double.
+
+    A failure is reported, and the verdict does without the values. The replay ends early once `given_up` is set.
+    """
+    tapes = [tape for run in runs for tape in sorted((run.path / "tapes").glob("tape-*.safetensors"))]
+    missing = [
+        tape
+        for tape in tapes
+        if tape.with_name(f"{tape.stem.replace('tape-', 'noise-', 1)}.json").exists()
+        and not tape.with_name(tape.name.replace("tape-", "exact-", 1)).exists()
+    ]
+    if not missing:
+        return
+    until = time.monotonic() + LONGEST
+    try:
+        request = {"tapes": [str(tape.absolute()) for tape in missing], "kernels": []}
+        # The process has the mode of the tapes: a step in double takes an accelerator milliseconds.
+        process = _started(folder, "referee", request, spec_of(runs[0]), REFEREE, laboratory)
+        while (code := process.poll()) is None:
+            if time.monotonic() > until or (given_up is not None and given_up.is_set()):
+                process.kill()
+            time.sleep(LOOK_SECONDS)
+    except OSError as error:
+        laboratory.progress.say(f"the fp64 referee gave no answer: {error}")
+        return
+    if given_up is not None and given_up.is_set():
+        return
+    if code and time.monotonic() > until:
+        laboratory.progress.say(f"the fp64 referee gave no answer: it was ended after {LONGEST:.0f} s")
+    elif code:
+        log = _log(folder, "referee")
+        reason = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        laboratory.progress.say(f"the fp64 referee failed (exit code {code}): {reason}; all of it is in {log}")
+
+
+@contextmanager
+def referee_beside(folder: EvidenceFolder, runs: Sequence[RecordedRun], laboratory: Laboratory) -> Iterator[None]:
+    """Run the referee beside this context, and end it with the context.
+
+    On an accelerator it runs before the context: the memory there does not suffice for several processes at once, and a
+    step in double takes milliseconds.
+    """
+    if runs and spec_of(runs[0]).accelerator is not None:
+        run_referee(folder, runs, laboratory)
+        yield
+        return
+    given_up = threading.Event()
+    beside = threading.Thread(target=run_referee, args=(folder, runs, laboratory, given_up))
+    beside.start()
+    try:
+        yield
+    except BaseException:
+        given_up.set()  # the process has its own session, which Ctrl-C does not reach
+        raise
+    finally:
+        beside.join()
+
+
+def _log(folder: EvidenceFolder, name: str) -> Path:
+    return folder.path / f"{name}.log"
+
+
+def _started(
+    folder: EvidenceFolder,
+    name: str,
+    request: Mapping[str, object],
+    spec: ModeSpec,
+    module: str,
+    laboratory: Laboratory,
+) -> GuestProcess:
+    """Start a clean process in the environment of this mode that executes the `request`. Raises OSError."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    config = folder.path / f"{name}.json"
+    config.write_text(json.dumps(request))
+    guest = Guest(config, environment(spec, os.environ), interpreter(spec), module, preloadable(spec))
+    with _log(folder, name).open("wb") as written:
+        return laboratory.processes.start(guest, written.fileno(), written.fileno())

@@ -1,0 +1,8 @@
+"""Judging: from evidence to verdicts and findings.
+
+    in   recorded runs and their evidence
+    out  for each pair a verdict, sentences for the user, and culprits
+
+Nothing is run here: `judge` says what the evidence shows, and `lacking_experiments` which command would make what
+is missing.
+"""

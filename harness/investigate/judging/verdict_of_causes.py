@@ -1,0 +1,124 @@
+"""The effect of causes on the verdict: proofs about single ops override the noise of a whole step.
+
+nondeterministic  stays, and says which call does not repeat
+different-setup   where a proven cause draws from another state of a generator
+beyond-rounding   where a proven cause is wrong by itself (see `localize.judged_alone`), however noisy the step is
+rounding          stays, and is worth a look, where a proven kernel is within the rounding of its inputs, and yet far
+                  less accurate than the other side's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...drift.setup.setup_difference import SetupDifference
+from ...records.results.culprit import NONDETERMINISM, SETUP, Culprit
+from ...records.results.findings import Verdict
+from ..words.culprit_words import title_of, wrong_by_itself
+
+LESS_ACCURATE = 100.0
+"""The ratio of the two sides' errors from which on the kernel is worth a look."""
+
+
+def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:
+    """Return the verdict that follows from the scores of the steps, adjusted to the causes. `a` and `b` name the
+    modes."""
+    unlike = [culprit for culprit in culprits if culprit.kind == NONDETERMINISM]
+    if verdict.word == "nondeterministic" and unlike:
+        sentences = "; ".join(f"{culprit.name} does not repeat: {culprit.text}" for culprit in unlike)
+        return replace(verdict, text=f"nondeterministic: {sentences}", step=unlike[0].step)
+    if verdict.word not in ("rounding", "beyond-rounding"):
+        return verdict
+    acting = [culprit for culprit in culprits if culprit.is_wrong_by_itself]
+    setup = [culprit for culprit in acting if culprit.local_significance == "different-setup"]
+    wrong = [culprit for culprit in acting if culprit.local_significance == "beyond-rounding"]
+    if setup:
+        text = f"{title_of(setup[0])} {wrong_by_itself(setup[0], a, b)}"
+        return replace(
+            verdict, word="different-setup", text=f"different-setup: {text}", step=setup[0].step, inspect=False
+        )
+    if verdict.word == "beyond-rounding":
+        first = verdict.first_significant_step
+        began = min((culprit.step for culprit in wrong if culprit.step is not None), default=None)
+        if first is None or began is None or began >= first:
+            return verdict
+        text = f"{verdict.text}; what causes it is wrong from step {began} on, where noise hides it"
+        return replace(verdict, text=text, first_significant_step=began)
+    if wrong:
+        drift = f"the drift of the whole step ({verdict.score:.3g} times its rounding noise) does not show it"
+        text = f"{title_of(wrong[0])} {wrong_by_itself(wrong[0], a, b)}; {drift}"
+        return replace(
+            verdict,
+            word="beyond-rounding",
+            text=f"beyond-rounding: {text}",
+            step=wrong[0].step,
+            first_significant_step=wrong[0].step,
+            inspect=False,
+        )
+    return _less_accurate(verdict, culprits, a, b)
+
+
+def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Sequence[Culprit]) -> Verdict:
+    """Add the origin to the verdict of a different set-up, where a batch or a draw was followed to it. `causes` are the
+    differences behind the verdict, the first one first."""
+    if verdict.word != "different-setup" or not causes:
+        return verdict
+    first = causes[0]
+    names = {"batch": (first.name,), "initial": (f"parameter {first.name}", f"buffer {first.name}")}.get(first.kind, ())
+    for culprit in sorted(culprits, key=lambda candidate: candidate.op is None):  # the sort is stable
+        if not culprit.batch or not culprit.is_proven:
+            continue
+        is_draw = (
+            first.kind == "generator" and first.name == "torch" and culprit.kind == SETUP and culprit.op is not None
+        )
+        if is_draw or any(name in culprit.batch for name in names):
+            seen = "" if culprit.step == first.step else f" (as seen in step {culprit.step})"
+            return replace(verdict, text=verdict.text.replace(first.text, f"{first.text}: {culprit.text}{seen}", 1))
+    return verdict
+
+
+def in_order(culprits: Sequence[Culprit]) -> list[Culprit]:
+    """Sort the culprits: a draw that only one mode makes comes before the culprits that draw other numbers because of
+    it.
+
+    Data that is only known to have existed before a step is left out where the preparation before the first step
+    explains the same arguments better.
+    """
+    followed_names = {name for culprit in culprits for name in culprit.batch or () if culprit.step == 0}
+    reported = [
+        culprit
+        for culprit in culprits
+        if culprit.op is not None
+        or not culprit.batch
+        or culprit.step == 0
+        or not followed_names.issuperset(culprit.batch)
+    ]
+    return sorted(reported, key=lambda culprit: culprit.what != "generator")  # the sort is stable
+
+
+def of_significant_steps(verdict: Verdict, culprits: Sequence[Culprit]) -> list[Culprit]:
+    """Return the culprits without those of steps before the first significant one, if a later step has culprits.
+    Nothing was wrong in such an earlier step."""
+    first = verdict.first_significant_step
+    if first is None or not any(culprit.step is not None and culprit.step >= first for culprit in culprits):
+        return list(culprits)
+    return [
+        culprit
+        for culprit in culprits
+        if culprit.step is None or culprit.step >= first or culprit.kind in (SETUP, NONDETERMINISM)
+    ]
+
+
+def _less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:
+    notes = []
+    for culprit in culprits:
+        errors = [(rho, label) for label, rho in ((a, culprit.rho.get("a")), (b, culprit.rho.get("b"))) if rho]
+        if culprit.is_proven and culprit.local_significance == "rounding" and len(errors) == 2:
+            (better, _), (worse, label) = sorted(errors)
+            if worse > LESS_ACCURATE * better:
+                notes.append(
+                    f"{title_of(culprit)} is {worse / better:.3g} times less accurate in {label}, "
+                    "though within what rounding of its inputs causes"
+                )
+    return replace(verdict, inspect=True, notes=(*verdict.notes, *notes)) if notes else verdict

@@ -1,0 +1,9 @@
+"""Questions: the ways to look for the cause of a drift.
+
+    in   a pair of runs, its evidence, and the step in which the drift begins
+    out  experiments that are left beside the runs, and an answer that is read from them
+
+A question (see `question.Question`) decides whether it has something to find out, makes its experiments, and
+answers from what they left. The second and third part are apart, so that a later judgement makes no experiments.
+`question_table` lists all questions in the order in which they are asked.
+"""

@@ -1,0 +1,217 @@
+"""The same step with other mark-step policies, which shows whether a lazy mode's drift comes from where its graphs are
+cut.
+
+A lazy graph is executed when something needs its values: a mark_step, a number that is read, or an op that falls back
+to the CPU. Values that are not kept then are computed again by the next graph. Where that draws random numbers, it
+draws others. So the policy is a swap: where another policy removes the drift, the re-execution was the cause.
+
+The tape of the executed graphs shows which op that is (`ops`): then the policy is a remedy of that culprit. Where there
+is no such tape, the policy is the culprit itself, named by the ops that draw and that are part of several graphs of the
+step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ...drift.step_noise import Noise, read_noise
+from ...drift.step_score import score_step
+from ...drift.verdict import worst_of
+from ...errors import NumdriftError
+from ...graphs.run_graphs import RunGraphs
+from ...records.results.culprit import AGAIN, MARK_STEP, Culprit
+from ...records.results.localization_record import Localization, write_localization
+from ...records.run.step_selection import StepSelection
+from ...records.tools.graph_record import Node
+from ...runs.recorded_run import RecordedRun
+from ...runs.step_outcomes import outcome_steps, read_outcome
+from ...tape.op_names import draws
+from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
+from ..evidence.pair_scores import spec_of
+from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.laboratory import Laboratory, Round, begun_in
+from .executed_steps import is_of_another_step
+from .ops import known
+from .question import Inquiry, QuestionAnswer, mode_culprit
+from .setting_axes import with_setting
+
+BY_ITSELF = "execute=op"
+"""The key of a mode that executes each op once, when it is called. It is tried where every policy executes something
+again."""
+
+ON_CPU = "each op executed by itself on the CPU"
+"""The replacement of a policy where that does not help either: the same ops, with which the step is compared."""
+
+POLICIES = ("phase", "step", "off")
+"""The policies to try; `auto` cuts where `phase` does."""
+
+LAST_UNCUT = 4
+"""The last step that is tried without any cut.
+
+Without a cut, all steps before it are one graph, and each value that is read executes all of it again. In the tenth
+step of a transformer of two layers whose products are sums, that took 20 s a step, and 14 GB.
+"""
+
+
+class MarkSteps:
+    """The same step with other policies. Where one removes the drift, its culprit is added to the localization of the
+    step."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        """Check whether lazy tensors computed other results from the same batch than their ops one by one, or executed
+        an op again."""
+        localization = known(inquiry)
+        is_lazy = not spec_of(inquiry.evidence.b).capabilities.tapes_itself
+        batch_differs = any(culprit.batch for culprit in inquiry.pair.culprits)
+        if not is_lazy or batch_differs or localization is None or "policies" in localization.content:
+            return False
+        return is_of_another_step(localization, inquiry) or any(map(_is_again, localization.culprits))
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        for inquiry in inquiries:
+            localization = known(inquiry)
+            if localization is not None:
+                _try_policies(laboratory, inquiry, localization)
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
+        return QuestionAnswer()  # the localization has its culprit, and Ops reports it
+
+
+def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Localization) -> None:
+    """Try the other policies, and add the culprit to the localization where one of them takes the drift away."""
+    a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
+    own = spec_of(b).mark_step or "auto"
+    same_cuts = {own, "phase"} if own == "auto" else {own}
+    others = [
+        candidate for candidate in POLICIES if candidate not in same_cuts and (candidate != "off" or step <= LAST_UNCUT)
+    ]
+    folder = EvidenceFolder.of(a)
+    plans = []
+    for policy in (own, *others):
+        spec = replace(spec_of(b), mark_step=policy)
+        graphs = {"graphs": policy == own, "graph_steps": StepSelection.of([step])}
+        plans.append(begun_in(inquiry.states, b, inquiry.experiment("cut", policy), [step], spec=spec, **graphs))
+    laboratory.make(Round(f"mark-step policies in step {step} of {b.manifest.label}", plans))
+    # Each policy is compared with the same ops executed one by one on the CPU. It is infinitely far away where its run
+    # did not finish the step.
+    stand_in = folder.find(inquiry.experiment("held"))
+    reference = next((taped for taped in inquiry.evidence.taped if step in outcome_steps(taped.path)), None)
+    if stand_in is None:
+        return
+
+    def score(policy: str) -> float:
+        run = folder.find(inquiry.experiment("cut", policy))
+        if run is None or reference is None or step not in outcome_steps(run.path):
+            return math.inf
+        noise = read_noise(reference.path, step) or Noise(step, 0, {})
+        return worst_of([score_step(read_outcome(stand_in.path, step), read_outcome(run.path, step), noise)])
+
+    scores = {policy: score(policy) for policy in (own, *others)}
+    before = scores[own]
+    if not before:
+        return
+    best, is_named = min(others, key=lambda policy: scores[policy]), any(map(_is_again, localization.culprits))
+    if scores[best] > (before / 2 if is_named else inquiry.threshold):
+        # Cuts that every policy makes are a cause only where something is drawn again. On some processors, lazy mode
+        # has other last bits than its ops one by one, and a kernel of few bits magnifies these whatever the cuts are.
+        states = [record.generators["torch"] for record in a.journal.steps if "torch" in record.generators]
+        if not is_named and len(states) > 1 and len({*states}) == 1:  # nothing is drawn; one state shows nothing
+            return
+        spec = with_setting(spec_of(b), BY_ITSELF)
+        plan = begun_in(inquiry.states, b, inquiry.experiment("cut", "op"), [step], spec=spec)
+        laboratory.make(Round(f"each op of step {step} of {b.manifest.label} executed by itself", [plan]))
+        best, scores[BY_ITSELF] = BY_ITSELF, score("op")
+        if scores[best] > min(inquiry.threshold, before / 2) and not is_named:
+            best, scores[ON_CPU] = ON_CPU, 0.0
+    helps = scores[best] <= before / 2
+    remedy = _setting(best) if helps else None
+    if is_named:
+        culprits = [
+            replace(culprit, swapped=remedy) if _is_again(culprit) else culprit for culprit in localization.culprits
+        ]
+    elif helps:
+        run = folder.find(inquiry.experiment("cut", own))
+        culprits = [_culprit(inquiry, own, best, scores, run), *localization.culprits]
+    else:  # the cuts do not change the step
+        return
+    content = {**localization.content, "culprits": culprits, "policies": scores}
+    if remedy:
+        mode = with_setting(spec_of(b), remedy)
+        effect = f"with {remedy} nothing is executed again that counts: z {scores[best]:.3g} in place of {before:.3g}"
+        content["notes"] = [*localization.content.get("notes", ()), f'{effect} (--mode "{mode}")']
+    write_localization(localization.path, content)
+
+
+def _setting(policy: str) -> str | None:
+    """Return the key of a mode that sets the policy, with its value; None where no key sets it."""
+    return {BY_ITSELF: BY_ITSELF, ON_CPU: None}.get(policy, f"mark_step={policy}")
+
+
+def _is_again(culprit: Culprit) -> bool:
+    return any(reason.startswith(AGAIN) for reason in culprit.reasons)
+
+
+def drawn_again(graphs: RunGraphs) -> list[list[Node]]:
+    """Return the calls that draw random numbers and are part of more than one of the step's graphs, each with its
+    nodes.
+
+    Their results were not kept, so they were executed again. One call of autograd has one number in all graphs.
+
+    Raises JournalError.
+    """
+    nodes_of_call: dict[object, list[Node]] = {}
+    for name in dict.fromkeys(execution.graph for execution in graphs.executions):
+        for node in graphs.graph(f"{name}-pre").nodes:
+            if node.sequence is not None and draws(node.op):
+                nodes_of_call.setdefault((node.op, node.module, node.sequence), []).append(node)
+    return [nodes for nodes in nodes_of_call.values() if len(nodes) > 1]
+
+
+def _culprit(inquiry: Inquiry, own: str, best: str, scores: Mapping[str, float], run: RecordedRun | None) -> Culprit:
+    """Build the culprit, named by the ops drawn again in the graphs that `run` executed, else by what cuts the
+    graphs."""
+    fallen, drawn = list[tuple[str, str]](), list[list[Node]]()
+    if run is not None:
+        graphs = RunGraphs(run)
+        with suppress(NumdriftError):
+            cuts = [execution.cut for execution in graphs.executions if execution.cut is not None]
+            fallen = [(cut.get("op", ""), cut.get("source", "")) for cut in cuts if cut.get("reason") == "fallback"]
+            drawn = drawn_again(graphs)
+    ops = list(dict.fromkeys(op for op, _ in fallen))
+    why = (
+        f"{', '.join(ops)} {'falls' if len(ops) == 1 else 'fall'} back to the CPU, which executes the graph so far"
+        if ops
+        else "a graph is cut"
+    )
+    text = f"{why}, and what was not kept is executed again"
+    op, source, sites, more = ops[0] if ops else None, fallen[0][1] if fallen else None, len(fallen), dict[str, Any]()
+    if drawn:
+        nodes = [call_nodes[0] for call_nodes in drawn]
+        ops = list(dict.fromkeys(node.full_op for node in nodes))
+        places = [module for module in dict.fromkeys(node.module for node in nodes) if module]
+        times = max(map(len, drawn))
+        text = f"draws other random numbers, as it is executed {times} times: {text}"
+        op, source, sites = ops[0], nodes[0].source or None, len(drawn)
+        more = {"module": places[0] if places else None, "places": places}
+    a, b = inquiry.evidence.a.manifest.label, inquiry.evidence.b.manifest.label
+    return mode_culprit(
+        kind=MARK_STEP,
+        step=inquiry.step,
+        name=why,
+        reasons=[text],
+        before=scores[own],
+        after=scores[best],
+        threshold=inquiry.threshold,
+        why=f"mark_step={own} against {_setting(best) or best}",
+        op=op,
+        source=source,
+        ops={"a": [], "b": ops},
+        sites=sites,
+        policy={a: None, b: own, "swapped": best},
+        swapped=_setting(best),
+        **more,
+    )

@@ -1,0 +1,258 @@
+"""The part of a model that carries a mode's drift: one step of the reference, with ever smaller parts of the model on
+the backend.
+
+Everything else stays in the reference's own process on the CPU: the loss function, the optimizer and the other
+operators. So nothing inside the backend is observed. Its effect on an operator and on its gradient shows in the step's
+outcome, which is scored as always. A part is swapped in when it alone is on the backend, and swapped out when all
+others are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from ...drift.verdict import worst_of
+from ...errors import NotAvailable, NumdriftError, UsageError
+from ...observers.partition.partition_journal import PARTITION, Part, PartitionRecord, read_partition
+from ...records.codec import json_text, plain, read
+from ...records.modes.mode_spec import ModeSpec
+from ...records.results.culprit import PART, Culprit
+from ...records.results.experiment import Experiment
+from ...records.results.findings import PartCarrier, PartScores
+from ...records.tools.partition_record import PartitionConfig, refuse_swaps
+from ...runs.recorded_run import RecordedRun
+from ...search import CARRIED, carriers
+from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
+from ..evidence.pair_scores import score_of, spec_of
+from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.laboratory import Laboratory, Round, begun_in
+from .ops import inputs_of
+from .question import SEARCHED, Inquiry, QuestionAnswer, mode_culprit
+
+SCHEMA = 1
+FOUND = "found"
+"""The word that replaces the number in the name of the file with the result of all runs."""
+
+
+def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: int = 1) -> None:
+    """Raise UsageError for modes and options that cannot be partitioned, before anything is started."""
+    if plan.localize == "none":
+        raise UsageError(
+            "a bisection by partitions looks for a cause, and none is to be looked for: leave one of both out"
+        )
+    if nproc > 1:
+        raise UsageError(
+            f"a bisection by partitions is of one process, and a run has {nproc}: leave --nproc out, or take others"
+        )
+    reference, *others = specs
+    if reference.base != "cpu":
+        raise UsageError(
+            "a bisection by partitions moves parts of the model to the CPU: the reference has "
+            f"to be cpu, not {reference}"
+        )
+    for spec in others:
+        if spec.base == "cpu":
+            raise UsageError(
+                f"mode {spec.name!r} has no backend to put parts of the model on: it runs on the CPU itself"
+            )
+        refuse_swaps(spec)
+
+
+class ModelParts:
+    """Ever smaller parts of the model on the backend, on request."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        return plan.partition_bisect
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        for inquiry in inquiries:
+            if inquiry.pair.verdict not in SEARCHED or inquiry.at is None:
+                verdict = inquiry.pair.verdict or "undecided"
+                laboratory.progress.say(f"{inquiry.pair.b}: {verdict}, so there is no step to bisect")
+                continue
+            try:
+                scores = _PartitionedStep(laboratory, inquiry).scores()
+            except NotAvailable as error:
+                scores = PartScores(inquiry.step, reason=str(error))
+            content = {"schema": SCHEMA, "step": inquiry.step, "inputs": inputs_of(inquiry.evidence), **plain(scores)}
+            # The file is beside the runs; their names have a number where its name has a word.
+            path = EvidenceFolder.of(inquiry.evidence.a).path / f"{inquiry.experiment('parts', FOUND).name}.json"
+            path.write_text(json_text(content, indent=1), encoding="utf-8")
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
+        scores = parts_of(evidence)
+        labels = evidence.a.manifest.label, evidence.b.manifest.label
+        return QuestionAnswer(
+            instead=list(part_culprits(scores, threshold)), sentences=part_sentences(scores, labels), facts=scores
+        )
+
+
+class _PartitionedStep:
+    """The reference's step, taken again and again with different operators on the backend."""
+
+    def __init__(self, laboratory: Laboratory, inquiry: Inquiry) -> None:
+        self._laboratory = laboratory
+        self._inquiry = inquiry
+        self._runs = 0
+        self._record = PartitionRecord()
+
+    def scores(self) -> PartScores:
+        """Score the step and its parts. Where the whole model does not carry the drift, no part is looked for.
+
+        Raises NotAvailable.
+        """
+        inquiry = self._inquiry
+        own = _score(inquiry.evidence, inquiry.evidence.started, inquiry.step)
+        # The first run has nothing on the backend: it also shows which operators exist.
+        [control] = self._taken([frozenset()])
+        if own is None:
+            raise self._lacks("the mode itself did not take the step from the reference's state")
+        if control >= CARRIED * own:
+            raise self._lacks(
+                f"with the whole model on the CPU the step is at z {control:.3g} already, and at {own:.3g} in the mode"
+            )
+        if not self._record.calls:
+            raise self._lacks("; ".join(self._record.notes) or "no model was called in it")
+        searched = carriers(sorted(self._record.calls), self._taken, inquiry.threshold, CARRIED * own)
+        # Use the last run: every run records the same operators.
+        calls = self._record.calls
+        rows = (row for graph in self._record.graphs for row in graph.operators if not row.supported)
+        return PartScores(
+            step=inquiry.step,
+            backend=self._record.backend,
+            score=own,
+            whole=searched.whole,
+            asked=searched.asked,
+            left_out=list(dict.fromkeys(row.kind for row in rows)),
+            carriers=[
+                PartCarrier([calls[part] for part in carrier.parts], carrier.alone, carrier.without)
+                for carrier in searched.carriers
+            ],
+        )
+
+    def _taken(self, sets: Sequence[frozenset[Part]]) -> list[float]:
+        """Return the scores of the step with only these parts on the backend. Raises NotAvailable."""
+        a, b, step = self._inquiry.evidence.a, self._inquiry.evidence.b, self._inquiry.step
+        made = [self._inquiry.experiment("parts", str(self._runs + number)) for number in range(len(sets))]
+        self._runs += len(sets)
+        mode, config = spec_of(b).to_json(), PartitionConfig().to_json()
+        plans = []
+        for experiment, only in zip(made, sets, strict=True):
+            options = {"mode": mode, "config": config, "only": [list(part) for part in sorted(only)]}
+            plans.append(begun_in(self._inquiry.states, a, experiment, [step], instruments={"partition": options}))
+        sizes = " and ".join(str(len(parts)) for parts in sets)
+        of = f" of {len(self._record.calls)}" if self._record.calls else ""
+        title = f"step {step} of {b.manifest.label} in parts: {sizes}{of} operators on its backend"
+        self._laboratory.make(Round(title, plans))
+        return [self._score_of(part_experiment) for part_experiment in made]
+
+    def _score_of(self, experiment: Experiment) -> float:
+        run = EvidenceFolder.of(self._inquiry.evidence.a).find(experiment)
+        if run is None:
+            raise self._lacks(f"{experiment.name} left nothing that can be read")
+        try:
+            self._record = read_partition(run.path / PARTITION)
+        except NumdriftError as error:
+            raise self._lacks(str(error)) from error
+        if self._record.failure:
+            raise self._lacks(self._record.failure)
+        score = _score(self._inquiry.evidence, [run], self._inquiry.step)
+        if score is None:
+            how = f"{run.manifest.status}, {run.manifest.message}" if run.manifest.failed else "no outcome"
+            raise self._lacks(f"{run.path.name} did not get through the step: {how}")
+        return score
+
+    def _lacks(self, why: str) -> NotAvailable:
+        return NotAvailable(f"a bisection of the model in step {self._inquiry.step}", why)
+
+
+def _score(evidence: PairEvidence, runs: Sequence[RecordedRun], step: int) -> float | None:
+    """Return the step's score in the first of the runs that finished it."""
+    for run in runs:
+        try:
+            scored = score_of(evidence, run, step)
+        except NumdriftError:
+            continue
+        if scored is not None:
+            return worst_of([scored])
+    return None
+
+
+def parts_of(evidence: PairEvidence) -> PartScores | None:
+    """Return the result of the bisection of the pair's first bisected step; None where there is none."""
+    for path in evidence.bisected:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content.pop("schema") == SCHEMA and content.pop("inputs") == inputs_of(evidence):
+                return read(PartScores, content)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            continue
+    return None
+
+
+def part_sentences(scores: PartScores | None, labels: Sequence[str]) -> list[str]:
+    """Describe the bisection in sentences; `labels` are the reference's and the mode's."""
+    if scores is None or scores.reason:
+        return [scores.reason] if scores else []
+    backend, left = scores.backend, scores.whole
+    sentence = (
+        f"step {scores.step} of {labels[0]} with the model's operators on {backend}: z {left:.3g}, in {labels[1]} "
+        f"{scores.score:.3g}"
+    )
+    if left >= CARRIED * scores.score:
+        sentence += f" ({scores.asked} partitions)"
+    else:
+        cpu = f" (those stay on the CPU: {', '.join(scores.left_out)})" if scores.left_out else ""
+        sentence += (
+            f"; so these operators do not carry the drift one by one: it comes with what {backend} makes of them "
+            f"together, with operators that it does not have{cpu}, or from outside of the model, as the optimizer"
+        )
+    sentences = [sentence]
+    for carrier in scores.carriers:
+        sentences.append(
+            f"{_named(carrier)} carries it: alone on {backend} z {carrier.alone:.3g}; put on the CPU, "
+            f"z goes from {left:.3g} to "
+            f"{carrier.without:.3g}"
+        )
+        left = carrier.without
+    return sentences
+
+
+def _named(carrier: PartCarrier) -> str:
+    """Name the operators of a carrier: `aten::tanh of net.1, train.py:12 with aten::sort`."""
+    names = [
+        f"{operator}{f' of {module}' if module else ''}{f', {line}' if line else ''}"
+        for operator, line, module in carrier.operators
+    ]
+    return " with ".join(dict.fromkeys(names))
+
+
+def part_culprits(scores: PartScores | None, threshold: float) -> Iterator[Culprit]:
+    """Yield the parts that carry a drift beyond rounding, for use where nothing else could be named."""
+    if scores is None or scores.reason or scores.score <= threshold:
+        return
+    # The scores are those of a chain: each part is removed from what the carriers before it left.
+    before = scores.whole
+    for carrier in scores.carriers:
+        if carrier.alone > threshold and carrier.without < before:
+            ops = [operator.replace("::", ".") for operator, _, _ in carrier.operators]
+            _, line, module = carrier.operators[0]
+            yield mode_culprit(
+                kind=PART,
+                step=scores.step,
+                name=_named(carrier),
+                reasons=[f"its part of the model carries the drift on {scores.backend}"],
+                before=before,
+                after=carrier.without,
+                threshold=threshold,
+                why=f"alone on {scores.backend} z {carrier.alone:.3g}, "
+                f"all but it {carrier.without:.3g} instead of {before:.3g}",
+                op=ops[0],
+                source=line or None,
+                module=module,
+                ops={"a": [], "b": list(dict.fromkeys(ops))},
+                places=list(dict.fromkeys(module for _, _, module in carrier.operators)),
+                sites=len(carrier.operators),
+            )
+        before = carrier.without

@@ -1,0 +1,32 @@
+"""The questions of an investigation, in the order in which they are asked.
+
+A new way to look for causes needs a file of its own, a line here, and a row in `records/results/experiment.py` if it
+has a new kind of experiment. The method asks the question, and the judge uses its answers.
+"""
+
+from __future__ import annotations
+
+from .compiler_settings import CompilerSettings
+from .draws import Draws
+from .mark_steps import MarkSteps
+from .ops import Ops
+from .part_search import ModelParts
+from .preparation import Preparation
+from .question import Question
+from .repetitions import Repetitions
+
+QUESTIONS: dict[str, Question] = {
+    "ops": Ops(),
+    "mark_steps": MarkSteps(),
+    "compiler": CompilerSettings(),
+}
+"""The questions that are asked of every step that is looked into."""
+
+LAST_QUESTIONS: dict[str, Question] = {
+    "repetitions": Repetitions(),
+    "draws": Draws(),
+    "preparation": Preparation(),
+    "parts": ModelParts(),
+}
+"""The questions that are asked once, of the last step that the search looked into, or of none. They make further
+runs."""

@@ -1,0 +1,275 @@
+"""The search for the call that a mode does not repeat: two more trainings, compared call by call.
+
+The chance that made the control differ may strike elsewhere this time, or not at all. So the calls of all steps up to
+the one that differed are recorded and compared. Where the two trainings are equal, a third is made. The script is
+followed with every op executed by itself in two cases: the mode's ops have no values when they are called, or the call
+that differs is a compiled graph or has no line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ...drift.call_difference import CallDifference, first_difference
+from ...drift.recorded_drift import Repetition, repetition
+from ...errors import NumdriftError
+from ...launch.batch_plan import BatchPlan
+from ...records.codec import json_text, plain, read_fields
+from ...records.results.culprit import NONDETERMINISM, Culprit
+from ...records.results.experiment import Experiment
+from ...records.run.step_selection import StepSelection
+from ...records.values.call_record import GRAPH, CallRecord
+from ...records.values.unfilled_read import UnfilledRead, read_unfilled
+from ...runs.recorded_calls import read_calls
+from ...runs.recorded_run import RecordedRun
+from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
+from ..evidence.pair_scores import spec_of
+from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.laboratory import Laboratory, Round, repeating
+from ..words.repetition_words import remedy_of, sentence_of, shown_by_stand_in, unfilled_remedy, unfilled_sentence
+from .question import Inquiry, QuestionAnswer
+from .stand_in import stand_in
+
+FOUND = "repetitions.json"
+"""The ending of the name of the file with the result, beside the trainings."""
+
+STAND_IN = "op-by-op-"
+"""A part of the names of the trainings of a mode's stand-in."""
+
+TAPED = "taped-"
+"""A part of the name of the training whose step is taped as the core of lazy tensors executes it."""
+
+SCHEMA = 1
+MOST_TRAININGS = 3
+
+MOST_STEPS, OF_THEM_FIRST = 128, 32
+"""The largest number of steps whose calls are recorded, and the number of first steps among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The result of the trainings of a mode, or of its stand-in (`by_stand_in`). `difference` is the first difference
+    of two of them; None where they were equal."""
+
+    steps: int
+    trainings: int
+    difference: CallDifference | None = None
+    reason: str = ""
+    by_stand_in: bool = False
+
+
+class Repetitions:
+    """The first call that two trainings of a mode do not share."""
+
+    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+        if inquiry.pair.verdict != "nondeterministic":
+            return False
+        return any(repeated_of(run) is None and not unfilled for run, _, unfilled in _unlike(inquiry.evidence))
+
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+        # Several pairs may share the reference, which is looked into once.
+        unlike_runs = {
+            run.path: (run, control)
+            for inquiry in inquiries
+            for run, control, unfilled in _unlike(inquiry.evidence)
+            if not unfilled
+        }
+        waiting = [pair for pair in unlike_runs.values() if repeated_of(pair[0]) is None]
+        waiting = _without_unfilled(laboratory, waiting)
+        followed = [pair for pair in waiting if spec_of(pair[0]).capabilities.has_values]
+        results = _tried(laboratory, followed, "")
+        inside = [pair for pair in waiting if stand_in(spec_of(pair[0])) and _is_unclear(results.get(pair[0].path))]
+        for path, seen in _tried(laboratory, inside, STAND_IN).items():
+            if path not in results or seen.difference is not None:
+                results[path] = replace(seen, by_stand_in=True)
+        for run, _ in waiting:
+            reason = "an op of this mode has no value when it is called"
+            _found_in(run).write_text(
+                json_text({"schema": SCHEMA, **plain(results.get(run.path, Repeated(0, 0, reason=reason)))}, indent=1),
+                encoding="utf-8",
+            )
+
+    def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
+        culprits, sentences = list[Culprit](), list[str]()
+        unlike = list(_unlike(evidence))
+        for run, control, unfilled in unlike:
+            if unfilled:
+                culprits.append(_unfilled_culprit(run, unfilled[0]))
+                sentences.append(f"{control.text}; what helps: {unfilled_remedy(unfilled[0])}")
+                continue
+            repeated = repeated_of(run)
+            if repeated is None:
+                continue
+            difference = repeated.difference
+            if difference is not None and difference.what != "earlier":
+                by = shown_by_stand_in(run.manifest.label) if repeated.by_stand_in else ""
+                culprits.append(
+                    _culprit(run, difference.call, difference.what, difference.step, sentence_of(difference) + by)
+                )
+                sentences.append(f"{control.text}; what helps: {remedy_of(difference)}")
+            else:
+                sentences.append(_nothing(run, repeated, control, difference))
+        # Unfilled memory may have the same content in every run: then the steps that were taped anyway show it.
+        runs: tuple[tuple[Literal["a", "b"], RecordedRun], ...] = (("a", evidence.a), ("b", evidence.b))
+        for side, run in runs:
+            taped = [
+                unfilled_read for made in evidence.made[side].values() for unfilled_read in read_unfilled(made.path)
+            ]
+            if taped and run.path not in {unlike_run.path for unlike_run, *_ in unlike}:
+                first = min(taped, key=lambda unfilled_read: unfilled_read.call.step)
+                culprits.append(_unfilled_culprit(run, first))
+                label = run.manifest.label
+                sentences.append(f"{label}: {unfilled_sentence(first)}; what helps: {unfilled_remedy(first)}")
+        return QuestionAnswer(culprits, sentences=sentences)
+
+
+def _unlike(evidence: PairEvidence) -> Iterator[tuple[RecordedRun, Repetition, list[UnfilledRead]]]:
+    """Yield the one-process runs of a pair that their controls do not repeat. Each comes with its control and with the
+    reads of memory without values in its taped step."""
+    for run, again in ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again)):
+        if again is not None and run.manifest.is_one_process:
+            control = repetition(run, again)
+            # A script that ends after a certain time takes another number of steps, and no call is to blame.
+            if not control.repeatable and control.what != "steps":
+                yield run, control, _unfilled_of(run)
+
+
+def _unfilled_of(run: RecordedRun) -> list[UnfilledRead]:
+    taped = EvidenceFolder.of(run).find(_experiment(run, 0, TAPED))
+    return [] if taped is None else read_unfilled(taped.path)
+
+
+def _without_unfilled(
+    laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]]
+) -> list[tuple[RecordedRun, Repetition]]:
+    """Tape the step that does not repeat in the modes of lazy tensors, and return the pairs in which that shows no read
+    of memory without values."""
+    lazy = [(run, control) for run, control in waiting if not spec_of(run).capabilities.tapes_itself]
+    plans = []
+    for run, control in lazy:
+        steps = StepSelection.of([control.step or 0])
+        taped = {"tapes": steps, "until": control.step or 0, "noise_replays": 0}
+        plans.append(repeating(run, _experiment(run, 0, TAPED), **taped))
+    if plans:
+        labels = " and ".join(run.manifest.label for run, _ in lazy)
+        laboratory.make(Round(f"what {labels} executes in the step that does not repeat", plans))
+    return [pair for pair in waiting if not _unfilled_of(pair[0])]
+
+
+def recorded_steps(last: int) -> list[int]:
+    """Return the steps up to the last one whose calls are recorded: all, or the first ones and the last ones."""
+    if last < MOST_STEPS:
+        return list(range(last + 1))
+    return [*range(OF_THEM_FIRST), *range(last + 1 - (MOST_STEPS - OF_THEM_FIRST), last + 1)]
+
+
+def _tried(laboratory: Laboratory, waiting: Sequence[tuple[RecordedRun, Repetition]], how: str) -> dict[Path, Repeated]:
+    """Train these modes, or their stand-ins, until two trainings differ, at most MOST_TRAININGS times."""
+    results = dict[Path, Repeated]()
+    for count in range(2, MOST_TRAININGS + 1):
+        if not waiting:
+            break
+        # Two at first; where they are equal, one more.
+        numbers = range(count) if count == 2 else (count - 1,)
+        plans = [_recorded(run, number, control, how) for run, control in waiting for number in numbers]
+        labels = " and ".join(run.manifest.label for run, _ in waiting)
+        by = ", op by op" if how else ""
+        title = f"{labels} again{by}, to see which call does not repeat"
+        laboratory.make(Round(title if count == 2 else f"{title}: the first two were the same", plans))
+        results |= {run.path: _compared(run, count, control, how) for run, control in waiting}
+        waiting = [pair for pair in waiting if not (results[pair[0].path].difference or results[pair[0].path].reason)]
+    return results
+
+
+def _experiment(run: RecordedRun, number: int, how: str) -> Experiment:
+    return Experiment("calls", run.path.name, detail=f"{how}{number}")
+
+
+def _recorded(run: RecordedRun, number: int, control: Repetition, how: str) -> BatchPlan:
+    last, spec = control.step or 0, spec_of(run)
+    mode = (stand_in(spec) or spec) if how else spec
+    steps = StepSelection.of(recorded_steps(last))
+    return repeating(run, _experiment(run, number, how), spec=mode, calls=steps, until=last)
+
+
+def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -> Repeated:
+    """Compare the last of `trainings` trainings with the first."""
+    folder, steps = EvidenceFolder.of(run), len(recorded_steps(control.step or 0))
+    first, last = (folder.find(_experiment(run, number, how)) for number in (0, trainings - 1))
+    unfinished = Repeated(steps, trainings, reason="a training that recorded its calls did not get through")
+    if first is None or last is None or not (first.journal.steps and last.journal.steps):
+        return unfinished
+    try:
+        difference = first_difference(read_calls(first), read_calls(last))
+    except NumdriftError as error:
+        return Repeated(steps, trainings, reason=str(error))
+    # The calls of a training that was cut short end somewhere: that is neither a difference nor an agreement.
+    at_an_end = difference is None or difference.one is None or difference.other is None
+    if at_an_end and not (first.manifest.got_through and last.manifest.got_through):
+        return unfinished
+    return Repeated(steps, trainings, difference)
+
+
+def _is_unclear(repeated: Repeated | None) -> bool:
+    """Check whether the mode itself was not followed, or the call that differs has no line or is a compiled graph."""
+    if repeated is None:
+        return True
+    difference = repeated.difference
+    return difference is not None and (not difference.call.line or difference.call.op.startswith(GRAPH))
+
+
+def _found_in(run: RecordedRun) -> Path:
+    return EvidenceFolder.of(run).path / f"{_experiment(run, 0, '').name}-{FOUND}"
+
+
+def repeated_of(run: RecordedRun) -> Repeated | None:
+    """Return the result for a mode that does not repeat; None where it was not looked for."""
+    try:
+        content: dict[str, Any] = json.loads(_found_in(run).read_text(encoding="utf-8"))
+        return read_fields(Repeated, content) if content.pop("schema") == SCHEMA else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _culprit(run: RecordedRun, call: CallRecord, what: str, step: int, text: str) -> Culprit:
+    return Culprit(
+        kind=NONDETERMINISM,
+        status="culprit",
+        phase=call.phase,
+        module=call.module,
+        op=call.name or None,
+        source=call.line or None,
+        step=step,
+        what=what,
+        name=run.manifest.label,
+        text=text,
+        significance="beyond-rounding",
+    )
+
+
+def _unfilled_culprit(run: RecordedRun, unfilled_read: UnfilledRead) -> Culprit:
+    return _culprit(run, unfilled_read.call, "unfilled", unfilled_read.call.step, unfilled_sentence(unfilled_read))
+
+
+def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, difference: CallDifference | None) -> str:
+    label = run.manifest.label
+    if repeated.reason:
+        return f"{label}: which call does not repeat is not known: {repeated.reason}"
+    if difference is not None:
+        return (
+            f"{label}: in step {difference.step} what an earlier step has left is not the same, and the calls of only "
+            f"{repeated.steps} steps were recorded: the call that does not repeat is in none of these"
+        )
+    if repeated.by_stand_in:
+        return (
+            f"{label}: its ops have no values when they are called, and executed one by one on the CPU they repeat bit "
+            "for bit: which of them does not repeat in this mode is not known"
+        )
+    return (
+        f"{label}: {repeated.trainings} more trainings gave the same bits in each of their calls up to step "
+        f"{control.step or 0}: whatever was at work then did not strike again"
+    )

@@ -1,0 +1,1 @@
+"""Descriptions of culprits and of repetitions in sentences."""

@@ -1,0 +1,157 @@
+"""Sentences about how two trainings of one mode differ, and about a draw that only one mode makes.
+
+in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), is given another number in each run (1.0000012 and
+1.0000034), which came from outside of torch
+"""
+
+from __future__ import annotations
+
+import linecache
+
+from ...drift.call_difference import CallDifference
+from ...drift.recorded_drift import GENERATORS
+from ...drift.setup.draw_difference import DrawDifference
+from ...records.values.call_record import GRAPH, OWN, SETUP_PHASE, CallRecord
+from ...records.values.unfilled_read import UnfilledRead
+from .culprit_words import PHASES, from_here
+
+MOST_CODE = 100
+"""The largest number of characters shown of a line of the script."""
+
+OUTSIDE = "came from outside of torch (another generator, the time, the operating system, a file)"
+
+
+def sentence_of(difference: CallDifference) -> str:
+    """Describe how two trainings came apart, by the call that shows it."""
+    first_call, second_call, made = difference.one, difference.other, difference.made
+    when = _when(difference.step, difference.call.phase)
+    if difference.what == "branch":
+        left, right = (
+            place_of(call) if call is not None else "the end of the step" for call in (first_call, second_call)
+        )
+        return (
+            f"{when} one run goes on with {left} and the other with {right}, though every value was the same until "
+            "then: what decides it came from outside of torch"
+        )
+    assert first_call is not None
+    place = place_of(first_call)
+    match difference.what:
+        case "computed":
+            return f"{when} {place} gives other bits on equal inputs"
+        case "number":
+            values = " and ".join(number[:40] or "none" for number in difference.numbers)
+            return f"{when} {place} is given another number in each run ({values}), which {OUTSIDE}"
+        case "outside":
+            return f"{when} {place} takes a tensor whose values are others in each run: they {OUTSIDE}"
+        case "generator":
+            return (
+                f"{when} {place} draws from {_generator(difference.numbers[0])}, which is at another state in each run"
+            )
+        case "seeded":
+            return f"{when} {place} puts {_generator(difference.numbers[0])} at another state in each run"
+        case "race":
+            assert made is not None
+            return (
+                f"{when} threads race: {place_of(made)} writes to the same memory in another order in each run, and "
+                f"{place} reads it"
+            )
+        case "unfilled" if made is not None:
+            return (
+                f"{when} {place} reads memory that {place_of(made)} has made without values, a part of which no op has "
+                "written: it holds others in each run"
+            )
+        case "unfilled":
+            return f"{when} {place} reads memory that was made without values, and holds others in each run"
+    by = f" that {place_of(made)} has given" if made is not None else ""
+    return (
+        f"{when} {place} reads memory{by} and that no op has written since, and yet it holds other values in each run: "
+        "another thread, NumPy or a kernel of the script's own writes to it"
+    )
+
+
+def unfilled_sentence(unfilled: UnfilledRead) -> str:
+    """Describe a read of memory without values, in a mode whose ops have no values when they are called."""
+    call, made_by = unfilled.call, unfilled.made_by
+    how = f"gives memory that {made_by} has made without values" if call.op != made_by else "makes memory"
+    return (
+        f"{_when(call.step, call.phase)} {place_of(call)} {how} and no op has filled: what happens to lie there goes "
+        "into the results"
+    )
+
+
+def unfilled_remedy(unfilled: UnfilledRead) -> str:
+    """Say how to avoid such a read."""
+    if unfilled.call.op == unfilled.made_by:
+        return "fill it before it is read (torch.zeros in place of torch.empty)"
+    return f"take another op in the place of {unfilled.call.op}, of which this mode loses what it writes"
+
+
+def remedy_of(difference: CallDifference) -> str:
+    """Say how to avoid the difference."""
+    match difference.what:
+        case "computed" if difference.call.op.startswith(GRAPH):
+            return "call torch.use_deterministic_algorithms(True), or run with threads=1"
+        case "computed":
+            return "call torch.use_deterministic_algorithms(True), run with threads=1, or take another op"
+        case "generator" | "seeded":
+            return "seed it with the same number in every run"
+        case "race":
+            return "let the threads write in a fixed order, or each to memory of its own"
+        case "unfilled":
+            return "fill it before it is read (torch.zeros in place of torch.empty)"
+        case "changed":
+            return "find out what writes to it, and let the step wait for that"
+    return "make it from a seed that is the same in every run"
+
+
+def draw_sentence(difference: DrawDifference, generator: str, a: str, b: str) -> str:
+    """Name the draw that only one of two modes makes; `a` and `b` are their names."""
+    when, called = _when(difference.step, (difference.b or difference.call).phase), _generator(generator)
+    after = "" if difference.after is None else f", after {place_of(difference.after)}, which is the same in both"
+    if difference.side != "both":
+        alone, without = (a, b) if difference.side == "a" else (b, a)
+        does = "draws from" if difference.call.op else "moves"
+        return f"{when} {place_of(difference.call)} {does} {called} in {alone} and not in {without}{after}"
+    assert difference.a is not None and difference.b is not None
+    if (difference.a.op, difference.a.line) == (difference.b.op, difference.b.line):
+        does = "moves" if difference.seeded else "draws another count of numbers from"
+        state = " to another state" if difference.seeded else ""
+        return f"{when} {place_of(difference.call)} {does} {called}{state} in {b} than in {a}{after}"
+    return f"{when} {a} draws from {called} by {place_of(difference.a)}, and {b} by {place_of(difference.b)}{after}"
+
+
+def shown_by_stand_in(label: str) -> str:
+    """Return the end of a sentence about a mode whose stand-in was followed in its place."""
+    return f", as the script shows that executes every op of {label} by itself"
+
+
+def place_of(call: CallRecord) -> str:
+    """Describe the place of a call: `aten.mul in the forward of net.1, train.py:31 (`y * noise()`)`; without an op, its
+    line alone."""
+    shown = _shown(call.line)
+    if not call.op:
+        return shown or "a line between these calls"
+    what = f"compiled graph {call.op.removeprefix(GRAPH)}" if call.op.startswith(GRAPH) else call.name
+    phase = PHASES.get(call.phase, "") if call.phase != SETUP_PHASE else ""
+    where = f" in {phase}" if phase else ""
+    module = f" of {call.module}" if call.module else ""
+    return f"{what}{where}{module}{f', {shown}' if shown else ''}"
+
+
+def _when(step: int, phase: str) -> str:
+    return "before the first step" if phase == SETUP_PHASE else f"in step {step}"
+
+
+def _shown(line: str) -> str:
+    if not line:
+        return ""
+    file, _, number = line.rpartition(":")
+    code = linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+    code = f"{code[:MOST_CODE]}..." if len(code) > MOST_CODE else code
+    return f"{from_here(line)} (`{code}`)" if code else from_here(line)
+
+
+def _generator(name: str) -> str:
+    if name.startswith(OWN):
+        return "a generator of the script's own"
+    return GENERATORS.get(name, (f"the generator of {name}", ""))[0]

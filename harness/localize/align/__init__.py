@@ -1,0 +1,13 @@
+"""Alignment: the calls of two tapes that compute the same things.
+
+    in   two tapes of one step: the reference's and the other mode's
+    out  blocks of calls, in an order in which either side can be executed
+
+A block holds the fewest calls of both sides that lead from values both sides have to values both sides have. The
+sides need not cut their work alike: a compiler decomposes an op into five nodes, or computes a value twice. Calls
+are paired without comparing bits, since the bits are what may differ: by their op, their inputs and shapes, and the
+module and line that called them.
+
+`storage_flow` follows the values of one tape, `value_links` links those of both, and `alignment` makes the blocks.
+Its docstring has a worked example.
+"""

@@ -1,0 +1,81 @@
+"""The values that a step computes more than once from the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+
+from ...tape.tape import View, leaves
+from .storage_flow import FlowValue, StorageFlow
+
+
+def recomputed(flow: StorageFlow) -> dict[int, int]:
+    """Return the nodes of compiled backward graphs that recompute a node of the forward graph, each with that node.
+
+    A partitioner recomputes nodes to save memory, and keeps their names. A node that reads a gradient is not one of
+    these, even if its name is: a pass may have chosen a name that was free in its graph.
+    """
+    forward: dict[Hashable, int] = {}
+    repeated: dict[int, int] = {}
+    gradients = set[int]()  # nodes of backward graphs that compute something new
+    positions = {node.execution.position: number for number, node in enumerate(flow.nodes)}
+    for number, node in enumerate(flow.nodes):
+        compiled, sequence = node.call.compiled, node.call.sequence
+        if node.call.repeats is not None:  # lazy recomputes values that were not kept
+            repeated[number] = positions[node.call.repeats]
+            continue
+        if compiled is None or sequence is None:
+            if compiled is None and node.call.phase == "backward":
+                gradients.add(number)
+            continue
+        region, _, direction = compiled.graph.partition(" ")
+        key = (region, compiled.name, sequence)
+        if direction == "forward":
+            forward[key] = number
+        elif key in forward and gradients.isdisjoint(flow.makers.get(use.value, -1) for use in node.reads):
+            repeated[number] = forward[key]
+        elif node.reads:  # a constant is no gradient
+            gradients.add(number)
+    return repeated
+
+
+def alike(flow: StorageFlow) -> dict[int, int]:
+    """Return the nodes that compute the same from the same inputs, each with the first such node.
+
+    The first one is returned with itself. Nodes that draw, write or return views are left out. A copy of a view is not
+    a node in eager mode.
+
+        a = arange(8); b = arange(8); a * x; b * x    the second arange with the first, and so the products
+    """
+    firsts: dict[Hashable, int] = {}
+    stands: dict[FlowValue, FlowValue] = {}
+    first_of: dict[int, int] = {}
+    for number, node in enumerate(flow.nodes):
+        call = node.call
+        if node.writes or call.draw is not None or call.repeats is not None or None in node.makes:
+            continue
+        reads = iter(node.reads)
+        key: list[Hashable] = [call.op, *call.keywords]
+        for leaf in leaves([*call.arguments, *call.keywords.values()]):
+            if isinstance(leaf, View):
+                use = next(reads)
+                view = use.view
+                key += [stands.get(use.value, use.value), view.dtype, view.offset, view.size, view.stride]
+            else:
+                key += [type(leaf).__name__, repr(leaf)]
+        first = first_of[number] = firsts.setdefault(tuple(key), number)
+        for repeated_use, first_use in zip(node.makes, flow.nodes[first].makes, strict=True):
+            if repeated_use is not None and first_use is not None:
+                stands[repeated_use.value] = first_use.value
+    return first_of
+
+
+def again_within(flow: StorageFlow, units: Iterable[Sequence[int]]) -> dict[int, int]:
+    """Return the nodes that repeat the computation of an earlier node, each with that node: in a backward graph, or
+    within the same unit."""
+    first_alike, repeated = alike(flow), recomputed(flow)
+    for nodes in units:
+        firsts: dict[int, int] = {}
+        for number in sorted(nodes):
+            if number not in repeated and firsts.setdefault(first_alike.get(number, number), number) != number:
+                repeated[number] = firsts[first_alike[number]]
+    return repeated

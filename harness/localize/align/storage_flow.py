@@ -1,0 +1,150 @@
+"""The flow of values through a tape: the contents of storages that each call reads and makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...tape.replaying.replay import Computation, executions
+from ...tape.tape import Call, Tape, View, views_in
+
+Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Offset, size and stride of a view, in elements."""
+
+Side = Literal["a", "b"]
+"""A side of a pair: `a` is the reference."""
+
+SIDES: tuple[Side, Side] = ("a", "b")
+
+
+def other(side: Side) -> Side:
+    return "b" if side == "a" else "a"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowValue:
+    """The content of the storage in `slot` between two writes; the first content has version 0."""
+
+    slot: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """A view that a call takes or makes, with the content of its storage."""
+
+    view: View
+    value: FlowValue
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowNode:
+    """A call that computes.
+
+    reads: the views that it takes, in the order of `views_in`.
+    makes: its outputs, None for those that are not fresh.
+    writes: the views that it writes in place.
+    iteration: the number of the step's pass, from 0. A pass is a forward with its backward.
+    """
+
+    execution: Computation
+    reads: tuple[Use, ...]
+    makes: tuple[Use | None, ...]
+    writes: tuple[Use, ...]
+    iteration: int
+
+    @property
+    def call(self) -> Call:
+        return self.execution.call
+
+    @property
+    def made(self) -> list[Use]:
+        return [*(use for use in self.makes if use is not None), *self.writes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StorageFlow:
+    """A tape as nodes.
+
+    makers: the node that makes each value; a value without one comes from before the step.
+    seen: the layouts in which each value is made, read and watched.
+    given: the batch, by the names of its arguments.
+    """
+
+    tape: Tape
+    nodes: Sequence[FlowNode]
+    watched: Mapping[str, Use]
+    makers: Mapping[FlowValue, int]
+    seen: Mapping[FlowValue, frozenset[Layout]]
+    given: Mapping[str, Use]
+
+    def is_whole(self, view: View, value: FlowValue) -> bool:
+        """Check whether the view shows every part of the value that is read."""
+        size = self.tape.slots[value.slot].size
+        return math.prod(view.size) * view.dtype.itemsize == size or self.seen[value] == {layout_of(view)}
+
+
+def layout_of(view: View) -> Layout:
+    return view.offset, view.size, view.stride
+
+
+def is_contiguous(size: Sequence[int], stride: Sequence[int]) -> bool:
+    return 0 in size or all(
+        n == 1 or step == math.prod(size[dim + 1 :]) for dim, (n, step) in enumerate(zip(size, stride, strict=True))
+    )
+
+
+def readers_of(flow: StorageFlow) -> dict[FlowValue, list[int]]:
+    """Return the nodes that read each value, in their order; values that no node reads are left out."""
+    readers: dict[FlowValue, list[int]] = {}
+    for number, node in enumerate(flow.nodes):
+        for use in node.reads:
+            readers.setdefault(use.value, []).append(number)
+    return readers
+
+
+def flow_of(tape: Tape) -> StorageFlow:
+    """Return the flow of a tape, with a separate value for each content of each storage.
+
+    Raises NotReplayable if this torch lacks one of the ops.
+    """
+    versions: dict[int, int] = {}
+    nodes: list[FlowNode] = []
+    makers: dict[FlowValue, int] = {}
+    uses: dict[str, Use] = {}
+    pending = sorted((*tape.watched, *tape.given), key=lambda entry: entry.position)
+    iteration, backward = 0, False
+
+    def use(view: View) -> Use:
+        return Use(view, FlowValue(view.slot, versions.get(view.slot, 0)))
+
+    for execution in executions(tape):
+        while pending and pending[0].position <= execution.position:
+            entry = pending.pop(0)
+            uses[entry.name] = use(entry.view)
+        call = execution.call
+        # a forward after a backward begins another pass, such as the second of SAM's two
+        iteration += call.phase == "forward" and backward
+        backward = call.phase == "backward" if call.phase in ("forward", "backward") else backward
+        reads = tuple(map(use, views_in(call)))
+        # reads have the content from before the call, writes the one after it: a new version of the storage
+        for slot in dict.fromkeys(view.slot for view in execution.written_views()):
+            versions[slot] = versions.get(slot, 0) + 1
+        node = FlowNode(
+            execution,
+            reads,
+            tuple(use(view) if is_fresh else None for view, is_fresh in zip(call.outputs, call.fresh, strict=True)),
+            tuple(map(use, execution.written_views())),
+            iteration if call.iteration is None else call.iteration,
+        )
+        makers |= {result.value: len(nodes) for result in node.made}
+        nodes.append(node)
+    uses |= {entry.name: use(entry.view) for entry in pending}
+    watched, batch = ({entry.name: uses[entry.name] for entry in entries} for entries in (tape.watched, tape.given))
+    layouts_seen: dict[FlowValue, set[Layout]] = {}
+    for shown_use in (*(shown for node in nodes for shown in (*node.reads, *node.made)), *watched.values()):
+        layouts_seen.setdefault(shown_use.value, set()).add(layout_of(shown_use.view))
+    layouts = {value: frozenset(seen_as) for value, seen_as in layouts_seen.items()}
+    return StorageFlow(tape, nodes, watched, makers, layouts, batch)

@@ -1,0 +1,308 @@
+"""The examination of the blocks in which two tapes may differ.
+
+Both sides' versions of a block are executed on side b's values. This shows which blocks compute other bits, and
+measures each side's error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import torch
+
+from ...drift.step_score import UNIT_ROUNDOFF
+from ...tape.replaying.ensemble import in_words
+from ...tape.replaying.in_double import exact_values
+from ...tape.replaying.replay import is_same, set_apart
+from ...tape.tape import Tape, Watched
+from ..align.argument_differences import LAYOUT, PART
+from ..align.storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
+from ..errors.local_error import ExactResults, LocalError, exact_block
+from ..errors.sum_lengths import terms_added
+from ..execute.hybrid import Hybrid, HybridExecution, Instead, TapePair, storage_read
+from ..execute.layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
+from ..execute.step_memory import Memory, Unbound
+from .selections import names_other_elements
+from .suspects import CASTS, Suspect, names_of
+
+ALONE = "what it makes has no counterpart"
+
+
+# One block as a tape: its calls, on the inputs that it had
+
+
+def slice_of(
+    flow: StorageFlow,
+    side: Side,
+    nodes: Sequence[int],
+    memory: Memory,
+    outputs: Sequence[Use],
+    instead: Instead,
+) -> Tape:
+    """Return the nodes as a tape, with the earlier values that they read as its inputs.
+
+    The tape's watched values are the `outputs`, named by their order. `instead` holds, by slot, the views of the other
+    side that a paired call reads. `memory` is the memory before the nodes. Raises Unbound if it lacks a value that they
+    read.
+    """
+    made: set[FlowValue] = set()
+    inputs: dict[int, torch.Tensor] = {}
+    for number in nodes:
+        node = flow.nodes[number]
+        for use in node.reads:
+            if use.value not in made and use.value.slot not in inputs:
+                far = instead.get(use.value.slot)
+                storage = storage_read(memory, side, use, far, node)
+                whole = torch.empty(0, dtype=torch.uint8, device=storage.device)
+                inputs[use.value.slot] = whole.set_(storage, 0, (storage.nbytes(),), (1,)).clone()
+        made |= {use.value for use in node.made}
+    calls = tuple(flow.nodes[number].call for number in nodes)
+    watched = tuple(
+        Watched(len(calls), f"output {number}", use.view, torch.empty(0)) for number, use in enumerate(outputs)
+    )
+    return Tape(flow.tape.step, flow.tape.slots, inputs, calls, watched)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The result of testing a block.
+
+    differs: True if the sides compute different bits; None if the block alone cannot be tested, because its results
+        have no counterpart or because it fails on the other side's values.
+    why: the reason for None.
+    errors: each side's error against double precision.
+    largest: the distance of the sides' results, as a share of their size.
+    roundings: the same distance, in roundings of the results' precision.
+    slices: each side's calls and inputs, if they were requested.
+    relaid: the arguments whose layout causes the other bits, alone or together with the kernel.
+    terms: the most terms that one element of a result sums, 0 if unknown. They are known from the op, or, in another
+        layout, from the elements of such an argument per element of a result.
+    elsewhere: True for an op that returns positions, if these are positions of other elements.
+    once: True for an elementwise op with results of 16 bits, which computes in float32 and rounds them once.
+    meant: for different arguments, the distance of the results in exact arithmetic on the same inputs, in multiples of
+        their rounding.
+    single: True if all that differs are single numbers.
+    """
+
+    suspect: Suspect
+    differs: bool | None
+    why: str = ""
+    errors: Mapping[Side, LocalError] | None = None
+    largest: float = 0.0
+    roundings: float = 0.0
+    slices: Mapping[Side, Tape] | None = None
+    relaid: tuple[RelaidArgument, ...] = ()
+    terms: int = 0
+    elsewhere: bool = False
+    once: bool = False
+    meant: float = 0.0
+    single: bool = False
+
+    @property
+    def is_entangled(self) -> bool:
+        """True if the block cannot be executed without other blocks, which read its results."""
+        return self.differs is None and self.why != ALONE
+
+
+def examine(pair: TapePair, suspects_by_block: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
+    """Execute side b block by block, and side a's version of every suspect block on b's values.
+
+    Without `errors` nothing is computed in double.
+    """
+    results: dict[int, Examined] = {}
+    with set_apart(pair.devices()):
+        execution = HybridExecution(pair, Hybrid("b"))
+        for number in range(max(suspects_by_block, default=-1) + 1):
+            if number not in suspects_by_block:
+                execution.run(number)
+                continue
+            before = execution.memory.fork()
+            execution.run_as("b", number, execution.memory)
+            results[number] = examined_block(execution, suspects_by_block[number], before, kept=False, errors=errors)
+            execution.memory.block_ended(number)
+    return results
+
+
+def examined_block(
+    execution: HybridExecution, suspect: Suspect, before: Memory, *, kept: bool, errors: bool
+) -> Examined:
+    """Test a block after its execution as in side b; `before` is the memory at its start."""
+    pair, number = execution.pair, suspect.block
+    compared = compared_results(pair, number)
+    if not compared:
+        return Examined(suspect, None, ALONE)
+    memory_a = before.fork()
+    try:
+        execution.run_as("a", number, memory_a)
+        results = {
+            "a": [memory_a.tensor("a", use).clone() for use, _ in compared],
+            "b": [execution.memory.tensor("b", use).clone() for _, use in compared],
+        }
+        # The sides may be on two devices; compare their results on the reference's.
+        results["b"] = [b.to(a.device) for a, b in zip(results["a"], results["b"], strict=True)]
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
+        return Examined(suspect, None, in_words(error))
+    if all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True)):
+        # Results of one side alone are not compared. If that hides a cause, `localize_step` doubts every block.
+        return Examined(suspect, False)
+    slices: dict[Side, Tape] = {}
+    block = pair.blocks[number]
+    for place, side in enumerate(SIDES):
+        outputs = [uses[place] for uses in compared]
+        nodes = block.of(side)
+        instead = execution.instead(side, nodes[0], number) if block.is_pair else {}
+        with suppress(Unbound):
+            slices[side] = slice_of(pair.flows[side], side, nodes, before.fork(), outputs, instead)
+    suspect, relaid_arguments = _by_layout(execution, suspect, before)
+    elements = max((math.prod(argument.lies["a"].size) for argument in relaid_arguments), default=0)
+    terms = elements // max(1, min((value.numel() for value in results["b"] if value.is_floating_point()), default=1))
+    terms = max(terms if suspect.kind == "layout" else 0, _terms_of_ops(pair, number))
+    if suspect.kind == "structure" and CASTS.issuperset((*names_of(pair, number, "a"), *names_of(pair, number, "b"))):
+        # A cast that only one side has rounds its results: compare with the digits that they have without it.
+        widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
+        results = {
+            executed_side: [value.to(wide) for value, wide in zip(results[executed_side], widest, strict=True)]
+            for executed_side in results
+        }
+    exact = _exactly(slices) if errors else None
+    local_errors = _errors(exact[1], results) if exact is not None else None
+    distances = [(relative(a, b), precision(a, b)) for a, b in zip(results["a"], results["b"], strict=True)]
+    largest, roundings = (
+        max(distance for distance, _ in distances),
+        max(in_roundings(*distance) for distance in distances),
+    )
+    elsewhere = False
+    with suppress(Exception):  # an op may raise anything on values that are not its own
+        elsewhere = "a" in slices and names_other_elements(slices["a"], results["a"], results["b"])
+    kept_slices = slices if kept else None
+    operation = pair.flows["a"].nodes[block.a[0]].execution.operation if block.is_pair else None
+    once = torch.Tag.pointwise in getattr(operation, "tags", ()) and all(
+        value.dtype in (torch.bfloat16, torch.float16) for value in (*results["a"], *results["b"])
+    )
+    meant = _apart_exactly(exact, slices, results) if suspect.kind == "arguments" else 0.0
+    single = is_single(zip(results["a"], results["b"], strict=True))
+    return Examined(
+        *(suspect, True, "", local_errors, largest, roundings, kept_slices, relaid_arguments),
+        terms=terms,
+        elsewhere=elsewhere,
+        once=once,
+        meant=meant,
+        single=single,
+    )
+
+
+def _terms_of_ops(pair: TapePair, number: int) -> int:
+    nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
+    return max((terms_added(node.call.name, [use.view.size for use in node.reads]) for node in nodes), default=0)
+
+
+def _by_layout(
+    execution: HybridExecution, suspect: Suspect, before: Memory
+) -> tuple[Suspect, tuple[RelaidArgument, ...]]:
+    """Classify a block with differently laid out arguments that computes other bits.
+
+    The reason is the layout if the layout alone causes the other bits, else the kernel for that layout.
+    """
+    swapped: SwappedLayout | None = None
+    if execution.pair.blocks[suspect.block].is_pair and {LAYOUT, PART}.issuperset(suspect.reasons):
+        with suppress(Exception):  # an op may raise anything on a layout that is not its own
+            swapped = swapped_layout(execution, suspect.block, before)
+    if swapped is None:
+        return suspect, ()
+    looks = looks_of(swapped.arguments)
+    match swapped.effect:
+        case "layout":
+            return replace(suspect, kind="layout", reasons=looks), swapped.arguments
+        case "kernel":
+            return replace(suspect, kind="kernel", reasons=(LAYOUT,)), ()
+        case _:
+            layout_side = "the reference" if swapped.effect == "kernel in a" else "the other mode"
+            reasons = (f"the kernels differ in the layout of {layout_side} only", *looks)
+            return replace(suspect, kind="kernel", reasons=reasons), swapped.arguments
+
+
+def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
+    """Return the pairs of linked values that either side makes in the block and that both sides have after it."""
+    results: dict[tuple[FlowValue, FlowValue], tuple[Use, Use]] = {}
+    for side in SIDES:
+        flow = pair.flows[side]
+        for node in pair.blocks[number].of(side):
+            for use in flow.nodes[node].made:
+                link = pair.links.of[side].get(use.value)
+                if link is None or not pair.readers[side].get(use.value, set()) - {number}:
+                    continue
+                own_use, linked_use = Use(link.mine, use.value), Use(link.theirs, link.value)
+                a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
+                # both exist at the end of the block
+                if pair.maker("a", a.value) <= number and pair.maker("b", b.value) <= number:
+                    results[a.value, b.value] = (a, b)
+    return list(results.values())
+
+
+def _exactly(slices: Mapping[Side, Tape]) -> tuple[Side, ExactResults] | None:
+    """Compute side a's calls in double, or side b's if only those can be."""
+    for side in SIDES:
+        if side in slices and slices[side].calls:
+            with suppress(Exception):  # an op may raise anything on doubles
+                return side, exact_block(
+                    slices[side], [slices[executed_side] for executed_side in SIDES if executed_side in slices]
+                )
+    return None
+
+
+def _apart_exactly(
+    exact: tuple[Side, ExactResults] | None, slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]
+) -> float:
+    """Return the distance of the two versions of a block in double, where it cannot come from rounding.
+
+    It is the largest distance of a result, divided by the error that rounding causes: rounding of its inputs, and of
+    the result to side a's precision. Return 0 if it is not known.
+    """
+    distances = [0.0]
+    if exact is not None and exact[0] == "a" and exact[1].is_exact:
+        with suppress(Exception):  # an op may raise anything on doubles
+            values_b, not_exact = exact_values(slices["b"])
+            for number, recorded in enumerate(results["a"] if not not_exact else ()):
+                name = f"output {number}"
+                a, b = exact[1].values[name], values_b[name]
+                if recorded.is_floating_point() and a.shape == b.shape and bool(a.any()):
+                    distances.append(exact[1].distance(name, b, recorded.dtype))
+    return max(distances)
+
+
+def _errors(exact: ExactResults, results: Mapping[str, list[torch.Tensor]]) -> dict[Side, LocalError] | None:
+    """Return each side's error against the exact results."""
+    errors = {side: exact.error(results[side]) for side in SIDES}
+    return {side: error for side, error in errors.items() if error is not None} or None
+
+
+def precision(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Return the unit roundoff of the dtypes of these values, as a share of their size; 0 for whole numbers."""
+    return max(UNIT_ROUNDOFF.get(str(value.dtype).removeprefix("torch."), 0.0) for value in (a, b))
+
+
+def in_roundings(largest: float, unit: float) -> float:
+    return largest / unit if unit else math.inf if largest else 0.0
+
+
+def is_single(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    """Check that all differing results are single numbers, whose errors do not average out."""
+    return all(a.numel() == 1 or is_same(a, b.to(a.dtype)) for a, b in pairs)
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Return ||b - a|| / ||a||; for whole numbers the share of the elements that differ."""
+    if a.shape != b.shape:
+        return 1.0
+    if a.is_complex():
+        a, b = torch.view_as_real(a), torch.view_as_real(b.to(a.dtype))
+    if not a.is_floating_point():
+        return float((a != b).double().mean()) if a.numel() else 0.0
+    size = float(a.double().norm())
+    apart = float((b.double() - a.double()).norm())
+    return apart / size if size else (1.0 if apart else 0.0)

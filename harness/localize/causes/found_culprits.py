@@ -1,0 +1,356 @@
+"""The causes of a step described as culprits, each with its place, its errors, its proof and its kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from numdrift.kernels.swaps.request import swap_requests
+
+from ...errors import NumdriftError
+from ...records.modes.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
+from ...records.results.culprit import (
+    AGAIN,
+    KERNEL,
+    LAYOUT,
+    STRUCTURE,
+    ArgumentLayouts,
+    Culprit,
+    Proof,
+    SwappedIn,
+    SwappedOut,
+)
+from ...tape.origin import line_of
+from ..align.op_units import op_name
+from ..align.storage_flow import SIDES, FlowNode, Side
+from ..errors.local_error import LocalError
+from ..execute.hybrid import TapePair
+from ..execute.layouts import look_at
+from ..execute.verification import Found
+from .batch_words import first_reader
+from .examination import Examined
+from .hybrid_tests import Drift
+from .judged_alone import judged_alone
+from .net_effect import NetEffect, net_effects
+from .proofs import MeasuredCause, Proofs, is_beyond
+from .setting_difference import named_by
+from .suspects import names_of
+from .swap_sites import PHASES, Cause, only_puts, phase_of
+
+SIGNIFICANT = ("beyond-rounding", "rounding")
+WRONG = ("different-setup", "beyond-rounding", None, "rounding")
+"""The order of the report, by the verdict on a cause alone (None: unknown)."""
+
+MOST_PLACES = 100
+
+MAIN = 0.5
+"""The share of an infinite drift from which on a cause counts as the reason why it is infinite."""
+
+
+class Describer:
+    """The description of causes as culprits.
+
+    `kernel` returns the name of the kernel of a side's nodes with these numbers, None if it is not known.
+    """
+
+    def __init__(
+        self,
+        pair: TapePair,
+        examined: Mapping[int, Examined],
+        proofs: Proofs,
+        threshold: float,
+        kernel: Callable[[Side, Sequence[int]], str | None],
+    ) -> None:
+        self._pair = pair
+        self._examined = examined
+        self._proofs = proofs
+        self._threshold = threshold
+        self._kernel = kernel
+
+    def culprits(self) -> list[tuple[Cause, Culprit]]:
+        """Return every cause that has an effect, the proven ones first.
+
+        Significant causes come before the others. Among these, the causes that are wrong by themselves come first, then
+        those that move more floating values, then those with higher scores. If the drift is infinite, so are the scores
+        of all causes that contribute to it: then the causes that make it infinite come first, by their share.
+        """
+        proofs = self._proofs
+        others = [
+            measured for measured in proofs.others if measured.swapped_in is None or not measured.swapped_in.is_none
+        ]
+        causes = [measured.cause for measured in (*proofs.significant, *others)]
+        self._effects = net_effects(
+            self._pair, [cause for cause in causes if any(site.is_several for site in cause.sites)]
+        )
+
+        def rank(measured: MeasuredCause) -> tuple[float, float, float]:
+            came = measured.swapped_in or measured.swapped_out
+            share = (measured.share or 0.0) if math.isinf(proofs.whole.score) else 0.0
+            if came is None:
+                return share, 0.0, 0.0
+            return share, float(came.moved(0.0)), came.score if math.isfinite(came.score) else 1e300
+
+        ranked = sorted(proofs.significant, key=rank, reverse=True)
+        described = [(measured.cause, self._culprit(measured, "beyond-rounding")) for measured in ranked]
+        described += [(measured.cause, self._culprit(measured, "rounding")) for measured in others]
+        infinite = math.isinf(proofs.whole.score)
+
+        def order(entry: tuple[Cause, Culprit]) -> tuple[bool, int, bool, int]:
+            _, culprit = entry
+            little = infinite and (culprit.share_of_drift or 0.0) < MAIN
+            wrong = WRONG.index(culprit.local_significance)
+            # Rounding is not wrong, whether its error is known or not: such causes stay in the order of their shares.
+            wrong = wrong if culprit.significance == "beyond-rounding" else min(wrong, 2)
+            return not culprit.is_proven, SIGNIFICANT.index(culprit.significance), little, wrong
+
+        return sorted(described, key=order)
+
+    def _culprit(self, measured: MeasuredCause, significance: str) -> Culprit:
+        cause, placed = measured.cause, place_of(self._pair, self._examined, measured.cause)
+        errors: dict[Side, LocalError] = {}
+        for site in cause.sites:
+            for side, error in (self._examined[site.lead].errors or {}).items():
+                if side not in errors or error.ulp > errors[side].ulp:
+                    errors[side] = error
+        local, rule = judged_alone(cause, self._examined, errors, self._effects)
+        # Where it is available, the joint effect of a site's blocks is the site's effect.
+        together = [net[0] for site in cause.sites if (net := self._effects.get(site)) and net[0] is not None]
+        if together and not errors:
+            errors = dict(max(together, key=lambda effect: (bool(effect.errors), effect.roundings)).errors)
+        alone = [self._examined[block] for block in cause.blocks if block in self._examined]
+        results: Sequence[NetEffect | Examined] = together or alone
+        largest = max((result.largest for result in results), default=0.0)
+        roundings = max((result.roundings for result in results), default=0.0)
+        proof = self._proof(measured, significance)
+        # A cause that is wrong by itself is wrong however noisy the step is. A cause that others cancel is not wrong.
+        if local in WRONG[:2] and not _takes_part(measured, self._proofs.whole):
+            local, rule = None, ""
+        elif local in WRONG[:2] and proof.holds:
+            significance = "beyond-rounding"
+        return replace(
+            placed,
+            status="culprit" if proof.holds else "suspect",
+            kernel=self._kernels(cause),
+            reasons=cause.reasons,
+            ops={side: cause.ops[side] for side in SIDES},
+            beside=self._beside(cause),
+            phases=self._phases(cause),
+            places=self._places(cause),
+            sites=len(cause.sites),
+            significance=significance,
+            local_significance=local,
+            local_rule=rule or None,
+            error_ulp={side: error.ulp for side, error in errors.items()},
+            rho={side: error.rho for side, error in errors.items()},
+            bias={side: error.bias for side, error in errors.items()},
+            bound={side: error.bound for side, error in errors.items()},
+            largest_relative=largest,
+            roundings=roundings,
+            share_of_drift=measured.share,
+            proof=proof,
+        )
+
+    def _kernels(self, cause: Cause) -> dict[str, str | None] | None:
+        """Return each side's kernel, shared by all sites of the cause; None if the cause is not another kernel."""
+        if cause.kind != KERNEL:
+            return None
+        leads = [self._pair.blocks[site.lead] for site in cause.sites]
+        return {side: self._kernel(side, [number for block in leads for number in block.of(side)]) for side in SIDES}
+
+    def _beside(self, cause: Cause) -> list[str]:
+        """Return further ops of the reference that have other kernels in this cause, but lead none of its sites.
+
+        An example is a backward that is joined with its forward, because in the compiled graph it reads values that
+        only the forward's own code has.
+        """
+        if cause.kind not in (KERNEL, LAYOUT):
+            return []
+        numbers = [
+            number for number in sorted(cause.blocks) if number in self._examined and self._pair.blocks[number].paired
+        ]
+        others = [
+            number
+            for number in numbers
+            if self._examined[number].differs is not False and not only_puts(self._pair, number)
+        ]
+        others = [number for number in others if self._examined[number].suspect.kind in (KERNEL, LAYOUT)]
+        names = dict.fromkeys(name for number in others for name in names_of(self._pair, number, "a"))
+        return [name for name in names if name not in cause.ops["a"]]
+
+    def _places(self, cause: Cause) -> list[str]:
+        """Return the modules in which the cause acts, or the parameters for an optimizer, each once."""
+        places: dict[str, None] = {}
+        others = sorted(block for block in cause.blocks if block in self._examined)
+        for block in (*(site.lead for site in cause.sites), *others):
+            for side in SIDES:
+                for number in self._pair.blocks[block].of(side):
+                    call = self._pair.flows[side].nodes[number].call
+                    # an optimizer's op on a list of tensors concerns many parameters
+                    places |= dict.fromkeys(call.owners if call.module is None else (call.module,))
+        return list(places)[:MOST_PLACES]
+
+    def _phases(self, cause: Cause) -> list[str] | None:
+        """Return the phases of the step in which calls of the cause differ.
+
+        Return None for a single phase, and for a rewritten op, whose backward autograd derives.
+        """
+        if cause.kind == STRUCTURE:
+            return None
+        blocks = [
+            block for block in cause.blocks if block in self._examined and self._examined[block].differs is not False
+        ]
+        phases = sorted({phase_of(self._pair, block) for block in blocks}, key=PHASES.index)
+        return list(phases) if len(phases) > 1 else None
+
+    def _proof(self, measured: MeasuredCause, significance: str) -> Proof:
+        whole, rest = self._proofs.whole, self._proofs.rest
+        beyond = significance == "beyond-rounding"
+        came, went = measured.swapped_in, measured.swapped_out
+        comes = came is not None and (
+            is_beyond(came, self._threshold) or measured.together > 0 if beyond else not came.is_none
+        )
+        goes = went is not None and (
+            rest is not None and (not is_beyond(rest, self._threshold) if beyond else rest.amount < whole.amount)
+        )
+        return Proof(
+            SwappedIn(bool(comes), score_before=0.0, score_after=_score(came)),
+            SwappedOut(
+                bool(goes), score_before=_score(whole), score_after=_score(went), score_without_all=_score(rest)
+            ),
+            together_with=measured.together,
+            why=measured.why,
+        )
+
+
+def _takes_part(measured: MeasuredCause, whole: Drift) -> bool:
+    """Check that a cause alone makes at most twice the whole drift; each of two that cancel each other makes more."""
+    amounts = [drift.amount for drift in (measured.swapped_in, measured.swapped_out) if drift is not None]
+    return all(amount <= 2 * whole.amount for amount in amounts)
+
+
+def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> Culprit:
+    """Describe a cause by its kind and place, as a culprit without proof."""
+    # The block with the largest error on side b leads, and the script shows it; there is none if only data differ.
+    tested = [site.lead for site in cause.sites if examined[site.lead].differs]
+    first = cause.sites[0].lead if cause.sites else None
+    lead = max(tested, key=lambda number: _largest(examined[number]), default=first)
+    numbers = {side: pair.blocks[lead].of(side) if lead is not None else () for side in SIDES}
+    nodes = [pair.flows[side].nodes[number] for side in SIDES for number in numbers[side]]
+    node, op = nodes[0] if nodes else None, None
+    # the place of an input of the step is its first reader
+    readers = [op_node for value in cause.inputs if not nodes and (op_node := first_reader(pair, value)) is not None]
+    frames = next((op_node.call.frames for op_node in (*nodes, *readers) if op_node.call.frames), ())
+    if node is not None:
+        # a repeated op has the name that its mode uses
+        names = (
+            cause.ops["b"]
+            if any(reason.startswith(AGAIN) for reason in cause.reasons)
+            else cause.ops["a"] or cause.ops["b"]
+        )
+        paired = pair.blocks[cause.sites[0].lead].paired
+        op = f"{node.call.op.split('.')[0]}.{op_name(node) if paired else names[0]}"
+    culprit = Culprit(
+        kind=cause.kind,
+        phase=cause.phase,
+        module=next((name for op_node in nodes if (name := _module(op_node)) is not None), None),
+        op=op,
+        step=pair.flows["a"].tape.step,
+        source=line_of(frames[0]) if frames else None,
+        frames=frames,
+        lead=lead,
+        layouts=[
+            ArgumentLayouts(
+                relaid.number,
+                relaid.name,
+                look={side: look_at(relaid.lies[side]) for side in SIDES},
+                stride={side: relaid.lies[side].stride for side in SIDES},
+                start={side: relaid.lies[side].start for side in SIDES},
+            )
+            for relaid in (examined[first].relaid if first is not None else ())
+        ],
+    )
+    return culprit if cause.setting is None else named_by(culprit, cause.setting.difference, cause.setting.what)
+
+
+def _module(node: FlowNode) -> str | None:
+    return node.call.module if node.call.module is not None else ", ".join(node.call.owners) or None
+
+
+def _largest(examined: Examined) -> float:
+    errors: Sequence[LocalError] = list((examined.errors or {}).values())
+    return max((error.ulp for error in errors), default=examined.largest)
+
+
+def _score(drift: Drift | None) -> float | None:
+    return None if drift is None else drift.score
+
+
+# The name of a side's kernel at a culprit, where it can be determined.
+#
+# tanh_backward of cpu, whose tape repeats its own bits with torch's kernels         "aten"
+# tanh_backward of lazy,kernel.tanh_backward=bf16                                   "bf16", as the mode names it
+# mul, sub, mul of compile, in place of tanh_backward                               "decomposed"
+# sum of compile, with other bits than torch's kernel on the same inputs            "inductor"
+# sum of xla, with other bits than torch's kernel                                   "xla"
+# sum of a plug-in's mode                                                           None: it is not known
+
+ATEN, DECOMPOSED = "aten", "decomposed"
+
+GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
+"""torch's tags of the ops for which Inductor generates code itself; it may leave others to a library or to aten."""
+
+
+def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found, *, checked: bool) -> str | None:
+    """Return the name of the kernel of these calls on a side with this mode.
+
+    Return None if it is not known, or if the calls have several kernels. `checked` says that all calls outside of
+    `verified` are known to compute the bits of torch's kernels.
+    """
+    try:
+        mode = parse_mode(spec)
+        swaps = swap_requests(mode.kernel, mode.decompose)
+    except NumdriftError:
+        return None
+    names = set()
+    for number, node in nodes:
+        swap, op, module = None, op_name(node), node.call.module
+        for request in swaps:  # does it apply to this call, judging by the call's op and place?
+            name, _, overload = request.op.partition(".")
+            inside = request.module is None or module is None or f"{module}.".startswith(f"{request.module}.")
+            if name == op and inside and (not overload or node.call.op.endswith(f".{overload}")):
+                swap = request
+                break
+        if swap is None:
+            names.add(_plain(mode, number, node, verified, checked))
+        else:
+            # a tape does not record a call's index among that op's calls in the step, and sometimes not its module
+            sure = swap.occurrence is None and (swap.module is None or node.call.module is not None)
+            names.add(swap.kernel if sure else None)
+    return names.pop() if len(names) == 1 else None
+
+
+def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked: bool) -> str | None:
+    """Return the name of a kernel that the mode does not swap, for torch's own modes.
+
+    Graphs of lazy are executed by aten's kernels unless these are fused. Graphs of xla are executed by the code that
+    XLA generates for each op.
+    """
+    facts = mode.capabilities
+    if facts.own_kernels:
+        # An op that torch_xla executes by its fallback, or on the CPU, computes the bits of aten.
+        if not checked or number in verified.unknown:
+            return None
+        return facts.own_kernels if number in verified.special else ATEN
+    compiled = node.call.compiled if facts.compiles else None
+    if compiled is not None and compiled.origin.split(".")[1] != node.call.name:
+        return DECOMPOSED
+    if compiled is not None and mode.backend not in OP_BY_OP:
+        generated = not set(GENERATED).isdisjoint(getattr(node.execution.operation, "tags", ()))
+        # equal bits prove nothing here: Inductor's code often computes the same as aten's
+        return INDUCTOR if mode.backend in (None, INDUCTOR) and generated and number in verified.special else None
+    # a script may have replaced aten's kernel by its own: only equal bits show that it has not
+    is_aten = facts.aten_kernels and checked and number not in verified.special | verified.unknown
+    return ATEN if is_aten else None

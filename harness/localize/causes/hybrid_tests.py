@@ -1,0 +1,163 @@
+"""Tests of causes: the drift of one hybrid of the two tapes from the reference, in units of the reference's noise.
+
+A cause is swapped in if side a is executed with the cause from side b. It is swapped out if side b is executed with the
+cause from side a.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from ...drift.step_noise import Noise
+from ...drift.step_score import TINY, UNIT_ROUNDOFF
+from ...tape.replaying.ensemble import in_words
+from ..align.storage_flow import Side
+from ..execute.hybrid import Hybrid, TapePair, Values, execute
+from .swap_sites import Cause
+
+LARGE = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The drift of a step's values.
+
+    scores: z of every floating value (see `harness.drift.step_score`).
+    discrete: the number of integer tensors that differ.
+    score: the largest of the scores, that of the value `tensor`.
+    amount: the root mean square of the scores, with infinite ones counted as LARGE.
+    """
+
+    scores: Mapping[str, float]
+    discrete: int
+
+    @property
+    def score(self) -> float:
+        return max(self.scores.values(), default=0.0)
+
+    @property
+    def tensor(self) -> str:
+        return max(self.scores, key=lambda name: self.scores[name], default="")
+
+    @property
+    def amount(self) -> float:
+        squares = [min(score, LARGE) ** 2 for score in self.scores.values()]
+        return math.sqrt(sum(squares) / max(1, len(squares)))
+
+    @property
+    def distance(self) -> float:
+        """The score; infinite where integers differ."""
+        return math.inf if self.discrete else self.score
+
+    @property
+    def is_none(self) -> bool:
+        return not self.discrete and not any(self.scores.values())
+
+    def moved(self, threshold: float) -> int:
+        """Count the floating values with a score above the threshold."""
+        return sum(score > threshold for score in self.scores.values())
+
+
+class Scorer:
+    """The scores of values, which compare them with the reference's."""
+
+    def __init__(self, reference: Values, noise: Noise) -> None:
+        self._reference = reference
+        self._noise = noise
+        self._norms: dict[str, float] = {}
+
+    def drift(self, values: Values) -> Drift:
+        scores: dict[str, float] = {}
+        discrete = 0
+        for name in {**self._reference, **values}:
+            a, b = self._reference.get(name), values.get(name)
+            if a is None or b is None:
+                scores[name] = math.inf
+            elif a.is_floating_point() or a.is_complex():
+                scores[name] = self._floating(name, a, b)
+            else:
+                noise = self._noise.of(name)
+                discrete += not (noise is not None and noise.flips) and (
+                    a.shape != b.shape or not torch.equal(a.to(b.device), b)
+                )
+        return Drift(scores, discrete)
+
+    def _floating(self, name: str, a: torch.Tensor, b: torch.Tensor) -> float:
+        """Return z of two tensors, computed in double (see `drift.step_score`)."""
+        if a.shape != b.shape or b.is_floating_point() != a.is_floating_point():
+            return math.inf
+        a = a.to(b.device)  # recorded values are on the CPU
+        if a.dtype == b.dtype and torch.equal(a, b):
+            return 0.0
+        # a complex number counts as two
+        left, right = (
+            (torch.view_as_real(value) if value.is_complex() else value).double().reshape(-1) for value in (a, b)
+        )
+        distance = float((right - left).norm())
+        if not math.isfinite(distance):
+            finite = torch.isfinite(left)
+            places = torch.equal(finite, torch.isfinite(right))
+            # NaN is unequal to itself, so only the infinities are compared among non-finite elements
+            if not places or not torch.equal(left[~finite].nan_to_num(), right[~finite].nan_to_num()):
+                return math.inf
+            left, right = left[finite], right[finite]
+            distance = float((right - left).norm())
+        if not distance:
+            return 0.0
+        if name not in self._norms:
+            self._norms[name] = float(left.norm())  # of the finite elements
+        size, noise = self._norms[name], self._noise.of(name)
+        # The noise of an unmeasured value is known as a share of its size
+        rms = 0.0 if noise is None else noise.size if name in self._noise.tensors else noise.rms * size
+        units = (UNIT_ROUNDOFF.get(str(tensor.dtype).removeprefix("torch."), 2.0**-24) for tensor in (a, b))
+        z = distance / (rms + max(units) * size + TINY)
+        if z > 1 and name.startswith("state ") and not a.is_complex() and bool((left >= 0).all() & (right >= 0).all()):
+            z = self._noise.of_gradient(name, z)
+        return z
+
+
+class Infeasible(Exception):
+    """Raised for a hybrid that cannot be executed, with the reason in words."""
+
+
+@dataclass(slots=True)
+class HybridTests:
+    """The executions of hybrids and their `count`; each hybrid is executed only once."""
+
+    pair: TapePair
+    scorer: Scorer
+    count: int = 0
+    _known: dict[Hybrid, Drift | Infeasible] = field(default_factory=dict)
+
+    def swapped_in(self, causes: Sequence[Cause]) -> Drift:
+        """Execute side a with these causes from side b. Raises Infeasible."""
+        return self._drift("a", causes)
+
+    def swapped_out(self, causes: Sequence[Cause]) -> Drift:
+        """Execute side b with these causes from side a. Raises Infeasible."""
+        return self._drift("b", causes)
+
+    def measured(self, hybrid: Hybrid, values: Values) -> None:
+        """Record these values as the result of the hybrid."""
+        self.count += hybrid not in self._known
+        self._known[hybrid] = self.scorer.drift(values)
+
+    def _drift(self, base: Side, causes: Sequence[Cause]) -> Drift:
+        blocks = frozenset(block for cause in causes for block in cause.blocks)
+        hybrid = Hybrid(base, blocks, frozenset(value for cause in causes for value in cause.inputs))
+        if hybrid not in self._known:
+            self.count += 1
+            try:
+                self._known[hybrid] = self.scorer.drift(execute(self.pair, hybrid))
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
+                self._known[hybrid] = Infeasible(in_words(error))
+        outcome = self._known[hybrid]
+        if isinstance(outcome, Infeasible):
+            raise outcome
+        return outcome

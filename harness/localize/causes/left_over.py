@@ -1,0 +1,46 @@
+"""The drift of a step that is left once all proven causes are swapped out together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...records.results.culprit import Culprit
+from ...records.results.localization_record import LeftOver
+from ..align.storage_flow import SIDES
+from .hybrid_tests import Drift, HybridTests, Infeasible
+from .suspects import names_of
+from .swap_sites import Cause
+
+
+def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> LeftOver:
+    """Execute one more hybrid: side b without all proven causes."""
+    whole_drift = tests.swapped_out([])
+    # a cause that could not be executed both ways is neither proven nor excluded
+    untested = [
+        cause
+        for cause, culprit in culprits
+        if culprit.proof is not None and None in (culprit.proof.swap_in.score_after, culprit.proof.swap_out.score_after)
+    ]
+    blocks = sorted(frozenset(block for cause in untested for block in cause.blocks))
+    ops = dict.fromkeys(name for block in blocks for side in SIDES for name in names_of(tests.pair, block, side))
+    try:
+        remaining = tests.swapped_out([cause for cause, culprit in culprits if culprit.is_proven])
+    except Infeasible as error:
+        return LeftOver(untested=tuple(ops), blocks=len(blocks), why=str(error))
+    return LeftOver(_share(whole_drift, remaining), remaining.score, remaining.discrete, tuple(ops), len(blocks))
+
+
+def _share(whole_drift: Drift, remaining: Drift) -> float | None:
+    """Return the share of a drift's z that goes away.
+
+    For a drift of integers alone it is a share of the tensors that differ. An infinite drift goes away entirely if the
+    remaining one is finite; otherwise its share is that of the amounts.
+    """
+    if whole_drift.is_none:
+        return None
+    if not whole_drift.score:
+        return max(0.0, 1 - remaining.discrete / whole_drift.discrete)
+    if math.isinf(whole_drift.score):
+        return 1.0 if math.isfinite(remaining.score) else max(0.0, 1 - (remaining.amount / whole_drift.amount) ** 2)
+    return max(0.0, 1 - remaining.score / whole_drift.score)

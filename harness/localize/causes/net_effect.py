@@ -1,0 +1,209 @@
+"""The joint effect of a site of several blocks.
+
+Each block of a rewritten op may compute something different, while their final results are the same:
+
+    (q k^T) / s    a: matmul, div    b: div, matmul    the values between them differ by a factor s, and the results
+    (q / s) k^T                                        by roundings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...tape.replaying.in_double import EXACT_DTYPES, Exact
+from ...tape.replaying.replay import set_apart
+from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, Use
+from ..errors.local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
+from ..execute.hybrid import Hybrid, HybridExecution, Kernels, TapePair, Values
+from ..execute.step_memory import Memory
+from .examination import in_roundings, is_single, precision, relative
+from .swap_sites import Cause, SwapSite, only_puts
+
+
+@dataclass(frozen=True, slots=True)
+class NetEffect:
+    """The joint effect of a site's blocks in one phase of the step, on side b's values.
+
+    It is measured by executing side a's blocks in their place, on the values that leave the blocks.
+
+    largest: the largest distance of such a value, as a share of its size.
+    roundings: the same distance, in roundings of the value's precision.
+    errors: each side's errors against double precision, if they are known.
+    blocks: the blocks that compute something. The others only copy: a compiled graph stores its running statistics by
+        copies that the script does not have.
+    single: True if it moves a single number.
+    like_others: True if it moves values no more than other sites of its cause, whose errors represent its own.
+    """
+
+    largest: float
+    roundings: float
+    errors: Mapping[Side, LocalError]
+    blocks: frozenset[int] = frozenset()
+    single: bool = False
+    like_others: bool = False
+
+
+MEASURED = 2
+"""The number of sites of a cause whose errors are measured in each phase. A further site is measured only if it moves
+values by half as much again."""
+
+Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
+"""The effects by phase of the step. An effect is None if no value that leaves the blocks has a counterpart, or if the
+blocks cannot be executed as a hybrid. Later calls of the backward read the values that the first phase has left."""
+
+
+def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:
+    """Measure the effects of the sites of these causes.
+
+    In each phase, all blocks between a site's first and last one belong to the site.
+    """
+    effects: dict[SwapSite, list[NetEffect | None]] = {}
+    waiting: list[tuple[range, SwapSite, int, frozenset[int], Collection[int], list[float]]] = []
+    for cause in causes:
+        regions = {site: _regions(pair, site) for site in cause.sites}
+        inside: Collection[int] = {number for phases in regions.values() for span in phases for number in span}
+        measured: dict[int, list[float]] = {}  # by phase, the roundings of the sites whose errors are known
+        for site, phases in regions.items():
+            effects[site] = [None] * len(phases)
+            waiting += [
+                (span, site, place, cause.blocks & set(span), inside, measured.setdefault(place, []))
+                for place, span in enumerate(phases)
+            ]
+    with set_apart(pair.devices()):
+        execution, position = HybridExecution(pair, Hybrid("b")), 0
+        for region, site, place, blocks, inside, measured_roundings in sorted(waiting, key=lambda item: item[0].start):
+            for number in range(position, region.start):
+                execution.run(number)
+            position = region.start
+            left = _left_behind(pair, region, inside)
+            enough = 1.5 * max(measured_roundings) if len(measured_roundings) >= MEASURED else -1.0
+            with suppress(Exception):  # an op may raise anything on values that are not its own
+                effects[site][place] = effect = _effect(pair, execution.memory, blocks, left, enough)
+                if effect is not None and effect.errors:
+                    measured_roundings.append(effect.roundings)
+    return effects
+
+
+Left = Mapping[int, Sequence[tuple[Use, Use]]]
+"""Pairs of side a's and side b's values, by the block at whose end both exist."""
+
+
+def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, enough: float) -> NetEffect | None:
+    """Measure one effect; its errors are measured only if it moves values by more roundings than `enough`."""
+    if not left:
+        return None
+    hybrids: Mapping[Side, Hybrid] = {"a": Hybrid("b", blocks), "b": Hybrid("b")}
+    results = {side: _left_values(pair, hybrids[side], before.fork(), min(blocks), left) for side in SIDES}
+    values = list(zip(*(results_of(results[side]) for side in SIDES), strict=True))
+    moves = [(relative(a, b), precision(a, b)) for a, b in values]
+    largest, roundings = max(change for change, _ in moves), max(in_roundings(*move) for move in moves)
+    computing = frozenset(number for number in blocks if not only_puts(pair, number))
+    if roundings <= enough:
+        return NetEffect(largest, roundings, {}, computing, is_single(values), like_others=True)
+    errors: dict[Side, LocalError] = {}
+    for side in SIDES:  # against side a's blocks in double, or side b's if only those can be executed in double
+        with suppress(Exception):  # an op may raise anything on doubles
+            exactly = _Doubles()
+
+            def in_double(seed: int | None, hybrid: Hybrid = hybrids[side], doubles: _Doubles = exactly) -> Values:
+                moved = None if seed is None else moved_by_rounding(seed)
+                memory = before.held_as(lambda recorded: EXACT_DTYPES.get(recorded, recorded), moved)
+                return _left_values(pair, hybrid, memory, min(blocks), left, doubles)
+
+            exact = ExactResults(in_double(None), map(in_double, range(SAMPLES)))
+            if not exactly.arithmetic.not_exact:
+                by_side = {of_side: exact.error(results_of(results[of_side])) for of_side in SIDES}
+                errors = {of_side: error for of_side, error in by_side.items() if error is not None}
+            break
+    return NetEffect(largest, roundings, errors, computing, is_single(values))
+
+
+class _Doubles:
+    """Kernels that execute every call in double."""
+
+    def __init__(self) -> None:
+        self.arithmetic = Exact()
+
+    def execute(
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # the dtype of an op's results for integers and numbers
+        try:
+            return self.arithmetic.execute(node.execution, arguments, keywords)
+        finally:
+            torch.set_default_dtype(before)
+
+
+def _left_values(
+    pair: TapePair, hybrid: Hybrid, memory: Memory, first: int, left: Left, kernels: Kernels | None = None
+) -> Values:
+    """Return the values in `left` after executing the blocks from `first` on, as in the hybrid, in this memory."""
+    execution = HybridExecution(pair, hybrid, None if kernels is None else {"a": kernels, "b": kernels})
+    values: Values = {}
+    for number in range(first, max(left) + 1):
+        execution.run_as(hybrid.side(number), number, memory)
+        for use_a, use_b in left.get(number, ()):
+            is_mine = hybrid.blocks and pair.maker("a", use_a.value) in hybrid.blocks
+            tensor = memory.tensor("a", use_a) if is_mine else memory.tensor("b", use_b)
+            home = pair.flows["a"].tape.slots[use_a.value.slot].device  # compare on one device
+            values[f"output {len(values)}"] = tensor.to(home, copy=True)
+        memory.block_ended(number)
+    return values
+
+
+def _regions(pair: TapePair, site: SwapSite) -> list[range]:
+    """Return the range of blocks from the first to the last one of a site, phase by phase.
+
+    A compiled forward may compute a value at its end that only the site's backward reads. Such a block is left out,
+    because the rest of the model is between it and the op.
+    """
+    phases: dict[str, list[int]] = {}
+    for number in sorted(site.blocks):
+        nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
+        phases.setdefault(nodes[0].call.phase, []).append(number)
+
+    own_blocks = set(site.blocks)
+
+    def is_for_itself(number: int) -> bool:
+        made_values = [
+            (side, use.value)
+            for side in SIDES
+            for node in pair.blocks[number].of(side)
+            for use in pair.flows[side].nodes[node].made
+        ]
+        return all(pair.readers[side].get(value, set()) <= own_blocks for side, value in made_values)
+
+    for numbers in phases.values():
+        while len(numbers) > 1 and is_for_itself(numbers[-1]):
+            numbers.pop()
+    return sorted(
+        (range(min(phase_numbers), max(phase_numbers) + 1) for phase_numbers in phases.values()),
+        key=lambda region: region.start,
+    )
+
+
+def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left:
+    """Return the values that either side makes in this region and that blocks not `inside` read."""
+    left: dict[int, dict[tuple[FlowValue, FlowValue], tuple[Use, Use]]] = {}
+    for side in SIDES:
+        for number in region:
+            for node in pair.blocks[number].of(side):
+                for use in pair.flows[side].nodes[node].made:
+                    link = pair.links.of[side].get(use.value)
+                    if link is None:
+                        continue
+                    own_use, linked_use = Use(link.mine, use.value), Use(link.theirs, link.value)
+                    a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
+                    # One value may be linked to several of the other side: the one with readers outside counts.
+                    readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
+                    last = max(pair.maker("a", a.value), pair.maker("b", b.value))
+                    # A value that one side makes only in a later phase belongs to that phase.
+                    if last < region.stop and all(reading.difference(inside) for reading in readers):
+                        left.setdefault(last, {})[a.value, b.value] = (a, b)
+    return {number: list(uses.values()) for number, uses in left.items()}

@@ -1,0 +1,135 @@
+"""Proof both ways: each cause is swapped in and swapped out, and the drift without all of them is measured.
+
+Few causes are each tested alone. Many causes are searched by bisection, which finds each one that acts alone in about
+log2(n) + 3 tests. The remaining causes act only together; their set is shrunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...search import bisect_all, ddmin
+from .hybrid_tests import Drift, HybridTests, Infeasible
+from .swap_sites import Cause, joined_causes, op_of_both
+
+FEW = 24
+"""The most causes that are each tested alone; of more causes, groups are tested first."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCause:
+    """A cause with the drifts of both of its hybrids.
+
+    swapped_in, swapped_out: the drift of the hybrid, None if it cannot be executed.
+    share: the share of the whole drift that the cause makes.
+    together: the number of causes that act only together with it.
+    why: the reason why a hybrid cannot be executed.
+    """
+
+    cause: Cause
+    swapped_in: Drift | None = None
+    swapped_out: Drift | None = None
+    share: float | None = None
+    together: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """All causes of a step.
+
+    whole: the drift of side b with all of its causes.
+    rest: the drift of side b without the causes, None if that hybrid cannot be executed.
+    significant: the causes that make the drift beyond the threshold.
+    others: all other causes.
+    tests: the number of hybrids that were executed.
+    """
+
+    whole: Drift
+    rest: Drift | None
+    significant: tuple[MeasuredCause, ...]
+    others: tuple[MeasuredCause, ...]
+    tests: int
+
+
+def prove(tests: HybridTests, causes: Sequence[Cause], threshold: float) -> Proofs:
+    """Find the causes that make the drift beyond the threshold, and measure the shares of the other ones."""
+    whole_drift = tests.swapped_out([])
+
+    def fails(tried: Sequence[Cause]) -> bool:
+        try:
+            return is_beyond(tests.swapped_in(tried), threshold)
+        except Infeasible:
+            # a set of causes that cannot be executed may still contain one: test its parts
+            return len(tried) > 1
+
+    alone = bisect_all(causes, fails) if len(causes) > FEW else [cause for cause in causes if fails([cause])]
+    remaining = [cause for cause in causes if cause not in alone]
+
+    def remains(tried: Sequence[Cause]) -> bool:
+        """Check whether side b still drifts with only these causes and without those that act alone."""
+        removed = [*alone, *(cause for cause in remaining if cause not in tried)]
+        try:
+            return is_beyond(tests.swapped_out(removed), threshold)
+        except Infeasible:
+            return False
+
+    needed = ddmin(remaining, remains) if remaining and remains(remaining) else []
+    together = _of_one_op(needed)
+    chosen = [*alone, *together]
+    others = [_proof(tests, cause, whole_drift) for cause in causes[:FEW] if cause not in (*alone, *needed)]
+    significant = [
+        replace(_proof(tests, cause, whole_drift), together=len(together) - 1 if cause in together else 0)
+        for cause in chosen
+    ]
+    try:
+        # if none is significant all are swapped out, to see whether they explain the drift at all
+        rest = tests.swapped_out(chosen or causes)
+    except Infeasible:
+        rest = None
+    others.sort(key=lambda measured: -(measured.share or 0.0))
+    return Proofs(whole_drift, rest, tuple(significant), tuple(others), tests.count)
+
+
+def _of_one_op(causes: Sequence[Cause]) -> list[Cause]:
+    """Return the causes that act only together, with an op's forward and backward joined."""
+    by_op: dict[object, list[Cause]] = {}
+    for cause in causes:
+        by_op.setdefault((cause.kind, op_of_both(cause.ops["a"] or cause.ops["b"])), []).append(cause)
+    return [
+        group[0]
+        if len(group) == 1
+        else joined_causes(group, tuple(dict.fromkeys(why for member in group for why in member.reasons)))
+        for group in by_op.values()
+    ]
+
+
+def is_beyond(drift: Drift, threshold: float) -> bool:
+    return drift.score > threshold or bool(drift.discrete)
+
+
+def _proof(tests: HybridTests, cause: Cause, whole_drift: Drift) -> MeasuredCause:
+    proof = MeasuredCause(cause)
+    try:
+        proof = replace(proof, swapped_in=tests.swapped_in([cause]))
+    except Infeasible as error:
+        proof = replace(proof, why=f"it cannot be put into the reference alone: {error}")
+    try:
+        out = tests.swapped_out([cause])
+    except Infeasible as error:
+        return replace(proof, why=proof.why or f"it cannot be taken out alone: {error}")
+    return replace(proof, swapped_out=out, share=_share(whole_drift, out, proof.swapped_in))
+
+
+def _share(whole_drift: Drift, without: Drift, alone: Drift | None) -> float | None:
+    """Return the share of the drift that a cause makes, in squares.
+
+    Both the drift without the cause and the drift of the cause alone measure it. Where several causes interact these
+    differ, so the share is their mean.
+    """
+    if not whole_drift.amount:
+        return None
+    gone = 1 - (without.amount / whole_drift.amount) ** 2
+    comes = gone if alone is None else (alone.amount / whole_drift.amount) ** 2
+    return max(0.0, min(1.0, (gone + comes) / 2))

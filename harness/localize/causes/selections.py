@@ -1,0 +1,43 @@
+"""Ops that return positions of elements. They may return any of several equal elements, so correct kernels differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ...tape.replaying.replay import executions, given, is_same
+from ...tape.storages import Storages
+from ...tape.tape import Tape
+from ...torch_private.operators import schema_of
+
+SELECTING = frozenset(("kthvalue", "max", "median", "min", "mode", "nanmedian", "sort", "topk"))
+
+
+def names_other_elements(tape: Tape, a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
+    """Check whether both sides' results are positions of different elements.
+
+    The tape must be one op that selects along a dimension.
+    """
+    computing = executions(tape)
+    if len(computing) != 1 or computing[0].call.name not in SELECTING:
+        return False
+    arguments, keywords = given(computing[0].call, Storages(tape, lambda dtype: dtype).tensor)
+    schema = schema_of(computing[0].operation).arguments
+    names = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
+    names |= dict(zip((argument.name for argument in schema), arguments, strict=False)) | keywords
+    source, dim = names["self"], names.get("dim")
+    if dim is None or not source.dim():
+        return False
+    for pair in zip(a, b, strict=True):
+        if any(result.dtype != torch.int64 for result in pair):
+            continue
+        places = [result if result.dim() == source.dim() else result.unsqueeze(dim) for result in pair]
+        if any(bool(((positions < 0) | (positions >= source.shape[dim])).any()) for positions in places):
+            return True
+        chosen = [source.gather(dim, positions) for positions in places]
+        if names.get("sorted") is False:  # the largest ones, in any order
+            chosen = [elements.sort(dim).values for elements in chosen]
+        if not is_same(chosen[0], chosen[1]):
+            return True
+    return False

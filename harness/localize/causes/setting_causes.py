@@ -1,0 +1,298 @@
+"""Settings as causes: the blocks that compute other bits because torch's settings differ between the sides.
+
+A side's process executes a call of a block once more, with one setting at the other side's value and all else
+unchanged. If the result has the other side's bits, the setting is the reason. All blocks with one reason are one cause:
+
+    convolution             mkldnn is off in plain, on in cpu: executed with mkldnn=on plain has the bits of cpu
+    convolution_backward    the same reason: "all 4 calls of convolution and convolution_backward differ because ..."
+
+Some settings choose which op is executed. An op that is named after a library or a kernel of attention cannot be
+executed if that is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from ...tape.replaying.replay import is_same, set_apart
+from ...tape.tape import Tape
+from ..align.storage_flow import SIDES, FlowNode, Side, other
+from ..execute.hybrid import Hybrid, HybridExecution, Kernels, TapePair
+from ..execute.step_memory import Memory
+from ..execute.worker import WorkerCalls
+from .examination import Examined, compared_results, relative
+from .judged_alone import LOCAL_FAULT
+from .setting_difference import SettingDifference, all_together, liberties, setting_differences
+from .suspects import names_of
+from .swap_sites import PHASES, Cause, SettingReason, SwapSite, phase_of
+
+PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "linear", "matmul"))
+
+CHOSEN_OPS: Mapping[str, str] = {
+    "_scaled_dot_product_flash_attention": "attention.flash",
+    "_scaled_dot_product_efficient_attention": "attention.efficient",
+    "_scaled_dot_product_cudnn_attention": "attention.cudnn",
+    "_scaled_dot_product_fused_attention_overrideable": "attention.overrideable",
+    "cudnn_": "cudnn",
+    "_cudnn_": "cudnn",
+    "mkldnn_": "mkldnn",
+    "_mkldnn_": "mkldnn",
+}
+"""The settings that an op requires to be on, by the beginning of its name."""
+
+GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
+
+
+class OtherwiseSet:
+    """The kernels of a side's process, executed with other values of some of torch's settings."""
+
+    def __init__(self, calls: WorkerCalls, settings: Mapping[str, Any]) -> None:
+        self._calls = calls
+        self._settings = settings
+
+    def execute(
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        return self._calls.execute(node, arguments, keywords, self._settings)
+
+
+def blocks_by_setting(
+    pair: TapePair,
+    examined: Mapping[int, Examined],
+    differences: Sequence[SettingDifference],
+    calls: Mapping[Side, WorkerCalls],
+    narrower: Sequence[SettingDifference] = (),
+) -> dict[int, SettingDifference]:
+    """Return the blocks that compute other bits because of a setting, each with that setting.
+
+    `calls` are those of the available workers. Each setting is tried alone, then all of them together. If the sides
+    compute a block on two devices, the `narrower` settings are tried on side b's device: such a setting is the reason
+    if it brings a difference beyond rounding within rounding.
+    """
+    tried = [*differences, *([all_together(differences)] if len(differences) > 1 else [])]
+    candidates = {number for number, block in examined.items() if _is_candidate(pair, number, block)}
+    wide = {
+        candidate
+        for candidate in candidates
+        if examined[candidate].roundings > LOCAL_FAULT and len(_devices(pair, candidate)) > 1
+    }
+    looked = (candidates if tried else set()) | (wide if narrower else set())
+    reasons: dict[int, SettingDifference] = {}
+    with set_apart(pair.devices()):
+        execution = HybridExecution(pair, Hybrid("b"))
+        for number in range(max(looked, default=-1) + 1 if calls else 0):
+            if number in looked:
+                trials = _Trials(execution, number, execution.memory.fork(), calls)
+                reason = next((difference for difference in tried if trials.is_reason(difference)), None)
+                if reason is None and number in wide:
+                    reason = next((difference for difference in narrower if trials.is_nearer(difference)), None)
+                if reason is not None:
+                    reasons[number] = reason
+            execution.run(number)
+    return reasons
+
+
+def _is_candidate(pair: TapePair, number: int, block: Examined) -> bool:
+    """Check whether a block is one op on both sides with other bits, and a side's process can execute it unchanged.
+
+    Code that a compiler generates for one side alone does not depend on a setting.
+    """
+    if not block.differs or block.suspect.kind not in ("kernel", "layout") or not pair.blocks[number].is_pair:
+        return False
+    nodes = [pair.flows[side].nodes[pair.blocks[number].of(side)[0]] for side in SIDES]
+    compiled = [node.call.compiled is not None for node in nodes]
+    generated = not set(GENERATED).isdisjoint(getattr(nodes[1].execution.operation, "tags", ()))
+    return nodes[0].call.op == nodes[1].call.op and not (generated and compiled[0] != compiled[1])
+
+
+class _Trials:
+    """The trials of settings in one block, on side b's values."""
+
+    def __init__(
+        self, execution: HybridExecution, number: int, before: Memory, calls: Mapping[Side, WorkerCalls]
+    ) -> None:
+        self._execution = execution
+        self._number = number
+        self._before = before
+        self._calls = calls
+        self._plain: dict[Side, list[torch.Tensor]] = {}
+
+    def is_reason(self, difference: SettingDifference) -> bool:
+        """Check whether a side computes the other side's bits with the other side's setting."""
+        for side in reversed(SIDES):
+            if side not in self._calls:
+                continue
+            with suppress(Exception):  # an op may raise anything on values that are not its own
+                results, other_results = self._set(side, difference.values[other(side)]), self._as_it_is(other(side))
+                if all(is_same(a.to(b.device, b.dtype), b) for a, b in zip(results, other_results, strict=True)):
+                    return True
+        return False
+
+    def is_nearer(self, difference: SettingDifference) -> bool:
+        """Check whether side b is within rounding of side a without the extra rounding of its device."""
+        with suppress(Exception):  # as above
+            without, plain = self._set("b", difference.values["a"]), self._as_it_is("b")
+            distances = [
+                max(relative(a, b.to(a.device)) for a, b in zip(self._as_it_is("a"), results, strict=True))
+                for results in (without, plain)
+            ]
+            return distances[1] > LOCAL_FAULT * distances[0]
+        return False
+
+    def _set(self, side: Side, settings: Mapping[str, Any]) -> list[torch.Tensor]:
+        return self._results(side, OtherwiseSet(self._calls[side], settings))
+
+    def _as_it_is(self, side: Side) -> list[torch.Tensor]:
+        if side not in self._plain:
+            self._plain[side] = self._results(side, self._execution.pair.kernels[side])
+        return self._plain[side]
+
+    def _results(self, side: Side, kernels: Kernels) -> list[torch.Tensor]:
+        pair, memory = self._execution.pair, self._before.fork()
+        HybridExecution(pair, Hybrid("b"), {**pair.kernels, side: kernels}).run_as(side, self._number, memory)
+        place = SIDES.index(side)
+        return [memory.tensor(side, uses[place]).clone() for uses in compared_results(pair, self._number)]
+
+
+class SetSide(Protocol):
+    """A side of a step: its tape, its label, its mode's specification, and its worker's calls if it has one."""
+
+    @property
+    def tape(self) -> Tape: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def spec(self) -> str: ...
+    @property
+    def calls(self) -> WorkerCalls | None: ...
+
+
+def with_settings(
+    pair: TapePair, examined: Mapping[int, Examined], causes: Sequence[Cause], sides: Mapping[Side, SetSide]
+) -> list[Cause]:
+    """Return the causes, with all sites that differ because of one setting joined into one cause."""
+    specs = {side: sides[side].spec for side in SIDES}
+    differences = setting_differences({side: sides[side].tape for side in SIDES}, specs)
+    calls = {side: set_side.calls for side, set_side in sides.items() if set_side.calls is not None}
+    narrower = liberties(sides["b"].tape, specs["b"]) if "b" in calls else []
+    by_setting = blocks_by_setting(pair, examined, differences, calls, narrower)
+    if not by_setting and not differences:
+        return list(causes)
+    regrouped, sites = list[Cause | SettingDifference](), dict[str, list[SwapSite]]()
+    for cause in causes:
+        other_sites = []
+        for site in cause.sites:
+            reason = _reason(pair, examined, site, by_setting, differences) if not cause.inputs else None
+            if reason is None:
+                other_sites.append(site)
+                continue
+            if reason.name not in sites:
+                regrouped.append(reason)
+            sites.setdefault(reason.name, []).append(site)
+        if other_sites or not cause.sites:
+            regrouped.append(replace(cause, sites=tuple(other_sites)))
+    return [
+        _cause(pair, examined, entry, sites[entry.name], sides["a"].label)
+        if isinstance(entry, SettingDifference)
+        else entry
+        for entry in regrouped
+    ]
+
+
+def _reason(
+    pair: TapePair,
+    examined: Mapping[int, Examined],
+    site: SwapSite,
+    by_setting: Mapping[int, SettingDifference],
+    differences: Sequence[SettingDifference],
+) -> SettingDifference | None:
+    """Return the setting that makes a site differ; None if there is no such setting or if there are several reasons."""
+    flagged = [number for number in site.blocks if number in examined and examined[number].differs is not False]
+    reasons = {by_setting[number].name: by_setting[number] for number in flagged if number in by_setting}
+    if len(reasons) == 1 and all(number in by_setting for number in flagged if examined[number].differs):
+        return next(iter(reasons.values()))
+    if reasons or any(len(_devices(pair, number)) > 1 for number in flagged):
+        return None
+    chosen = {name for number in flagged for name in _chosen_by(pair, number, differences)}
+    return next((difference for difference in differences if chosen.intersection(difference.values["a"])), None)
+
+
+def _chosen_by(pair: TapePair, number: int, differences: Sequence[SettingDifference]) -> Iterator[str]:
+    """Yield the settings that one side needs to execute an op of the block and that are off on the other side."""
+    settings = {
+        side: {name: difference.values[side][name] for difference in differences for name in difference.values[side]}
+        for side in SIDES
+    }
+    for side in SIDES:
+        for op in names_of(pair, number, side):
+            name = next((name for start, name in CHOSEN_OPS.items() if op.startswith(start)), None)
+            if name is not None and settings[side].get(name) and not settings[other(side)].get(name, True):
+                yield name
+
+
+def _devices(pair: TapePair, number: int) -> set[str]:
+    """Return the devices of the values that a block makes, on the sides that have the block."""
+    slots = {side: pair.flows[side].tape.slots for side in SIDES}
+    nodes = [(side, pair.flows[side].nodes[node]) for side in SIDES for node in pair.blocks[number].of(side)]
+    return {slots[side][use.value.slot].device for side, node in nodes for use in node.made}
+
+
+def _cause(
+    pair: TapePair,
+    examined: Mapping[int, Examined],
+    difference: SettingDifference,
+    sites: Sequence[SwapSite],
+    reference: str,
+) -> Cause:
+    leads = [site.lead for site in sites]
+    flagged = [
+        number for site in sites for number in site.blocks if number in examined and examined[number].differs
+    ] or leads
+    flagged.sort(key=lambda number: (PHASES.index(phase_of(pair, number)), number))
+    ops = {
+        side: tuple(dict.fromkeys(op for number in flagged for op in names_of(pair, number, side))) for side in SIDES
+    }
+    effect = _what(pair, flagged)
+    why = f"{difference.name} is {difference.shown['b']}{_where(difference, 'b')}"
+    if "a" in difference.shown:
+        why += f", {difference.shown['a']}{_where(difference, 'a')} in {reference}"
+    else:
+        effect += " by more than rounding"
+        why += f": with {difference.swapped} they are within rounding of {reference}"
+    ordered = tuple(sorted(sites, key=lambda site: site.lead))
+    setting = SettingReason(difference, effect)
+    return Cause("setting", phase_of(pair, flagged[0]), ops, (f"{effect} because {why}",), ordered, setting=setting)
+
+
+def _what(pair: TapePair, blocks: Sequence[int]) -> str:
+    """Return `all 72 matrix products differ`."""
+    names = list(dict.fromkeys(op for number in blocks for op in names_of(pair, number, "a")))
+    if not all(pair.blocks[number].is_pair for number in blocks):  # the sides execute different ops
+        executed = [op for number in blocks for side in SIDES for op in names_of(pair, number, side)]
+        chosen = list(dict.fromkeys(op for op in executed if op.startswith(tuple(CHOSEN_OPS))))
+        return f"{_listed(chosen)} {'is' if len(chosen) == 1 else 'are'} executed on one side alone"
+    alike_count = sum(
+        block.is_pair and set(names_of(pair, number, "a")) <= {*names} for number, block in enumerate(pair.blocks)
+    )
+    several, some = len(blocks) > 1, len(blocks) < alike_count
+    every = "both" if len(blocks) == 2 else f"all {len(blocks)}" if several else "1"
+    count = f"{len(blocks)} of {alike_count}" if some else every
+    noun = (
+        f"matrix product{'s' * several}" if PRODUCTS.issuperset(names) else f"call{'s' * several} of {_listed(names)}"
+    )
+    return f"{count} {noun} differ{'' if several else 's'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def _where(difference: SettingDifference, side: Side) -> str:
+    line = difference.lines.get(side)
+    return f" ({Path(line).name})" if line else " by the mode" if side in difference.stated else ""

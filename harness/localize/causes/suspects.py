@@ -1,0 +1,174 @@
+"""The suspects: blocks of two tapes that may differ, judged by the arguments of their calls without computing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...records.results.culprit import AGAIN
+from ...tape.tape import SCRATCH
+from ...torch_private.operators import view_behind
+from ..align.argument_differences import (
+    FOLDED,
+    GENERATOR,
+    LAYOUT,
+    PART,
+    TURNED,
+    argument_differences,
+    drawn_reasons,
+    draws_differ,
+    epsilon_difference,
+)
+from ..align.storage_flow import SIDES, FlowNode, Side
+from ..execute.hybrid import TapePair
+
+Kind = Literal["kernel", "layout", "arguments", "structure", "setup", "setting"]
+
+CASTS = frozenset(("_to_copy", "convert_element_type"))
+"""Ops that change the dtype and compute nothing."""
+
+UNROUNDED = "its compiled graph does not round what"
+"""The beginning of the reason for a node whose inputs have more digits in its graph than in their dtype, and whose
+results agree with those digits."""
+
+WIRING = "reads another tensor"
+
+READ = (WIRING, LAYOUT, PART)
+"""Reasons that concern the inputs of one call, and do not carry over to other calls."""
+
+KINDS: Mapping[tuple[str, ...], Kind] = {
+    (WIRING,): "structure",
+    (LAYOUT,): "kernel",
+    (TURNED,): "kernel",
+    (FOLDED,): "kernel",
+}
+"""The kind of a call that differs for this reason alone."""
+
+DRAWS = f"draws other random numbers: {GENERATOR}"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A block in which the sides may compute different results, and the reasons for it."""
+
+    block: int
+    kind: Kind
+    reasons: tuple[str, ...]
+
+
+def suspects(pair: TapePair) -> dict[int, Suspect]:
+    """Return the suspects among all blocks, by number.
+
+    A block that may just compute the same tensors by other ops is a suspect, too: the experiment decides.
+    """
+    suspected: dict[int, Suspect] = {}
+    for number in range(len(pair.blocks)):
+        nodes = _executed_once(pair, number)
+        if nodes is None:
+            if not {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {*SCRATCH} and not _only_copies(
+                pair, number
+            ):
+                suspected[number] = _unpaired(pair, number)
+            continue
+        node_a, node_b = nodes
+        reasons = drawn_reasons(node_a, node_b, argument_differences(node_a, node_b, pair.links))
+        if draws_differ(node_a, node_b) or GENERATOR in reasons:
+            suspected[number] = Suspect(
+                number, "setup", (DRAWS, *(reason for reason in reasons if reason != GENERATOR))
+            )
+        elif reasons:
+            kind: Kind = KINDS.get(tuple(reasons), "arguments")
+            suspected[number] = Suspect(number, kind, tuple(reasons))
+        elif node_a.call.op != node_b.call.op:
+            suspected[number] = Suspect(number, "kernel", (f"{node_a.call.op} against {node_b.call.op}",))
+        elif _devices(pair, "a", node_a) != _devices(pair, "b", node_b):
+            suspected[number] = Suspect(number, "kernel", ())
+        if {WIRING, TURNED, FOLDED}.intersection(reasons) or any(reason.startswith("shape ") for reason in reasons):
+            pair.own_reads.add(number)
+    return suspected
+
+
+def _executed_once(pair: TapePair, number: int) -> tuple[FlowNode, FlowNode] | None:
+    """Return the two calls of a pair, without a repeated execution that returns the same again."""
+    nodes = {side: [pair.flows[side].nodes[node] for node in pair.blocks[number].of(side)] for side in SIDES}
+    repeats = [node for side in SIDES for node in nodes[side] if node.call.repeats is not None]
+    if not pair.blocks[number].paired or any(node.call.draw is not None or node.writes for node in repeats):
+        return None
+    nodes_a, nodes_b = ([node for node in nodes[side] if node.call.repeats is None] for side in SIDES)
+    return (nodes_a[0], nodes_b[0]) if len(nodes_a) == len(nodes_b) == 1 else None
+
+
+def _devices(pair: TapePair, side: Side, node: FlowNode) -> set[str]:
+    """Return the devices of a call's inputs and results; each device has its own kernels."""
+    slots = pair.flows[side].tape.slots
+    return {slots[use.value.slot].device for use in (*node.reads, *node.made)}
+
+
+def _only_copies(pair: TapePair, number: int) -> bool:
+    """Check whether a block has only copies in place of views.
+
+    Such copies compute nothing, and show in the layouts of the calls that read them.
+    """
+    nodes = [pair.flows[side].nodes[index] for side in SIDES for index in pair.blocks[number].of(side)]
+    return all(view_behind(node.execution.operation) is not None for node in nodes)
+
+
+def _unpaired(pair: TapePair, number: int) -> Suspect:
+    """Return the suspect for a block that is not one call on each side: one op in several calls, or different ops."""
+    block = pair.blocks[number]
+    ops_a, ops_b = listed(pair, number, "a"), listed(pair, number, "b")
+    if block.paired:
+        first = [[node for node in block.of(side) if node not in pair.links.again[side]] for side in SIDES]
+        twice = any(len(members) == 1 < len(block.of(side)) for members, side in zip(first, SIDES, strict=True))
+        why = _computed_again(pair, number) if twice else f"decomposed into {ops_b}"
+        if not twice and len(block.of("b")) == 1:
+            why = f"decomposed into {ops_a} in the reference"
+        calls = [
+            pair.flows[side].nodes[node] for members, side in zip(first, SIDES, strict=True) for node in members[:1]
+        ]
+        if twice and len(calls) == sum(map(len, first)) == len(SIDES) and calls[0].call.name == calls[1].call.name:
+            differences = argument_differences(calls[0], calls[1], pair.links)
+            reasons = [difference for difference in differences if difference not in (*READ, TURNED)]
+            if reasons:
+                return Suspect(number, "arguments", tuple(reasons))
+        reasons = epsilon_difference(*([pair.flows[side].nodes[node] for node in block.of(side)] for side in SIDES))
+        if reasons:
+            return Suspect(number, "arguments", (*reasons, why))
+        executed = _again(pair, number)
+        return Suspect(number, "structure" if executed else "kernel", executed or (why,))
+    if ops_a and ops_b:
+        return Suspect(number, "structure", (f"{ops_a} against {ops_b}", *_again(pair, number)))
+    side = "the reference" if ops_a else "the other mode"
+    return Suspect(number, "structure", (f"only {side} executes {ops_a or ops_b}",))
+
+
+def _computed_again(pair: TapePair, number: int) -> str:
+    sides = [side for side in SIDES if len(pair.blocks[number].of(side)) > 1]
+    calls = [pair.flows[side].nodes[node].call for side in sides for node in pair.blocks[number].of(side)]
+    if any(call.compiled is not None and call.compiled.graph.endswith("backward") for call in calls):
+        return "executed once more in the backward"
+    return f"computed more than once in {'the reference' if sides == ['a'] else 'the other mode'}"
+
+
+def _again(pair: TapePair, number: int) -> tuple[str, ...]:
+    """Return the reason why a block differs if a side has executed one of its calls more than once, else nothing."""
+    calls = [pair.flows[side].nodes[node].call for side in SIDES for node in pair.blocks[number].of(side)]
+    times = max(Counter(call.repeats for call in calls if call.repeats is not None).values(), default=0) + 1
+    return (f"{AGAIN}, {times} times in all, as what it gave was not kept",) if times > 1 else ()
+
+
+def names_of(pair: TapePair, number: int, side: Side) -> list[str]:
+    """Return the ops of a block on one side."""
+    nodes = pair.flows[side].nodes
+    return [nodes[node].call.name for node in pair.blocks[number].of(side)]
+
+
+def listed(pair: TapePair, number: int, side: Side, most: int = 6) -> str:
+    calls = [pair.flows[side].nodes[node].call for node in pair.blocks[number].of(side)]
+    names: Sequence[str] = [call.name for call in calls if call.repeats is None]
+    if len(names) > 1 and len(set(names)) == 1:
+        return f"{names[0]} ({len(names)} times)"
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

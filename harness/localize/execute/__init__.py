@@ -1,0 +1,12 @@
+"""Execution: hybrids of two tapes, which take each block from one side or the other.
+
+    in   blocks, and for each the side that executes it
+    out  the values of the step: loss, gradients, parameters
+
+A block is executed with the kernels of its own side. `verification` first executes each tape as it was recorded and
+compares the bits of every result with the recorded ones. A call whose bits differ is executed by the worker
+instead, the process of the mode that stays alive for it.
+
+`hybrid` has a worked example of three hybrids of one step, `layouts` one of an op that depends on the strides of
+its arguments.
+"""

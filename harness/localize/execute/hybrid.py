@@ -1,0 +1,275 @@
+"""Hybrids of two tapes: each block is executed as in one of the sides, with that side's kernels.
+
+With `recorded_step` of the tape's example, and another factor on side b. Block 0 is the forward's product:
+
+    >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
+    >>> for hybrid in Hybrid("a"), Hybrid("b"), Hybrid("a", blocks=frozenset([0])):
+    ...     print(execute(pair, hybrid))
+    {'loss': tensor(9.), 'gradient 0 weight': tensor([3., 3.])}
+    {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3.5000, 3.5000])}
+    {'loss': tensor(10.5000), 'gradient 0 weight': tensor([3., 3.])}
+
+The last one has side b's loss and side a's gradient. To be consistent it needs that forward's own backward as well: see
+swap_sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from ...tape.replaying.replay import executed, given, set_apart
+from ..align.alignment import align
+from ..align.blocks import Block
+from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
+from ..align.value_links import Links, common_reads, linked
+from .step_memory import Flows, Lifetimes, Memory, Stand, Unbound, is_one
+
+Values = dict[str, torch.Tensor]
+
+END = -2
+"""The block number of the end of the step, after the last block, and of the batch as a whole."""
+
+
+class Kernels(Protocol):
+    """The kernels by which one side executes its calls."""
+
+    def execute(
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        """Execute a node on these arguments, which include those that it writes, and return its flat outputs."""
+
+
+class PlainKernels:
+    """This process's own kernels."""
+
+    def execute(
+        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> list[Any]:
+        return executed(node.execution, arguments, keywords)
+
+
+@dataclass(slots=True, eq=False)
+class TapePair:
+    """Two aligned tapes of one step.
+
+    kernels: the kernels that execute each side.
+    own_reads: the blocks that are wired differently, in which each side reads its own tensors.
+    home: for each node of a side, the number of its block.
+    readers: for each value of a side, the blocks that read it.
+    """
+
+    flows: Flows
+    blocks: Sequence[Block]
+    links: Links
+    lifetimes: Lifetimes
+    kernels: Mapping[Side, Kernels]
+    own_reads: set[int] = field(default_factory=set)
+    home: dict[Side, dict[int, int]] = field(init=False)
+    readers: dict[Side, dict[FlowValue, set[int]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.home = {
+            side: {node: number for number, block in enumerate(self.blocks) for node in block.of(side)}
+            for side in SIDES
+        }
+        # END reads the watched values, by which steps are compared, and the arguments of the first model.
+        self.readers = {side: {} for side in SIDES}
+        for side in SIDES:
+            flow = self.flows[side]
+            for number, node in enumerate(flow.nodes):
+                for use in node.reads:
+                    self.readers[side].setdefault(use.value, set()).add(self.home[side][number])
+            for use in (*flow.watched.values(), *flow.given.values()):
+                self.readers[side].setdefault(use.value, set()).add(END)
+
+    def devices(self) -> list[str]:
+        draws = (node.call.draw for flow in self.flows.values() for node in flow.nodes)
+        return sorted({state.device for draw in draws if draw is not None for state in draw.states})
+
+    def is_one_op(self, number: int) -> bool:
+        """Check that a block is one op on both sides; one of them may execute it repeatedly."""
+        block = self.blocks[number]
+        names = {self.flows[side].nodes[node].call.name for side in SIDES for node in block.of(side)}
+        return block.paired and len(names) == 1
+
+    def maker(self, side: Side, value: FlowValue) -> int:
+        """Return the number of the block that makes a value, -1 for a value from before the step."""
+        node = self.flows[side].makers.get(value)
+        return -1 if node is None else self.home[side][node]
+
+
+def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True) -> TapePair:
+    """Align two tapes; both sides get this process's kernels. For `own_batch` see `linked`."""
+    flows: Flows = {"a": a, "b": b}
+    blocks = align(a, b)
+    links = linked(a, b, blocks, own_batch=own_batch)
+    plain = PlainKernels()
+    return TapePair(flows, blocks, links, Lifetimes(flows, links, blocks), {"a": plain, "b": plain})
+
+
+Instead = Mapping[int, Sequence[Stand]]
+"""By slot, the views of the other side that a call reads in place of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hybrid:
+    """A hybrid: side `base`, with these blocks and inputs (by side a's value) from the other side."""
+
+    base: Side
+    blocks: Collection[int] = frozenset()
+    inputs: Collection[FlowValue] = frozenset()
+
+    def side(self, block: int) -> Side:
+        return other(self.base) if block in self.blocks else self.base
+
+
+class HybridExecution:
+    """One execution of a hybrid, block by block, by the pair's kernels or by `kernels` if specified."""
+
+    def __init__(self, pair: TapePair, hybrid: Hybrid, kernels: Mapping[Side, Kernels] | None = None) -> None:
+        far = other(hybrid.base)
+        sources: dict[FlowValue, Side] = {
+            value: (far if value in hybrid.inputs else hybrid.base) for value in pair.links.of["a"]
+        }
+        self.pair = pair
+        self.hybrid = hybrid
+        self.kernels = kernels or pair.kernels
+        self.memory = Memory(pair.flows, pair.links, pair.lifetimes, sources)
+
+    def run(self, number: int) -> None:
+        """Execute a block and release the values that no later block reads."""
+        self.run_as(self.hybrid.side(number), number, self.memory)
+        self.memory.block_ended(number)
+
+    def run_all(self) -> HybridExecution:
+        """Execute every block."""
+        for number in range(len(self.pair.blocks)):
+            self.run(number)
+        return self
+
+    def run_as(self, side: Side, number: int, memory: Memory) -> None:
+        """Execute one side's version of a block, in this memory."""
+        pair, block = self.pair, self.pair.blocks[number]
+        for node in block.of(side):
+            instead = self.instead(side, node, number) if pair.is_one_op(number) else {}
+            run_node(pair.flows[side], node, side, self.kernels[side], memory, instead)
+
+    def values(self) -> Values:
+        """Return the values by which steps are compared, by the names of both sides.
+
+        A value that only one side has is missing if its block is the other side's here.
+        """
+        base = self.hybrid.base
+        watched, far_watched = self.pair.flows[base].watched, self.pair.flows[other(base)].watched
+        values: Values = {}
+        for name, use in watched.items():
+            far = far_watched.get(name)
+            if far is None:
+                with suppress(Unbound):
+                    values[name] = self.memory.tensor(base, use).clone()
+                continue
+            if self._comes_later(base, use, far):
+                with suppress(Unbound):
+                    values[name] = self.memory.tensor(other(base), far).clone()
+                    continue
+            values[name] = self.memory.tensor(base, use).clone()
+        for name in far_watched.keys() - watched.keys():
+            with suppress(Unbound):
+                values[name] = self.memory.tensor(other(base), far_watched[name]).clone()
+        return values
+
+    def given(self, name: str) -> torch.Tensor:
+        """Return the argument of the first model with this name, which both sides have. Raises Unbound."""
+        base = self.hybrid.base
+        own, far = (self.pair.flows[side].given[name] for side in (base, other(base)))
+        if self._comes_later(base, own, far):
+            with suppress(Unbound):
+                return self.memory.tensor(other(base), far).clone()
+        return self.memory.tensor(base, own).clone()
+
+    def instead(self, side: Side, node: int, number: int) -> dict[int, list[Stand]]:
+        """Return, by slot, the views of the other side that a paired call reads in place of its own.
+
+        These are the views that were made later than its own. A slot may have several, such as the parts of one product
+        that a fused attention reads.
+        """
+        if number in self.pair.own_reads:
+            return {}
+        block, replacements = self.pair.blocks[number], dict[int, list[Stand]]()
+        own_node, far_node = (
+            self.pair.flows[side].nodes[node],
+            self.pair.flows[other(side)].nodes[block.of(other(side))[0]],
+        )
+        for own, far in common_reads(own_node, far_node):
+            # Different parts of identical contents do not correspond; for other contents the layouts do not tell.
+            link = self.pair.links.of[side].get(own.value)
+            unknown = link is None or link.value != far.value or not is_one(link)
+            alike = own.view.size == far.view.size and (unknown or layout_of(own.view) == layout_of(far.view))
+            # A value that this hybrid omits, such as a cast that only one side has, cannot be read.
+            maker = self.pair.maker(other(side), far.value)
+            left_out = maker >= 0 and self.hybrid.side(maker) == side and link is not None and link.value != far.value
+            if alike and not left_out and self._comes_later(side, own, far):
+                replacements.setdefault(own.value.slot, []).append((own, far))
+        return replacements
+
+    def _comes_later(self, side: Side, own: Use, far: Use) -> bool:
+        """Check, for two corresponding values, that this one was not made, or that the other side's was made after
+        it."""
+        own_maker, far_maker = self.pair.maker(side, own.value), self.pair.maker(other(side), far.value)
+        if own_maker >= 0 and self.hybrid.side(own_maker) != side:
+            return True
+        return far_maker >= 0 and self.hybrid.side(far_maker) != side and far_maker > own_maker
+
+
+def execute(pair: TapePair, hybrid: Hybrid) -> Values:
+    """Return the watched values of a hybrid.
+
+    Raises NotReplayable (Unbound if these blocks cannot be combined), and whatever an op raises on values that are not
+    the recorded ones.
+    """
+    with set_apart(pair.devices()):
+        return HybridExecution(pair, hybrid).run_all().values()
+
+
+def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memory: Memory, instead: Instead) -> None:
+    """Execute one node. It writes to copies, because the other side may still read the former contents."""
+    node = flow.nodes[number]
+    storages = storages_read(node, side, memory, instead)
+    for use in node.writes:
+        storages[use.value.slot] = storages[use.value.slot].clone()
+
+    arguments, keywords = given(node.call, lambda view: memory.viewed(side, storages[view.slot], view))
+    with torch.set_grad_enabled(node.call.grad):
+        outputs = kernels.execute(number, node, arguments, keywords)
+    for made, output in zip(node.makes, outputs, strict=True):
+        if made is not None:
+            memory.bind(side, made, output)
+    for use in node.writes:
+        memory.put(side, use.value, storages[use.value.slot])
+
+
+def storages_read(node: FlowNode, side: Side, memory: Memory, instead: Instead) -> dict[int, torch.UntypedStorage]:
+    """Return the storages that a node reads, by slot."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    for use in node.reads:
+        slot = use.value.slot
+        if slot not in storages:
+            storages[slot] = storage_read(memory, side, use, instead.get(slot), node)
+    return storages
+
+
+def storage_read(
+    memory: Memory, side: Side, use: Use, far: Sequence[Stand] | None, node: FlowNode
+) -> torch.UntypedStorage:
+    """Return the storage that a node reads: the other side's in place of its own if that is available."""
+    if far:
+        views = {layout_of(read.view) for read in node.reads if read.value.slot == use.value.slot}
+        is_written = any(write.value.slot == use.value.slot for write in node.writes)
+        with suppress(Unbound):
+            return memory.across(side, far, alone=len(views) == 1 and not is_written)
+    return memory.storage(side, use.value)

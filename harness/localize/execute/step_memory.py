@@ -1,0 +1,186 @@
+"""The storages of both sides during a hybrid, and the conversion of values from one side to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from ...tape.storages import Held, HeldSlots
+from ...tape.tape import NotReplayable, View
+from ..align.blocks import Block
+from ..align.storage_flow import SIDES, FlowValue, Side, StorageFlow, Use, layout_of, other
+from ..align.value_links import Link, Links
+
+Flows = Mapping[Side, StorageFlow]
+FOREVER = 1 << 60
+
+Stand = tuple[Use, Use]
+"""A view of one side and the view of the other side that replaces it."""
+
+Moved = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
+"""Takes the bytes of values of a dtype, and returns those of the changed values."""
+
+
+class Unbound(NotReplayable):
+    """Raised where a call needs a value that nothing has made, so that two blocks cannot come from different sides."""
+
+
+class Memory:
+    """The contents of storages by side and value.
+
+    A value that its own side has not made is taken from the other side through its link. Each side has its own contents
+    of linked inputs, except for those in `taken_from` (by side a's value): both sides take these from the side named
+    there.
+    """
+
+    def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, taken_from: Mapping[FlowValue, Side]) -> None:
+        self._flows = flows
+        self._links = links
+        self._lifetimes = lifetimes
+        self._taken_from = taken_from
+        self._slots = {side: HeldSlots(flows[side].tape) for side in SIDES}
+        self._live: dict[tuple[Side, FlowValue], torch.UntypedStorage] = {}
+        self._before: Mapping[tuple[Side, FlowValue], torch.UntypedStorage] = {}
+        self._moved: Moved | None = None
+
+    def storage(self, side: Side, value: FlowValue) -> torch.UntypedStorage:
+        """Return the content of a value. Raises Unbound."""
+        storage = self._live.get((side, value))
+        if storage is None:
+            storage = self._live[side, value] = self._found(side, value)
+        return storage
+
+    def tensor(self, side: Side, use: Use) -> torch.Tensor:
+        return self.viewed(side, self.storage(side, use.value), use.view)
+
+    def viewed(self, side: Side, storage: torch.UntypedStorage, view: View) -> torch.Tensor:
+        """Return the tensor of a side's view on this storage."""
+        return self._slots[side].tensor(storage, view)
+
+    def bind(self, side: Side, use: Use, tensor: torch.Tensor) -> None:
+        """Set a value to this tensor, in the recorded layout, whatever strides the kernel returned."""
+        self._live[side, use.value] = self._slots[side].bound(use.view, tensor)
+
+    def put(self, side: Side, value: FlowValue, storage: torch.UntypedStorage) -> None:
+        self._live[side, value] = storage
+
+    def across(self, side: Side, views: Sequence[Stand], *, alone: bool) -> torch.UntypedStorage:
+        """Return the other side's value in the layout of this side's value, which it replaces.
+
+        `views` are the corresponding views of both values. Elements outside of them keep this side's contents. They are
+        undefined if the value is only read through a single view (`alone`).
+        """
+        links = [Link(own_use.view, far_use.view, far_use.value) for own_use, far_use in views]
+        first_use = views[0][0]
+        is_same = all(map(is_one, links)) and len({link.value for link in links}) == 1
+        if is_same or alone or self._flows[side].is_whole(first_use.view, first_use.value):
+            return self._converted(side, first_use.value, links[0], whole=True)
+        content: torch.UntypedStorage = self.storage(side, first_use.value).clone()
+        for own_use, far_use in views:
+            self.viewed(side, content, own_use.view).copy_(self.tensor(other(side), far_use))
+        return content
+
+    def fork(self) -> Memory:
+        """Return a memory with the same contents; changes of the copy do not affect this one."""
+        copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
+        # The contents can be shared: a node writes only to copies (see run_node).
+        copy._live = dict(self._live)
+        copy._slots, copy._before, copy._moved = self._slots, self._before, self._moved
+        return copy
+
+    def held_as(self, held: Held, moved: Moved | None = None) -> Memory:
+        """Return a memory with the same contents in other dtypes, which are converted when they are first read.
+
+        `moved` changes the values before their conversion.
+        """
+        copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
+        copy._slots = {side: HeldSlots(self._flows[side].tape, held) for side in SIDES}
+        copy._before, copy._moved = dict(self._live), moved
+        return copy
+
+    def block_ended(self, number: int) -> None:
+        """Release the values that no later block reads."""
+        for key in self._lifetimes.ending.get(number, ()):
+            self._live.pop(key, None)
+
+    def _taken(self, side: Side, slot: int, data: torch.Tensor) -> torch.UntypedStorage:
+        """Return the storage with a slot's recorded content."""
+        if self._moved is not None:
+            data = self._moved(data, self._flows[side].tape.slots[slot].dtype)
+        return self._slots[side].content(slot, data)
+
+    def _found(self, side: Side, value: FlowValue) -> torch.UntypedStorage:
+        before = self._before.get((side, value))
+        if before is not None:
+            as_bytes = torch.empty(0, dtype=torch.uint8, device=before.device)
+            return self._taken(side, value.slot, as_bytes.set_(before, 0, (before.nbytes(),), (1,)))
+        far_side = other(side)
+        link = self._links.of[side].get(value)
+        data = self._flows[side].tape.inputs.get(value.slot) if value.version == 0 else None
+        # True if the other side's value is an input as well, whose content may be needed
+        from_far = link is not None and self._is_input(far_side, link.value)
+        if data is not None:
+            is_taken = link is not None and self._taken_from.get(value if side == "a" else link.value, side) != side
+            if not (from_far and is_taken):
+                return self._taken(side, value.slot, data)
+        if link is None:
+            raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
+        # The other value must exist, or have another origin than this one. Otherwise two values that are linked to each
+        # other, and of which neither was made, would be searched for endlessly.
+        back = self._links.of[far_side].get(link.value)
+        comes = from_far or (far_side, link.value) in self._live or (back is not None and back.value != value)
+        if data is None and not comes:
+            raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
+        return self._converted(side, value, link)
+
+    def _is_input(self, side: Side, value: FlowValue) -> bool:
+        return value.version == 0 and value.slot in self._flows[side].tape.inputs
+
+    def _converted(self, side: Side, value: FlowValue, link: Link, *, whole: bool = False) -> torch.UntypedStorage:
+        far_side = other(side)
+        far_storage = self.storage(far_side, link.value)
+        size, device = self._slots[side].size(value.slot), self._flows[side].tape.slots[value.slot].device
+        if is_one(link) and size <= far_storage.nbytes():
+            return far_storage if str(far_storage.device) == device else moved_to(far_storage, device)
+        whole = whole or self._flows[side].is_whole(link.mine, value)
+        # an expanded view shows an element more than once, and cannot be written to
+        overlaps = any(not step and size > 1 for size, step in zip(link.mine.size, link.mine.stride, strict=True))
+        if link.mine.size != link.theirs.size or not whole or overlaps:
+            raise Unbound(f"storage {value.slot} of side {side} is laid out otherwise on the other side")
+        storage = torch.UntypedStorage(size, device=device)
+        self.viewed(side, storage, link.mine).copy_(self.viewed(far_side, far_storage, link.theirs))
+        return storage
+
+
+def moved_to(storage: torch.UntypedStorage, device: str) -> torch.UntypedStorage:
+    """Copy a storage to another device, byte by byte."""
+    as_bytes = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return as_bytes.set_(storage, 0, (storage.nbytes(),), (1,)).to(device).untyped_storage()
+
+
+class Lifetimes:
+    """The last block that may read each value or a value linked to it."""
+
+    def __init__(self, flows: Flows, links: Links, blocks: Sequence[Block]) -> None:
+        last: dict[tuple[Side, FlowValue], int] = {}
+        for side in SIDES:
+            flow = flows[side]
+            for number, block in enumerate(blocks):
+                for node in block.of(side):
+                    for use in (*flow.nodes[node].reads, *flow.nodes[node].made):
+                        last[side, use.value] = number
+            last |= {(side, use.value): FOREVER for use in (*flow.watched.values(), *flow.given.values())}
+        for _ in range(3):  # chains of links are short: y of one side, x of the other, x of the first
+            for side in SIDES:
+                for value, link in links.of[side].items():
+                    own_key, far_key = (side, value), (other(side), link.value)
+                    last[far_key] = max(last.get(far_key, 0), last.get(own_key, 0))
+        self.ending: dict[int, list[tuple[Side, FlowValue]]] = {}
+        for key, number in last.items():
+            self.ending.setdefault(number, []).append(key)
+
+
+def is_one(link: Link) -> bool:
+    """Check whether both views have the same layout in their storages."""
+    return link.mine.dtype == link.theirs.dtype and layout_of(link.mine) == layout_of(link.theirs)

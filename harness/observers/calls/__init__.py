@@ -1,0 +1,1 @@
+"""Observers of calls: ops, their places, and the tape of a step."""

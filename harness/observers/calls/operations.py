@@ -1,0 +1,163 @@
+"""Records every aten op of a step, with the digests of its outputs (and the outputs themselves, on request).
+
+Compiled regions are opaque here: compilers ignore the dispatch mode, so their code stays unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...hooks.observer import Observer, Progress, RecordingSurroundings
+from ...records import frames
+from ...records.modes.mode_registry import DEFERRED_DEVICES
+from ...records.values.digest_record import RECORD_BYTES
+from ...tape.files.journal_writing import AppendFile, FrameFile, bytes_of
+from ...torch_private.dispatching import ShownOps
+from ..values.digest import Digester
+
+FLUSH_AT = 1 << 16
+"""Number of bytes of op lines that are buffered before they are written: the most of a step that a kill can lose."""
+
+
+class OperationRecorder:
+    """Enters a dispatch mode for each chosen step.
+
+    Ops are filed under the innermost of `named_phases` if the script has named a phase, otherwise under `phase`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        digester: Digester,
+        guard: AbstractContextManager[None],
+        named_phases: Sequence[str] = (),
+        *,
+        values: bool,
+    ) -> None:
+        self.phase = "forward"
+        self.named_phases = named_phases
+        self._lines = AppendFile(folder / frames.OPS)
+        self._tensors = FrameFile(folder / frames.TENSORS) if values else None
+        self._digester = digester
+        self._guard = guard
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._mode: ShownOps | None = None
+        self._step = 0
+        self._index = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Stop recording and writing."""
+        self._stopped = True
+        self._pending.clear()
+
+    def enter(self, step: int) -> None:
+        self.phase, self._step, self._index = "forward", step, 0
+        self._mode = ShownOps(self.record)
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def leave(self) -> None:
+        if self._mode is not None:
+            # Cleared before it is left: `script_ended` leaves again if a step was under way.
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)
+        self.flush()
+
+    def flush(self) -> None:
+        lines, self._pending, self._pending_bytes = self._pending, [], 0
+        if lines:
+            self._lines.append(lines)
+
+    def record(self, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any) -> None:
+        """Record one op. `operation` is its overload; arguments and `outputs` are as in the dispatcher."""
+        if self._stopped:
+            return
+        with self._guard:
+            inputs = [value for value in _flat([*args, *kwargs.values()]) if isinstance(value, torch.Tensor)]
+            produced = [value for value in _flat(outputs) if isinstance(value, torch.Tensor)]
+            line: dict[str, Any] = {
+                "step": self._step,
+                "index": self._index,
+                "phase": self.named_phases[-1] if self.named_phases else self.phase,
+                "op": str(operation),
+                "inputs": [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in inputs],
+                "outputs": [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in produced],
+            }
+            if produced:
+                digests = self._digester.digest(produced)
+                starts = range(0, len(digests), RECORD_BYTES)
+                line["digests"] = [digests[start : start + RECORD_BYTES].hex() for start in starts]
+            for tensor in produced:
+                # A tensor without values, or that is not dense, is not written; its digest records that.
+                if self._tensors is not None and not tensor.is_meta and tensor.layout == torch.strided:
+                    buffer = bytes_of(tensor.detach().cpu())
+                    self._tensors.frame(self._index, self._step, [buffer], len(buffer))
+            text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+            self._index += 1
+            self._pending.append(text)
+            self._pending_bytes += len(text)
+            if self._pending_bytes >= FLUSH_AT:
+                self.flush()
+
+
+class RecordedOperations(Observer):
+    """Records the ops of the chosen steps. Its dispatch mode is entered above every other one and is left first."""
+
+    doing = "recording an op"
+
+    def __init__(self, around: RecordingSurroundings) -> None:
+        self._around = around
+        self._recorder = OperationRecorder(
+            Path(around.config.journal),
+            around.digester,
+            around.guard(self),
+            around.phases,
+            values=around.config.records("tensors"),
+        )
+        self._active = around.mode.device not in DEFERRED_DEVICES
+        self._step = -1
+
+    def install(self) -> None:
+        if not self._active:
+            device = self._around.mode.device
+            self._around.notice(
+                f"ops are not recorded in this mode: on {device} they have no values when they are called; losses, "
+                "parameters and digests are recorded as always"
+            )
+        self.begins(0)  # everything before the script's first forward belongs to its first step
+
+    def begins(self, step: int) -> None:
+        if step != self._step:
+            self._step = step
+            if self._active and step in self._around.config.steps:
+                self._recorder.enter(step)
+
+    def reached(self, progress: Progress, step: int) -> None:
+        if progress == "backward":
+            self._recorder.phase = "backward"
+
+    def backward_ended(self, step: int) -> None:
+        self._recorder.phase = "optimizer"
+
+    def step_ended(self, step: int) -> None:
+        self._recorder.leave()
+
+    def script_ended(self, failure: str) -> None:
+        self._recorder.leave()
+
+    def forget(self) -> None:
+        self._active = False
+        self._recorder.stop()
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _flat(item)]
+    return [value]

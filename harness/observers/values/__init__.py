@@ -1,0 +1,1 @@
+"""Observers of values: digests, sketches, whole tensors, and the writer of a step."""

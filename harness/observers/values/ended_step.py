@@ -1,0 +1,120 @@
+"""An ended step, kept until its values can be read: its tensors, and the values logged by `numdrift.log`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...script.named_tensors import NamedTensor
+from ...tape.files.journal_writing import loss_to_json
+from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.untraced import unwrapped
+
+LOSS = "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The tensors that a step's frames hold, in this order. `number` identifies the table in the frames."""
+
+    number: int
+    tensors: tuple[NamedTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The logged values of one step.
+
+    losses: losses in the order in which they were logged
+    values: other single numbers by name
+    """
+
+    step: int
+    losses: Sequence[torch.Tensor]
+    values: Mapping[str, torch.Tensor]
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [*self.losses, *self.values.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStep:
+    """A step whose values may not be readable yet.
+
+    `said` holds the values that the script logged for it and for the previous step.
+    """
+
+    number: int
+    losses: tuple[torch.Tensor, ...]
+    gradients: tuple[torch.Tensor | None, ...]
+    table: Table
+    said: Sequence[Said] = ()
+
+    @property
+    def state(self) -> Iterator[torch.Tensor]:
+        """The tensors of the table, then the gradients that exist."""
+        yield from (named.tensor for named in self.table.tensors)
+        yield from (gradient for gradient in self.gradients if gradient is not None)
+
+
+def scalar(loss: torch.Tensor) -> float:
+    """Return the loss as a Python float. A loss of several elements is summed, as `backward` does with its gradient."""
+    return float(loss.item() if loss.numel() == 1 else loss.double().sum().item())
+
+
+def described(step_values: Said, read: Iterator[torch.Tensor]) -> dict[str, Any]:
+    """Return the values that the script logged for a step as fields of a journal event.
+
+    `read` yields the values of the step's tensors in their order.
+    """
+    losses = [loss_to_json(scalar(next(read))) for _ in step_values.losses]
+    logged = {name: loss_to_json(scalar(next(read))) for name in step_values.values}
+    return ({"losses": losses} if losses else {}) | ({"logged": logged} if logged else {})
+
+
+class LoggedValues:
+    """The values that the script logs for the current step and for the previous one, even after that step has ended.
+
+    `doubt` receives a sentence about each value that is not a single number.
+    """
+
+    def __init__(self, doubt: Callable[[str], None]) -> None:
+        self._doubt = doubt
+        self._losses: dict[int, list[torch.Tensor]] = {}
+        self._values: dict[int, dict[str, torch.Tensor]] = {}
+        self.used = False
+
+    def add(self, step: int, values: Mapping[str, Any]) -> None:
+        """Keep copies of values of this step, so that the script can no longer change them. No value is read."""
+        self.used = True
+        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            for name, value in values.items():
+                copy = None
+                if isinstance(value, torch.Tensor):
+                    plain = unwrapped(value)
+                    # Only a loss may have several elements: it is summed, as `backward` does with its gradient.
+                    fits = plain is not None and (plain.numel() == 1 or (name == LOSS and plain.numel()))
+                    if plain is not None and fits and not plain.is_complex():
+                        copy = plain.detach().clone()
+                elif not isinstance(value, (str, bytes)):  # float() would parse a number from a string
+                    with suppress(TypeError, ValueError, OverflowError):
+                        copy = torch.tensor(float(value), dtype=torch.float64, device="cpu")
+                if copy is None:
+                    shape = f" of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else ""
+                    description = type(value).__name__ + shape
+                    self._doubt(f"numdrift.log: {name} is no single number ({description}) and is not recorded")
+                elif name == LOSS:
+                    self._losses.setdefault(step, []).append(copy)
+                else:
+                    self._values.setdefault(step, {})[name] = copy
+
+    def take(self) -> tuple[Said, ...]:
+        """Return the values that were logged since the last call, step by step, and forget them."""
+        losses, self._losses = self._losses, {}
+        values, self._values = self._values, {}
+        return tuple(Said(step, losses.get(step, ()), values.get(step, {})) for step in sorted({*losses, *values}))

@@ -1,0 +1,198 @@
+"""Writes ended steps: their frames, and their lines in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...hooks.mode_protocol import Moment
+from ...hooks.observer import Observer, RecordingSurroundings
+from ...records import frames
+from ...records.values.digest_record import ABSENT
+from ...records.values.sketch_record import ABSENT_SKETCH, NOTHING, pack_sketch
+from ...script.named_tensors import NamedTensor
+from ...tape.files.journal_writing import EventLog, FrameFile, loss_to_json
+from ...tape.shards import is_sharded, shard_of, some_are_sharded
+from .ended_step import EndedStep, Said, Table, described, scalar
+from .sketch import Sketcher
+from .value_files import ValueFiles
+
+
+class StepWriter(Observer):
+    """Collects each step when it ends, and writes it once its values can be read."""
+
+    def __init__(self, around: RecordingSurroundings) -> None:
+        config = around.config
+        folder = Path(config.journal)
+        self._around = around
+        self._config = config
+        self._mode = around.mode
+        self._log = around.log
+        self._digester = around.digester
+        self._digests = FrameFile(folder / frames.DIGESTS)
+        self._values = ValueFiles(folder, config.keep_params, config.value_budget, around.notice)
+        self._sketches = SketchFile(folder, around.log, requested=config.sketches)
+        self._tensors: Sequence[NamedTensor] | None = None
+        self._table: Table | None = None
+        self._described: list[dict[str, Any]] | None = None
+        self._ended: dict[int, EndedStep] = {}
+        self._last: tuple[Table, int, bytes] | None = None
+        self._under_way = 0
+        self._finite = True
+        self._stopped = False
+
+    def forget(self) -> None:
+        self._stopped = True
+        self._ended.clear()
+
+    def closing(self, moment: Moment, step: int) -> None:
+        """Keep the step's tensors: the script may have released them by the time their values can be read."""
+        self._under_way = step + (moment == "step")
+        if moment != "step" or self._stopped:
+            return
+        self.doing = "ending a step"
+        tensors, table = self._around.table(), self._table
+        if table is None or tensors is not self._tensors:
+            # Only a change in the descriptions needs a new table. Other tensors with the same names, such as the
+            # arguments of a function, do not.
+            described_ = [named.describe() for named in tensors]
+            number = 0 if table is None else table.number
+            if described_ != self._described:
+                number = 0 if table is None else number + 1
+                self._described = described_
+                self._log.write("tensors", table=number, tensors=described_)
+            table = Table(number, tuple(tensors))
+            self._tensors, self._table = tensors, table
+        gradients_by_name = self._around.gradients()
+        gradients = tuple(
+            gradients_by_name.get(named.name) if named.tensor.grad is None else named.tensor.grad
+            for named in table.tensors
+            if named.kind == "parameter"
+        )
+        self._ended[step] = EndedStep(step, self._around.losses(), gradients, table, self._around.said())
+
+    def settled(self, moment: Moment, step: int) -> None:
+        ended = self._ended.pop(step, None) if moment == "step" else None
+        if ended is not None:
+            self.doing = "recording a step"
+            self.write(ended)
+
+    def close(self) -> None:
+        self.doing = "closing the journal"
+        if not self._stopped:
+            self.write_said(self._around.said(), self._under_way)
+        self.write_last_values()
+
+    def write(self, ended: EndedStep) -> None:
+        """Write a step, with the fields of the other observers."""
+        seconds, number = self._around.seconds(), ended.number
+        with_state = self._config.records("params") and number in self._config.steps
+        # All values are read in one piece: the lazy mode may have to execute a graph for them.
+        logged_tensors = [tensor for logged in ended.said for tensor in logged.tensors]
+        values = iter(self._mode.read([*ended.losses, *logged_tensors, *(ended.state if with_state else ())]))
+        fields: dict[str, Any] = {"losses": [loss_to_json(scalar(next(values))) for _ in ended.losses]}
+        fields |= self._written(ended.said, values, number)
+        self._note_nonfinite(number, fields["losses"])
+        if with_state:
+            # A frame has a digest for each tensor of the table, then one for each parameter's gradient.
+            read, table = list(values), ended.table
+            count, size = len(table.tensors), len(ABSENT)
+            digests = self._digester.digest(read)
+            state, gradient_digests = digests[: count * size], digests[count * size :]
+            upcoming = iter([gradient_digests[start : start + size] for start in range(0, len(gradient_digests), size)])
+            self._last = (table, number, state)
+            payload = [state, *(ABSENT if gradient is None else next(upcoming) for gradient in ended.gradients)]
+            self._digests.frame(table.number, number, payload, sum(len(part) for part in payload))
+            self._values.keep(table.number, number, read[:count])
+            self._sketches.write(ended, read)
+        other_fields = self._around.fields(number)
+        # The line comes last: a step counts as recorded when it has one.
+        if not self._stopped:
+            self._log.write("step", step=number, **fields, seconds=seconds, **other_fields)
+
+    def write_said(self, logged: Sequence[Said], step: int) -> None:
+        """Write the values that were logged for the last step after it had ended.
+
+        Values of `step`, which has not ended, are not written.
+        """
+        read = self._mode.read([tensor for values in logged for tensor in values.tensors])
+        self._written(logged, iter(read), step)
+
+    def write_last_values(self) -> None:
+        """Keep the last step's values, unless they have changed since."""
+        if self._last is None:
+            return
+        table, step, digests = self._last
+        read = self._mode.read([named.tensor for named in table.tensors])
+        if self._digester.digest(read) == digests:
+            self._values.write_last(table.number, step, read)
+
+    def _written(self, logged: Sequence[Said], read: Iterator[torch.Tensor], step: int) -> dict[str, Any]:
+        """Write the values that the script logged for steps that are already written. Return those of `step`."""
+        fields_by_step = {values.step: described(values, read) for values in logged}
+        for number in (number for number in fields_by_step if number < step):
+            self._log.write("logged", step=number, **fields_by_step[number])
+            self._note_nonfinite(number, fields_by_step[number].get("losses", ()))
+        return fields_by_step.get(step, {})
+
+    def _note_nonfinite(self, step: int, losses: Sequence[float | str]) -> None:
+        # JSON cannot represent such numbers: they are written as strings.
+        if self._finite and any(isinstance(loss, str) for loss in losses):
+            self._finite = False
+            self._around.nonfinite(step)
+
+
+class SketchFile:
+    """The sketches of a step's tensors, for runs that have sharded tensors or request sketches.
+
+    There is one frame per step. It holds a sketch of every tensor of the step's table, then of every parameter's
+    gradient. For a sharded tensor each rank writes its contribution to the sketch of the whole, so that the ranks'
+    records add up to that sketch. A copy that another rank also holds is written as zeros.
+    """
+
+    def __init__(self, folder: Path, log: EventLog, *, requested: bool) -> None:
+        self._file = FrameFile(folder / frames.SKETCHES)
+        self._log = log
+        self._asked = requested
+        self._sketcher: Sketcher | None = None
+        self._told: set[str] = set()
+
+    def write(self, ended: EndedStep, read: Sequence[torch.Tensor]) -> None:
+        """Write the sketches of a step.
+
+        `read` are the values of `ended.state` on this rank. Raises OSError (disk full).
+        """
+        tensors = [named.tensor for named in ended.table.tensors]
+        if not self._asked and not some_are_sharded(tensors):
+            return
+        # The sketcher is compiled when it is first needed, which most runs never do.
+        sketcher = self._sketcher = self._sketcher or Sketcher()
+        # A gradient that is sharded differently from its parameter is recorded: its digests do not add up in the same
+        # way.
+        parameters = [entry for entry in ended.table.tensors if entry.kind == "parameter"]
+        for named, gradient in zip(parameters, ended.gradients, strict=True):
+            if named.name in self._told or gradient is None or not is_sharded(named.tensor):
+                continue
+            gradient_shard = shard_of(gradient)
+            if gradient_shard is not None and gradient_shard != shard_of(named.tensor):
+                self._told.add(named.name)
+                self._log.write("gradient-shard", tensor=named.name, shard=asdict(gradient_shard))
+        values, payload = iter(read), []
+        for tensor in [*tensors, *ended.gradients]:
+            shard = None if tensor is None else shard_of(tensor)
+            local = None if tensor is None else next(values)
+            if local is None or (shard is not None and shard.offset is None):
+                payload.append(ABSENT_SKETCH)
+                continue
+            if shard is None:
+                sketch = sketcher.sketch(local)
+            elif not shard.adds:
+                sketch = NOTHING
+            else:
+                sketch = sketcher.sketch(local, shard.whole, shard.offset)
+            payload.append(ABSENT_SKETCH if sketch is None else pack_sketch(sketch))
+        self._file.frame(ended.table.number, ended.number, payload, sum(len(part) for part in payload))

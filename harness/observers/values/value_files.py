@@ -1,0 +1,75 @@
+"""Parameter values on disk, thinned by halves so that a long run stays within its budget.
+
+The i-th offered step goes to the file of level v, where 2**v is the largest power of two that divides i. When the
+budget is reached, the lowest level's file is removed and its steps are no longer kept. So every second value is
+dropped, the rest stays evenly spaced, and nothing is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from ...records import frames
+from ...records.run.step_selection import KeepParams
+from ...tape.files.journal_writing import FrameFile, bytes_of
+
+FIRST_STEP_LEVEL = 63
+"""Level of step 0, which every power of two divides: it is never dropped."""
+
+
+def level_of(index: int) -> int:
+    """Return the exponent of the largest power of two that divides `index`."""
+    return (index & -index).bit_length() - 1 if index else FIRST_STEP_LEVEL
+
+
+class ValueFiles:
+    """Writes the values of the kept steps. `notice` receives a message when thinning starts."""
+
+    def __init__(self, folder: Path, keep: KeepParams, budget: int, notice: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._keep = keep
+        self._budget = budget
+        self._notice = notice
+        self._lowest = 0
+        self._written: dict[int, int] = {}
+        self._files: dict[int, FrameFile] = {}
+        self._last_kept: int | None = None
+        self._last_level = 0
+        self._offered = 0
+
+    def keep(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Append the values of one step, in the order of its table, if the step is one of those to keep."""
+        if not self._keep.every or step % self._keep.every:
+            return
+        level, self._offered = level_of(self._offered), self._offered + 1
+        if level < self._lowest:
+            return
+        file = self._files.setdefault(level, FrameFile(self._folder / frames.values_file(level)))
+        self._written[level] = self._written.get(level, 0) + _write(file, table, step, tensors)
+        self._last_kept, self._last_level = step, level
+        while sum(self._written.values()) > self._budget and len(self._written) > 1:
+            lowest = min(self._written)
+            self._files.pop(lowest).close()
+            (self._folder / frames.values_file(lowest)).unlink()
+            del self._written[lowest]
+            if self._last_level == lowest:  # the step written last is gone as well: it is written again at the end
+                self._last_kept = None
+            self._lowest = lowest + 1
+            share = 1 << self._lowest
+            self._notice(
+                f"parameter values exceed {self._budget / 2**20:g} MiB: one in {share} is kept from now on "
+                "(--keep-params and --keep-budget change that)"
+            )
+
+    def write_last(self, table: int, step: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Write the last step's values, unless they are already on disk."""
+        if step != self._last_kept:
+            _write(FrameFile(self._folder / frames.LAST_VALUES), table, step, tensors)
+
+
+def _write(file: FrameFile, table: int, step: int, tensors: Sequence[torch.Tensor]) -> int:
+    buffers = [bytes_of(tensor) for tensor in tensors]
+    return file.frame(table, step, buffers, sum(len(buffer) for buffer in buffers))

@@ -1,0 +1,251 @@
+"""The mode grammar: `[NAME=]BASE[,KEY=VALUE]...`, parsed once into a `ModeSpec`.
+
+    cpu
+    lazy,mark_step=step
+    bad=cpu,env.FAULT=1
+    fast=compile,contract=fast,kernel.tanh_backward=fma
+    scalar=compile,inductor.cpp.simdlen=1
+
+Parsing needs no torch, so a mistake is found before any process starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from ...errors import ModeError, UsageError, nearest
+from ..codec import of_fields, read_fields
+from .capabilities import Capabilities
+from .mode_registry import DEFERRED_DEVICES, registry
+from .setting_keys import SETTING_KEYS, device_of, without_effect
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NUMBERED = re.compile(r"([A-Za-z]\w*):\d+")
+"""The pattern of a device with its number: `cuda:1`."""
+
+MARK_STEP_POLICIES = ("auto", "phase", "step", "off")
+EXECUTIONS = ("graph", "op")
+OP_BY_OP = ("eager", "aot_eager", "aot_eager_decomp_partition")
+"""Backends of torch.compile that execute the captured code by eager ops."""
+
+INDUCTOR = "inductor"
+LADDER = (*OP_BY_OP, INDUCTOR)
+"""The backends that add the stages of torch.compile one by one: capture, autograd capture, decomposition, code
+generation."""
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class ModeSpec:
+    """A mode as the user stated it. `timeout` is in seconds; None means the default of the base."""
+
+    EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
+
+    name: str
+    base: str
+    device: str | None = None
+    backend: str | None = None
+    dtype: str | None = None
+    threads: int | None = None
+    seed: int | None = None
+    contract: str | None = None
+    emulate_casts: str | None = None
+    fallback_random: str | None = None
+    draws: str | None = None
+    tf32: str | None = None
+    matmul_precision: str | None = None
+    sdpa: str | None = None
+    cudnn: str | None = None
+    mkldnn: str | None = None
+    benchmark: str | None = None
+    reduced_precision_reduction: str | None = None
+    deterministic: str | None = None
+    mark_step: str | None = None
+    execute: str | None = None
+    python: str | None = None
+    timeout: float | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    kernel: Mapping[str, str] = field(default_factory=dict)
+    decompose: Mapping[str, str] = field(default_factory=dict)
+    inductor: Mapping[str, str] = field(default_factory=dict)
+
+    def with_values(self) -> ModeSpec:
+        """Return the mode itself or, if its ops have no values at their call, the same ops and kernels on the CPU."""
+        if self.capabilities.has_values:
+            return self
+        return replace(self, base="cpu", device=None, mark_step=None, execute=None, fallback_random=None, draws=None)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The facts of the mode's base."""
+        return registry.capabilities(self.base)
+
+    @property
+    def is_inductor(self) -> bool:
+        """Return whether Inductor generates the mode's code."""
+        return self.capabilities.compiles and self.backend in (None, INDUCTOR)
+
+    @property
+    def accelerator(self) -> str | None:
+        """The device that the mode computes on, with its number if the mode states it; None for the CPU."""
+        device = self.device or registry.device(self.base)
+        return None if device.partition(":")[0] in ("cpu", *DEFERRED_DEVICES) else device
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields that are set, as plain JSON values."""
+        return of_fields(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> ModeSpec:
+        """Read a mode. Raises Unreadable."""
+        return read_fields(cls, data)
+
+    def __str__(self) -> str:
+        """Write the specification back in the grammar, keys in the order of the fields."""
+        parts = [self.base if self.name == self.base else f"{self.name}={self.base}"]
+        for key, value in self.to_json().items():
+            if isinstance(value, dict):
+                parts += [f"{key}.{name}={setting}" for name, setting in value.items()]
+            elif key not in ("name", "base"):
+                written = str(value).removesuffix(".0") if isinstance(value, float) else value
+                parts.append(f"{key}={written}")
+        return ",".join(parts)
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(nearest(value, allowed))
+        return value
+
+    return read
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def read(value: str) -> int:
+        if not re.fullmatch(r"\d+", value) or int(value) < least:
+            raise ValueError(f"a whole number of at least {least} is needed")
+        return int(value)
+
+    return read
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError("a positive number of seconds is needed")
+    return seconds
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError("a value is needed")
+    return value
+
+
+def _any_text(value: str) -> str:
+    return value
+
+
+PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
+    "device": _text,
+    "backend": _text,
+    "dtype": _one_of(*DTYPES),
+    "threads": _whole(1),
+    "seed": _whole(0),
+    "contract": _one_of("fast", "off"),
+    "emulate_casts": _one_of("on", "off"),
+    "fallback_random": _one_of("on", "off"),
+    "draws": _one_of("cpu", "device"),
+    **{key: _one_of(*values) for key, values in SETTING_KEYS.items()},
+    "mark_step": _one_of(*MARK_STEP_POLICIES),
+    "execute": _one_of(*EXECUTIONS),
+    "python": _text,
+    "timeout": _seconds,
+}
+DOTTED_KEYS: Mapping[str, Callable[[str], str]] = {
+    "env": _any_text,
+    "kernel": _text,
+    "decompose": _one_of("off"),
+    "inductor": _text,
+}
+DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@:-]*")
+
+
+def parse_mode(text: str) -> ModeSpec:
+    """Parse one specification.
+
+    Raises ModeError, which names the wrong piece and the nearest valid one.
+    """
+    head, *pairs = text.strip().split(",")  # no value can hold a comma
+    name, equals, base = head.partition("=")
+    name, base = (name.strip(), base.strip()) if equals else (name.strip(), name.strip())
+    device = None
+    if (numbered := NUMBERED.fullmatch(base)) and numbered[1] in registry.names():
+        # `cuda:1` means `cuda,device=cuda:1`, under a name that a folder can have
+        device, base = base, numbered[1]
+        name = name if equals else device.replace(":", "")
+    if not base:
+        raise ModeError(text, head, "no base is given; the form is [NAME=]BASE[,KEY=VALUE]...")
+    if base not in registry.names():
+        raise ModeError(text, base, f"there is no mode {base!r}; {nearest(base, registry.names())}")
+    if not NAME.fullmatch(name):
+        raise ModeError(
+            text, name, f"{name!r} is no name: letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        )
+    values: dict[str, Any] = {group: {} for group in DOTTED_KEYS}
+    if device is not None:
+        values["device"] = device
+    for pair in pairs:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        group, dot, inner = key.partition(".")
+        if not equals:
+            raise ModeError(text, pair, f"{pair!r} is not KEY=VALUE")
+        # a value may contain `=` (env.X=a=b), a key may not
+        valid_keys = [*PLAIN_KEYS, *(f"{name}.<NAME>" for name in DOTTED_KEYS)]
+        dotted = bool(dot) and group in DOTTED_KEYS
+        if not dotted and key not in PLAIN_KEYS:
+            raise ModeError(text, key, f"there is no key {key!r}; {nearest(key, valid_keys)}")
+        if dotted and not DOTTED_NAME.fullmatch(inner):
+            raise ModeError(text, key, f"{key!r} lacks a name, as in {group}.NAME=VALUE")
+        bases = registry.bases_of_key(group if dotted else key)
+        if bases and base not in bases:
+            raise ModeError(text, key, f"key {key!r} belongs to {' and '.join(bases)}, not to {base}")
+        # `env.A` and `env.B` are entries of one field, `seed` is a field
+        target, entry = (values[group], inner) if dotted else (values, key)
+        if entry in target:
+            raise ModeError(text, key, f"key {key!r} is given twice")
+        try:
+            target[entry] = (DOTTED_KEYS[group] if dotted else PLAIN_KEYS[key])(value)
+        except ValueError as wrong:
+            raise ModeError(text, pair, f"{key}={value!r}: {wrong}") from None
+    refused = without_effect(values, device_of(base, values.get("device")))
+    if refused is not None:
+        raise ModeError(text, *refused)
+    return ModeSpec(name=name, base=base, **values)
+
+
+def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec]:
+    """Parse `--modes` (plain bases, comma separated) and each `--mode`, in this order.
+
+    Raises UsageError when nothing is left to run or a name occurs twice, ModeError for a bad specification.
+    """
+    texts = [part.strip() for part in listed.split(",")] if listed is not None else []
+    if listed is not None and not all(texts):
+        raise UsageError(f"--modes {listed!r} names no mode in one place; for example --modes cpu,compile,lazy")
+    specs = [parse_mode(text) for text in [*texts, *single]]
+    if not specs:
+        raise UsageError("no mode is given; for example --modes cpu,compile,lazy")
+    names: set[str] = set()
+    for spec in specs:
+        if spec.name in names:
+            raise UsageError(f'two modes are named {spec.name!r}: rename one, as in --mode "other={spec.base},..."')
+        names.add(spec.name)
+    return specs

@@ -1,0 +1,1 @@
+"""Records of results: experiments, culprits, findings and their codecs."""

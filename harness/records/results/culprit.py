@@ -1,0 +1,275 @@
+"""A cause of a pair's drift, as in `localization.json` and `investigation.json`, and its proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ..codec import plain, read_fields
+
+SIDES = ("a", "b")
+
+KERNEL = "kernel"
+LAYOUT = "layout"
+ARGUMENTS = "arguments"
+STRUCTURE = "structure"
+SETUP = "setup"
+"""The kinds of culprits that are an op. A difference in the set-up has the kind `setup` too."""
+
+SETTING = "setting"
+"""A setting of torch with a different value on each side, which changes the bits of ops, or the ops that are
+executed."""
+
+NONDETERMINISM = "nondeterminism"
+"""A call that differs between two trainings of one mode: `name` is the mode, `what` the way in which they diverged."""
+
+AGAIN = "executed again"
+"""The beginning of the reason for an op of lazy tensors that takes effect twice: it draws again or updates again."""
+
+PART = "part"
+MARK_STEP = "mark-step"
+COMPILER_STAGE = "compiler-stage"
+COMPILER_SETTING = "compiler-setting"
+WAYS = (PART, MARK_STEP, COMPILER_STAGE, COMPILER_SETTING)
+"""Kinds of culprits that are a way in which a mode executes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedIn:
+    """The reference with b's side of the culprit in it.
+
+    Its scores are measured against the unchanged reference, and are None if it cannot be executed.
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    holds: bool = False
+    score_before: float | None = None
+    score_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedOut:
+    """The mode with the reference's side in place of the culprit, and of all culprits (`score_without_all`)."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    holds: bool = False
+    score_before: float | None = None
+    score_after: float | None = None
+    score_without_all: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The proof of a culprit, in both directions.
+
+    together_with: the number of culprits that act only together with this one
+    why: what could not be executed or, if the culprit is no op, what the scores compare
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    swap_in: SwappedIn
+    swap_out: SwappedOut
+    together_with: int = 0
+    why: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.swap_in.holds and self.swap_out.holds
+
+
+@dataclass(frozen=True, slots=True)
+class CulpritScript:
+    """The standalone script of a culprit.
+
+    path: the script's file, None if there is no script
+    why: the reason why there is no script
+    output: the last line of the script's output
+    error_ulp: the errors of the one block that the script shows, while those of a culprit are the largest of all its
+        places
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+    EMPTY_IS_LEFT_OUT: ClassVar[bool] = True
+
+    path: str | None
+    why: str | None = None
+    reproduces: bool | None = None
+    output: str | None = None
+    error_ulp: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentLayouts:
+    """An argument of an op that has a different layout on each side.
+
+    number, name: its number among the arguments, from 1, and its name
+    look: by side, the usual name of the layout
+    stride: by side, the strides in elements
+    start: by side, the offset in bytes from a multiple of 64
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    number: int
+    name: str
+    look: Mapping[str, str]
+    stride: Mapping[str, Sequence[int]]
+    start: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CulpritSetting:
+    """A setting that has a different value on each side.
+
+    name: a key of a mode, or the setting's name in a tape
+    what: the difference, in words
+    values: by side, the value in words
+    lines: by side, the line of the script that set it, if one did
+    statements: by side, the statements of plain torch that set it, if there are any
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    name: str
+    what: str
+    values: Mapping[str, str]
+    lines: Mapping[str, str] = field(default_factory=dict)
+    statements: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A cause of a drift. docs/guide/investigation-json.md describes each field.
+
+    `frames` are the frames of the user's own files, each as `file:line function`, innermost first; the innermost one is
+    also in `source`. `phases` are set for a cause that acts in more than one phase, such as an op's forward and its
+    backward. A cause of kind `setting` has the `setting` and the ops that it changes. Three sorts of causes have
+    separate fields:
+
+    - an op: `kernel`, `beside` (further ops of the reference that are other kernels in it, such as the backward of one
+      whose forward is in `ops`), `layouts`, `bound`, `largest_relative`, `lead` (the block that its script shows);
+    - a way in which a mode executes: `name`, `policy`, and `swapped` (the key of a mode that replaces it);
+    - a difference in the set-up, the only one without a proof: `what`, `name`, `text`.
+
+    A cause that changes the batch lists the arguments of the model's call that it changes (`batch`), and describes the
+    change (`text`). Mappings by side have the keys "a" and "b". In a pair with two versions of torch, `torch` has both
+    versions by side, and `blame` the possible reason, as in `TwoInterpreters`. `script` and `command` are added when
+    the findings are put together.
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    kind: str
+    status: str | None = None
+    phase: str | None = None
+    module: str | None = None
+    op: str | None = None
+    name: str | None = None
+    step: int | None = None
+    source: str | None = None
+    frames: Sequence[str] = ()
+    kernel: Mapping[str, str | None] | None = None
+    reasons: Sequence[str] = ()
+    ops: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"a": (), "b": ()})
+    places: Sequence[str] = ()
+    sites: int = 0
+    significance: str | None = None
+    local_significance: str | None = None
+    local_rule: str | None = None
+    error_ulp: Mapping[str, float] = field(default_factory=dict)
+    rho: Mapping[str, float] = field(default_factory=dict)
+    bias: Mapping[str, float] = field(default_factory=dict)
+    bound: Mapping[str, float | None] = field(default_factory=dict)
+    largest_relative: float = 0.0
+    roundings: float | None = None
+    share_of_drift: float | None = None
+    proof: Proof | None = None
+    lead: int | None = None
+    layouts: Sequence[ArgumentLayouts] = ()
+    policy: Mapping[str, str | None] = field(default_factory=dict)
+    swapped: str | None = None
+    what: str | None = None
+    text: str | None = None
+    batch: Sequence[str] | None = None
+    script: CulpritScript | None = None
+    command: str | None = None
+    phases: Sequence[str] | None = None
+    beside: Sequence[str] = ()
+    setting: CulpritSetting | None = None
+    torch: Mapping[str, str] = field(default_factory=dict)
+    blame: str = ""
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether it is more than a suspect: swapped in the drift comes, swapped out it goes."""
+        return self.proof is not None and self.status == "culprit"
+
+    @property
+    def is_of_kernel(self) -> bool:
+        """Return whether it is one op on the same values on both sides, so that their errors can be compared."""
+        return self.kind in (KERNEL, LAYOUT) or self.setting is not None
+
+    @property
+    def is_way(self) -> bool:
+        """Return whether it is a way in which a mode executes that is not identified by ops; a setting may be one."""
+        return self.kind in WAYS or (self.kind == SETTING and self.setting is None)
+
+    @property
+    def is_wrong_by_itself(self) -> bool:
+        """Return whether it is proven, and beyond rounding both in the step and by itself."""
+        acts = self.is_proven and self.significance == "beyond-rounding"
+        return acts and self.local_significance in ("beyond-rounding", "different-setup")
+
+    @property
+    def is_within_its_inputs(self) -> bool:
+        """Return whether its whole error is within what rounding of its inputs causes in any kernel."""
+        return self.local_significance == "rounding" and self.local_rule == "within"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the file's content; each sort of culprit has separate fields, in a separate order."""
+        of_kind = WRITTEN_OF_MODE.get(self.kind, WRITTEN_OF_WAY if self.name else WRITTEN_OF_OP)
+        # a culprit without a proof was observed without an experiment: a difference in the set-up, or between
+        # repetitions
+        observed = WRITTEN_OF_CALL if self.kind == NONDETERMINISM or self.source else WRITTEN_OF_SETUP
+        names = of_kind if self.proof else observed
+        added = (*ADDED, "swapped") if names is WRITTEN_OF_OP else ADDED
+        written = [name for name in names if name not in added or getattr(self, name) not in (None, (), [], {}, "")]
+        return {name: plain(getattr(self, name)) for name in written}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Culprit:
+        """Read a culprit. Raises Unreadable."""
+        return read_fields(cls, data)
+
+
+ADDED = (
+    *("script", "command", "local_rule", "roundings", "layouts", "phases", "beside"),
+    *("batch", "text", "frames", "setting", "torch", "blame"),
+)
+
+# The fields keep the order of the first version, so that rewriting a file leaves it the same, byte for byte.
+_SEEN = ("places", "sites", "significance", "local_significance", "error_ulp", "rho", "bias")
+_OF_MODE = (
+    "status", "phase", "module", "op", "name", "step", "source", "kind", "reasons", "ops", *_SEEN, "share_of_drift",
+    "proof",
+)  # fmt: skip
+WRITTEN_OF_OP = (
+    "status", "phase", "phases", "module", "op", "step", "source", "frames", "kind", "kernel", "reasons", "ops",
+    "beside", "setting", *_SEEN, "local_rule", "bound", "largest_relative", "roundings", "share_of_drift", "proof",
+    "lead", "layouts", "swapped", "script", "command", "batch", "text", "torch", "blame",
+)  # fmt: skip
+WRITTEN_OF_MODE: Mapping[str, Sequence[str]] = {
+    PART: (*_OF_MODE, "command", "script"),
+    MARK_STEP: (*_OF_MODE, "policy", "swapped", "command", "script"),
+}
+WRITTEN_OF_WAY = (*_OF_MODE, "swapped", "command", "script")
+"""The fields of any other way in which a mode executes. A way has a name, an op has none."""
+WRITTEN_OF_CALL = (
+    "status", "phase", "module", "op", "kind", "step", "source", "what", "name", "text", "significance",
+)  # fmt: skip
+"""The fields of a call that differs between two runs."""
+WRITTEN_OF_SETUP = ("phase", "module", "op", "kind", "step", "what", "name", "text", "significance")

@@ -1,0 +1,79 @@
+"""The details of one culprit beyond its record, in a JSON file beside its standalone script.
+
+They are the code that each side executes, and the errors of each side's results against double on the real inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ..codec import FileForm
+
+SUFFIX = ".json"
+"""The suffix of the file, whose stem is that of the script."""
+
+CALLS = "calls"
+COMPILED = "compiled"
+RECORDED = "recorded"
+NOTHING = "nothing"
+"""The forms of a side in the script: plain calls, code compiled by Inductor, its results in the run, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedSide:
+    """The code of a side.
+
+    parameters, lines: those of the script's function, or of the code behind recorded results
+    formula: a short form of the code, line by line; the last line is the result; () if there is none
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    how: str
+    parameters: Sequence[str] = ()
+    lines: Sequence[str] = ()
+    formula: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorsOverInputs:
+    """The signed errors of chosen elements of one `result`, in ULP of the true result.
+
+    exact: the true result, which is computed in double on the same inputs
+    errors: by side, the errors in the order of the elements
+    dtypes: by side, the dtype of the result
+    largest: by side, the largest error of all `elements`
+    not_finite: by side, the number of elements whose error is not finite
+    inputs: the values of the arguments' elements that belong to the result's, first those over which the errors vary
+        most; empty if a result belongs to no single element of an argument
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    result: str
+    dtypes: Mapping[str, str]
+    elements: int
+    not_finite: Mapping[str, int]
+    largest: Mapping[str, float]
+    inputs: Mapping[str, Sequence[float]]
+    exact: Sequence[float]
+    errors: Mapping[str, Sequence[float]]
+
+    @property
+    def shown(self) -> int:
+        return len(self.exact)
+
+
+@dataclass(frozen=True, slots=True)
+class CulpritDetail:
+    """The code of each side and, if both sides execute one op on the same values, their errors."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    sides: Mapping[str, ExecutedSide] = field(default_factory=dict)
+    errors: ErrorsOverInputs | None = None
+
+
+DETAIL = FileForm(CulpritDetail)

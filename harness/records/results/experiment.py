@@ -1,0 +1,155 @@
+"""An experiment of an investigation: the run that it repeats, the run it is compared with, and the difference.
+
+    Experiment("held", "compile", "cpu", step=12).name     "compile-held-cpu-12"
+    experiment_named("compile-held-cpu-12", "cpu", "compile")     the same experiment
+
+The record is written to the `run.json` of the experiment's run. Older runs lack it, and their experiment is read from
+the folder's name, which is the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..codec import read_fields
+
+Whose = Literal["reference", "each", "mode", "both ways"]
+"""The owner of an experiment in a pair: the reference; each run; the mode against the reference; each run against the
+other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentKind:
+    """A kind of experiment: the pattern of its folders' names, and its owner.
+
+    An experiment that belongs to an `inquiry` into one step (a localization, a search for the step's cut) is made only
+    for the inquiry. It counts as one training together with the inquiry, and of several ranks it concerns only rank 0.
+    """
+
+    folder: str
+    whose: Whose
+    inquiry: bool = False
+
+
+KINDS: dict[str, ExperimentKind] = {
+    # the run once more, bit for bit: its control; the reference's control keeps states, outcomes and tapes
+    "again": ExperimentKind("{run}-again", "each"),
+    # resynced steps: chosen steps, each begun in the reference's state
+    "forced": ExperimentKind("{run}-from-{reference}", "mode"),
+    # tapes of the suspicious steps, and the tape of the step that is localized
+    "taped": ExperimentKind("{run}-tape-{number}", "reference"),
+    "taped-at": ExperimentKind("{run}-tape-at-{step}", "reference", inquiry=True),
+    # steps begun in the reference's states, moved by one ULP: they measure the noise of a script that does not replay
+    "ulp": ExperimentKind("{run}-ulp-{number}", "reference"),
+    # a round of further steps between the last step within rounding and the first step beyond
+    "onset": ExperimentKind("{run}-onset-{reference}-{number}", "both ways"),
+    # whole trainings: from initial parameters moved by one ULP, with other seeds, without the culprits
+    "perturbed": ExperimentKind("{run}-perturbed-{number}", "reference"),
+    "seed": ExperimentKind("{run}-seed-{number}", "each"),
+    "without": ExperimentKind("{run}-without-{reference}", "mode"),
+    # one step, begun in the reference's state: then held to answer requests; with another mark-step policy;
+    # with another stage or setting of the compiler; of the reference, with parts of the model on the mode's
+    # backend
+    "held": ExperimentKind("{run}-held-{reference}-{step}", "mode", inquiry=True),
+    # one step of lazy tensors with the tape of what the core has executed, in the state of the reference; its own step
+    "executed": ExperimentKind("{run}-executed-{reference}-{step}", "mode", inquiry=True),
+    "executed-at": ExperimentKind("{run}-executed-at-{step}", "reference", inquiry=True),
+    "cut": ExperimentKind("{run}-cut-{reference}-{step}-{detail}", "mode", inquiry=True),
+    "set": ExperimentKind("{run}-set-{reference}-{step}-{detail}", "mode"),
+    "parts": ExperimentKind("{run}-parts-{reference}-{step}-{detail}", "mode"),
+    # the first steps, or one, with every call recorded: where a mode does not repeat, or draws other numbers
+    "calls": ExperimentKind("{run}-calls-{detail}", "each"),
+    # the script until it calls a model for the first time, as a tape; the result of comparing two such tapes (no
+    # run)
+    "prepared": ExperimentKind("{run}-prepared", "each", inquiry=True),
+    "traced": ExperimentKind("{run}-traced-{reference}", "mode", inquiry=True),
+    # no run: the result of a localization
+    "localized": ExperimentKind("{run}-localized-{reference}-{step:06d}", "mode", inquiry=True),
+}
+"""Every kind of experiment. A question that makes new experiments adds a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment: `run` and `reference` are the names of the two runs' folders.
+
+    `detail` distinguishes experiments that are otherwise alike: a number, a policy, a setting.
+    """
+
+    kind: str
+    run: str
+    reference: str = ""
+    step: int | None = None
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its folder and of the mode that it runs."""
+        return KINDS[self.kind].folder.format(
+            run=self.run, reference=self.reference, step=self.step, detail=self.detail, number=self.detail
+        )
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """The sort key of the experiment among others of its kind."""
+        number = int(self.detail) if self.detail.isdigit() else -1
+        return (-1 if self.step is None else self.step), number, self.detail
+
+    def concerns(self, a: str, b: str) -> bool:
+        """Return whether it belongs to a pair whose reference is `a`."""
+        return self.kind in KINDS and (self.run, self.reference) in _of_pair(KINDS[self.kind], a, b)
+
+    @classmethod
+    def from_json(cls, content: Any) -> Experiment:
+        """Read an experiment. Raises Unreadable."""
+        return read_fields(cls, content)
+
+
+def experiment_named(folder: str, a: str, b: str) -> Experiment | None:
+    """Return the experiment of a pair whose folder has this name, None if there is none."""
+    for kind, row in KINDS.items():
+        for run, reference in _of_pair(row, a, b):
+            match = re.fullmatch(_pattern(row, re.escape(run), re.escape(reference)), folder)
+            if match is not None:
+                groups = match.groupdict()
+                step = groups.get("step")
+                detail = groups.get("detail") or groups.get("number") or ""
+                return Experiment(kind, run, reference, None if step is None else int(step), detail)
+    return None
+
+
+def belongs_to(folder: str, run: str) -> bool:
+    """Return whether an experiment that involves the run has left a folder or file of this name."""
+    this_run, others = re.escape(run), ".+"
+    return any(
+        re.fullmatch(_pattern(row, *names), folder)
+        for row in KINDS.values()
+        for names in ((this_run, others), (others, this_run))[: 2 if "{reference}" in row.folder else 1]
+    )
+
+
+def _of_pair(row: ExperimentKind, a: str, b: str) -> Iterator[tuple[str, str]]:
+    """Yield the runs and references of a kind's experiments in a pair."""
+    if row.whose == "mode":
+        yield b, a
+    elif row.whose == "both ways":
+        yield from ((a, b), (b, a))
+    else:
+        yield a, ""
+        if row.whose == "each":
+            yield b, ""
+
+
+def _pattern(row: ExperimentKind, run: str, reference: str) -> str:
+    """Return the pattern of the folders' names, from the patterns of the runs' names."""
+    parts = {
+        "run": run,
+        "reference": reference,
+        "step": r"(?P<step>\d+)",
+        "number": r"(?P<number>\d+)",
+        "detail": "(?P<detail>.+)",
+    }
+    return re.sub(r"\{(\w+)[^}]*\}", lambda match: parts[match[1]], row.folder)

@@ -1,0 +1,331 @@
+"""The findings of an investigation: the records behind `investigation.json`, schema 1.
+
+found = Findings.from_json(json.loads((folder / INVESTIGATION).read_text()))
+found.pairs[0].verdict, found.pairs[0].culprits[0].op       ("rounding", "aten.tanh_backward")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..codec import UNLESS_EMPTY, Unreadable, json_text, of_fields, put, read_fields
+from ..run.interpreters import TwoInterpreters
+from .culprit import Culprit
+
+SCHEMA = 1
+INVESTIGATION = "investigation.json"
+NEEDS_A_PERSON = 1
+RUN_FAILED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict of a pair.
+
+    word: the verdict's word, None if nothing decides
+    step: the step that the verdict is about
+    score: the largest score of a floating-point value over all scored steps, None without scored steps
+    tensor: the value that has this score
+    inspect: whether rounding is large enough to be worth a look
+    undecided: the reason why nothing decides, and what would
+    """
+
+    word: str | None
+    text: str
+    step: int | None = None
+    score: float | None = None
+    tensor: str = ""
+    first_significant_step: int | None = None
+    inspect: bool = False
+    undecided: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorScore:
+    """The drift of one value.
+
+    score: the score z, which is computed with the rms `noise`
+    why: the explanation of a score that follows from no distance
+    discrete: whether the value is of integers; then `distance` counts the elements that differ, `norm` all elements,
+        and `noise` the flips
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    name: str
+    score: float
+    distance: float = 0.0
+    norm: float = 0.0
+    noise: float = 0.0
+    why: str = ""
+    discrete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepFindings:
+    """A resynced step.
+
+    taped: whether its noise was measured on its own tape
+    discrete: the names of the integer values that differ although rounding does not change them
+    explained: "ill-conditioned" if rounding of the inputs causes all of the drift in its ops
+    compared: the number of compared values
+    tensors: the values that differ
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    step: int
+    score: float
+    tensor: str = ""
+    taped: bool = False
+    on_edge: bool = False
+    discrete: Sequence[str] = ()
+    explained: str = field(default="", metadata=UNLESS_EMPTY)
+    compared: int = 0
+    tensors: Sequence[TensorScore] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnding:
+    """The end of a mode's run; `spec` is the mode as given, `path` the run's folder in that of the investigation."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    status: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    message: str = ""
+    spec: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RankFindings:
+    """The findings of a rank, compared with the same rank of the reference."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    rank: int
+    verdict: str | None
+    text: str = ""
+    score: float | None = None
+    first_differing_step: int | None = None
+    first_significant_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerScores:
+    """A step's `score` in the mode, and the scores with other stages and settings of the compiler."""
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    step: int
+    score: float
+    stages: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartCarrier:
+    """A part of a model that carries a drift.
+
+    operators: its operators as (name, line, module)
+    alone: the step's score with only these operators on the backend
+    without: the step's score without them and without all earlier carriers on the backend
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    operators: Sequence[tuple[str, str, str]]
+    alone: float
+    without: float
+
+
+@dataclass(frozen=True, slots=True)
+class PartScores:
+    """A step's `score` in the mode, and with the `whole` model on the `backend`.
+
+    `asked` is the number of partitions that were tried, `left_out` the kinds of operators that stay on the CPU. Without
+    an answer only `step` and `reason` are set.
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    step: int
+    reason: str = ""
+    backend: str = ""
+    score: float = 0.0
+    whole: float = 0.0
+    asked: int = 0
+    left_out: Sequence[str] = ()
+    carriers: Sequence[PartCarrier] = ()
+
+    def to_json(self) -> dict[str, object]:
+        content = of_fields(self)
+        written = ("step", "reason") if self.reason else [name for name in content if name != "reason"]
+        return {name: content[name] for name in written}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedWithout:
+    """A whole training in the mode `spec` with `swaps` in place of the culprits.
+
+    `inside` says whether it stays inside the envelope, None if that is unknown. `left` lists the culprits that no key
+    of a mode removes; if there are any there was no training.
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    spec: str = ""
+    swaps: Sequence[str] = ()
+    status: str = ""
+    identical: bool = False
+    first_differing_step: int | None = None
+    inside: bool | None = None
+    envelope: Mapping[str, Any] | None = None
+    text: str = ""
+    left: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, object]:
+        content = of_fields(self)
+        written = ("text", "left") if self.left else [name for name in content if name != "left"]
+        return {name: content[name] for name in written}
+
+
+@dataclass(frozen=True, slots=True)
+class PairFindings:
+    """The findings on one pair; `a` is the reference.
+
+    verdict: a word of the glossary, None if nothing decides
+    text: sentences for people
+    undecided: what would decide, if nothing does
+    score, threshold: multiples of the reference's rounding noise
+    closer_to_fp64: a mode's name, `equal`, or None without a referee
+    explained: the share of the analysed step's drift that goes with all proven culprits together
+    unexplained: what is left or was excluded, or why no cause was looked for; a pair that differs has `explained`,
+        `unexplained` or both
+    steps: each step's score, and the scores of its tensors
+    curve, lag: the results of the whole trainings
+    compiler: the scores of a step with other stages and settings of the compiler
+    parts: the scores of a step with parts of the model on the mode's backend
+    without: the whole training with the culprits swapped out
+    ranks: the verdict of each rank of runs of several processes, the worst of which is the pair's
+    agreement: for each run of several processes, whether its ranks hold the same parameters
+    interpreters: the differences between the interpreters of the two runs
+    runs_used, tests: the number of trainings, and the number of hybrids of two tapes
+
+    The mappings to `Any` are written for people; numdrift does not read them.
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    a: str
+    b: str
+    verdict: str | None
+    text: Sequence[str]
+    undecided: str = ""
+    inspect: bool = False
+    first_differing_step: int | None = None
+    first_significant_step: int | None = None
+    score: float | None = None
+    threshold: float | None = None
+    calibrated: bool = False
+    closer_to_fp64: str | None = None
+    referee: Mapping[str, Any] | None = None
+    culprits: Sequence[Culprit] = ()
+    explained: float | None = field(default=None, metadata=UNLESS_EMPTY)
+    unexplained: str = field(default="", metadata=UNLESS_EMPTY)
+    controls: Mapping[str, Any] = field(default_factory=dict)
+    noise: str = ""
+    steps: Sequence[StepFindings] = ()
+    losses: Mapping[str, Any] = field(default_factory=dict)
+    curve: Mapping[str, Any] | None = None
+    lag: Mapping[str, Any] | None = None
+    compiler: CompilerScores | None = None
+    parts: PartScores | None = None
+    without: TrainedWithout | None = None
+    notes: Sequence[str] = ()
+    ranks: Sequence[RankFindings] = field(default=(), metadata=UNLESS_EMPTY)
+    agreement: Mapping[str, Any] = field(default_factory=dict, metadata=UNLESS_EMPTY)
+    interpreters: TwoInterpreters | None = field(default=None, metadata=UNLESS_EMPTY)
+    runs_used: int = 0
+    tests: int = 0
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code: 0 without drift beyond rounding, 1 if a person is needed, 3 if a run failed."""
+        if self.verdict == "failed":
+            return RUN_FAILED
+        return 0 if self.verdict in ("identical", "rounding") else NEEDS_A_PERSON
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The result of an investigation.
+
+    runs: the end of each mode's run
+    training_runs, steps_trained: the number of trainings that this call ran, and of their steps
+    reused: the number of existing runs that were used
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    reproducer: str
+    reference: str
+    runs: Mapping[str, RunEnding]
+    pairs: Sequence[PairFindings]
+    training_runs: int = 0
+    reused: int = 0
+    steps_trained: int = 0
+    seconds: float = 0.0
+    schema: int = SCHEMA
+
+    @property
+    def exit_code(self) -> int:
+        return max((pair.exit_code for pair in self.pairs), default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the file's content; numbers that JSON lacks (NaN, infinities) are text."""
+        content = of_fields(self)
+        return {"schema": content.pop("schema"), **content}  # first, for a reader of the file
+
+    @classmethod
+    def from_json(cls, content: Any) -> Findings:
+        """Read the findings. Raises Unreadable."""
+        # unknown fields are ignored, so that a file of a later version of this schema can be read
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != SCHEMA:
+            raise Unreadable(f"schema {schema!r} is not known (known: {SCHEMA})")
+        return read_fields(cls, content)
+
+    def write(self, folder: Path) -> None:
+        """Write `investigation.json` in one piece."""
+        put(folder / INVESTIGATION, json_text(self, indent=1))
+
+    def update(self, folder: Path) -> None:
+        """Replace these pairs in `investigation.json`; its other pairs and its runs stay."""
+        path, content = folder / INVESTIGATION, self.to_json()
+        stored = known_content(path)
+        # The other pairs are copied unchanged, so that a file of an older version keeps its content.
+        if stored is not None:
+            judged = [(pair["a"], pair["b"]) for pair in content["pairs"]]
+            other_pairs = [pair for pair in stored["pairs"] if (pair["a"], pair["b"]) not in judged]
+            content = {**stored, "runs": stored["runs"] | content["runs"], "pairs": [*other_pairs, *content["pairs"]]}
+        put(path, json_text(content, indent=1))
+
+
+def known_content(path: Path) -> dict[str, Any] | None:
+    """Return the content of an `investigation.json` of this schema, None if there is no usable one."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        # both labels together identify a pair
+        usable = content["schema"] == SCHEMA and all({"a", "b"} <= pair.keys() for pair in content["pairs"])
+        return content if usable and isinstance(content["runs"], dict) else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None

@@ -1,0 +1,56 @@
+"""The facts that were found out about a script, and the doubts, written to the journal as they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Literal
+
+from ...errors import AdoptionError
+
+Kind = Literal["loss", "step", "parameters", "device", "placement", "compile", "autocast", "generators", "settings"]
+
+ADOPTION = "adoption"
+"""The journal's event of a fact: `kind`, `text`, `source`."""
+
+NO_AUTOCAST = "autocast does nothing on "
+"""The beginning of the doubt about a mode that has no autocast."""
+
+DOUBT = "doubt"
+"""The journal's event of a doubt, that the run may not mean what the user thinks: `text`, `source`."""
+
+
+class AdoptionFacts:
+    """The receiver of facts and doubts, which writes each once.
+
+    With `strict`, `check` raises the first doubt as an error. `write` takes the name of a journal event and its fields.
+    A fact that cannot be written is dropped, so that the training continues.
+    """
+
+    def __init__(self, write: Callable[..., None], *, strict: bool = False) -> None:
+        self._write = write
+        self._strict = strict
+        self._known: set[tuple[str, ...]] = set()
+        self._first_doubt: str | None = None
+
+    def note(self, kind: Kind, text: str, source: str = "") -> None:
+        """Record a change to the script, such as a redirected device or a call of torch.compile that was taken over."""
+        self._once(ADOPTION, kind=kind, text=text, source=source)
+
+    def doubt(self, text: str, source: str = "") -> None:
+        """Record something in the script that was not understood, with the remedy."""
+        if self._first_doubt is None:
+            self._first_doubt = text
+        self._once(DOUBT, text=text, source=source)
+
+    def check(self) -> None:
+        """Raise AdoptionError if `strict` is set and there is a doubt; called where the training may be stopped."""
+        if self._strict and self._first_doubt is not None:
+            raise AdoptionError(f"{self._first_doubt} (--strict)")
+
+    def _once(self, event: str, **fields: Any) -> None:
+        key = (event, *(str(value) for value in fields.values()))
+        if key not in self._known:
+            self._known.add(key)
+            with suppress(OSError, ValueError):
+                self._write(event, **fields)

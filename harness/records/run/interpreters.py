@@ -1,0 +1,105 @@
+"""The differences between the Python environments of a pair's two runs that can change numbers.
+
+    differences({"torch": "2.13.0", "oneDNN": "3.12.0"}, {"torch": "2.9.0", "oneDNN": "3.7.1"})
+                                                   ["torch 2.13.0 against 2.9.0", "oneDNN 3.12.0 against 3.7.1"]
+
+Standard library only. Equal facts, and facts that only one run reports, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ..codec import UNLESS_EMPTY
+
+INSTALLED = {
+    "torch": "torch",
+    "python": "Python",
+    "BLAS": "BLAS",
+    "LAPACK": "LAPACK",
+    "MKL": "MKL",
+    "oneDNN": "oneDNN",
+    "OpenMP": "OpenMP",
+    "NNPACK": "NNPACK",
+    "compiler": "torch's compiler",
+    "numpy": "NumPy",
+}
+"""Facts of the installation, with their names for readers. Only a difference in these makes the interpreters two."""
+
+AS_IT_RUNS = {
+    "cpu_capability": "the CPU's capability",
+    "threads": "threads",
+    "deterministic": "deterministic algorithms",
+    "default_dtype": "default dtype",
+    "matmul_precision": "float32 matmul precision",
+    "onednn_enabled": "oneDNN in use",
+    "onednn_precision": "oneDNN's float32 precision",
+    "attention": "kernels of attention",
+    "foreach": "foreach on the CPU by default",
+    "platform": "the platform",
+}
+"""Facts of the machine, and of settings that are torch's defaults or set by a mode or a variable."""
+
+FACTS = INSTALLED | AS_IT_RUNS
+"""The entries of a run's environment that may change its numbers."""
+
+VERSION = "version"
+MODE = "mode"
+VERSION_OR_MODE = "version or mode"
+"""The possible reasons for the difference of a pair in two versions of torch.
+
+The reason is the version if the modes are the same. It is the mode if a training in it, with torch's plain kernels of
+its own version in place of the culprits, equals the reference bit for bit.
+"""
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any], stated: Collection[str] = ()) -> list[str]:
+    """Return a phrase for each fact that both report and that differs, except for facts that a mode has `stated`."""
+    return [
+        f"{called} {_shown(a[key])} against {_shown(b[key])}"
+        for key, called in FACTS.items()
+        if key in a and key in b and a[key] != b[key] and key not in stated
+    ]
+
+
+def are_two(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Return whether the installations differ in any fact that both report."""
+    return any(key in a and key in b and a[key] != b[key] for key in INSTALLED)
+
+
+def told(a: str, b: str, phrases: Sequence[str]) -> str:
+    """Return a sentence, without its full stop, on the differences between the interpreters of the runs `a` and `b`."""
+    return f"interpreters differ, {a}'s against {b}'s: {'; '.join(phrases)}"
+
+
+def _shown(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class TwoInterpreters:
+    """The interpreters of a pair that are not the same.
+
+    torch: both versions by side, "a" and "b", even if they are equal
+    differences: a phrase for each difference, torch first
+    blame: the reason for the pair's difference, VERSION or MODE; VERSION_OR_MODE if it may be either
+    command: for VERSION_OR_MODE, a command that compares b with the reference's mode in b's interpreter; empty if
+        nobody can type it
+    """
+
+    UNKNOWN_IS_IGNORED: ClassVar[bool] = True
+
+    torch: Mapping[str, str]
+    differences: Sequence[str]
+    blame: str
+    command: str = field(default="", metadata=UNLESS_EMPTY)
+
+    @property
+    def are_two_versions(self) -> bool:
+        """Return whether the versions of torch differ in more than the build."""
+        return self.torch["a"] != self.torch["b"]
+
+    def sentence(self, a: str, b: str) -> str:
+        return told(a, b, self.differences)

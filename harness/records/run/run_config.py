@@ -1,0 +1,58 @@
+"""The configuration that a run's parent passes to the recorder: one JSON file, read before torch is imported."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..codec import of_fields, read_fields
+from ..modes.mode_spec import ModeSpec
+from .run_files import OwnFolders
+from .run_request import RunRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig(RunRequest):
+    """The configuration of the process of one run, or of one of its ranks.
+
+    script: the file to run; for `-m` the file of the module
+    journal: the folder to write
+    kernels: the user's kernels, as (op, path)
+    resync: the folder of another run's states; each step that has a state there starts from it
+    rejoin: the folder of this training's own states; after a resynced step the training continues from its own next
+        state in it
+    serve: the path of a unix socket at which the process answers requests after the script has ended well; "" means
+        that it then exits as usual
+    invoked: the script's path as the user gave it
+    folder: the script's current folder
+    files: the folders that the run has for itself
+    rank, world_size: this process's rank, and the number of processes of the run
+    """
+
+    script: str
+    mode: ModeSpec
+    journal: str
+    arguments: tuple[str, ...] = ()
+    kernels: tuple[tuple[str, str], ...] = ()
+    resync: str = ""
+    rejoin: str = ""
+    serve: str = ""
+    invoked: str = ""
+    folder: str = ""
+    files: OwnFolders = field(default_factory=OwnFolders)
+    rank: int = 0
+    world_size: int = 1
+
+    def to_json(self) -> dict[str, object]:
+        return of_fields(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> RunConfig:
+        """Read a config. Fields that an older version lacks get their defaults. Raises Unreadable."""
+        return read_fields(cls, data)
+
+    @classmethod
+    def load(cls, path: Path) -> RunConfig:
+        return cls.from_json(json.loads(path.read_text(encoding="utf-8")))

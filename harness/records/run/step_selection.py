@@ -1,0 +1,94 @@
+"""The selection of the steps that are recorded in detail, and of those whose parameter values are kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...errors import UsageError
+
+RANGE = re.compile(r"(\d{1,18})(?:-(\d{0,18}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class StepSelection:
+    """Steps as closed ranges (first, last); `last` is None for an open range, and no range means every step.
+
+    Its text is `0,5,10-19,100-`; steps count from 0.
+    """
+
+    ranges: tuple[tuple[int, int | None], ...] = ()
+
+    def __contains__(self, step: object) -> bool:
+        if not self.ranges:
+            return True
+        return isinstance(step, int) and any(
+            first <= step and (last is None or step <= last) for first, last in self.ranges
+        )
+
+    def covers(self, selection: StepSelection) -> bool:
+        """Return whether each range of the other selection is within one of these."""
+        return not self.ranges or (
+            bool(selection.ranges)
+            and all(
+                any(
+                    begin <= first and (end is None or (last is not None and last <= end)) for begin, end in self.ranges
+                )
+                for first, last in selection.ranges
+            )
+        )
+
+    def __str__(self) -> str:
+        parts = []
+        for first, last in self.ranges:
+            parts.append(str(first) if first == last else f"{first}-{'' if last is None else last}")
+        return ",".join(parts)
+
+    @classmethod
+    def of(cls, steps: Iterable[int]) -> StepSelection:
+        """Select exactly these steps; an empty iterable selects every step."""
+        return cls(tuple((step, step) for step in sorted(steps)))
+
+    @classmethod
+    def parse(cls, text: str) -> StepSelection:
+        """Read a selection; the empty text selects every step. Raises UsageError."""
+        ranges: list[tuple[int, int | None]] = []
+        for part in text.split(",") if text.strip() else []:
+            match = RANGE.fullmatch(part.strip())
+            if match is None:
+                raise UsageError(f"--steps {text!r}: {part.strip()!r} is no step; steps count from 0, as in 0,5,10-19")
+            # 18 digits fit into the 64 bits that a frame has for its step
+            first = int(match[1])
+            last = first if match[2] is None else (int(match[2]) if match[2] else None)
+            if last is not None and last < first:
+                raise UsageError(f"--steps {text!r}: {part.strip()!r} runs backwards; write {last}-{first}")
+            ranges.append((first, last))
+        return cls(tuple(ranges))
+
+    to_json, from_json = __str__, parse
+
+
+@dataclass(frozen=True, slots=True)
+class KeepParams:
+    """The steps whose parameter values are kept: each `every`-th from step 0, and always the last one.
+
+    Its text is `all` (every=1), `last` (every=0: only the last step) or `every=N`.
+    """
+
+    every: int = 1
+
+    def __str__(self) -> str:
+        return {0: "last", 1: "all"}.get(self.every, f"every={self.every}")
+
+    @classmethod
+    def parse(cls, text: str) -> KeepParams:
+        """Read a policy. Raises UsageError."""
+        if text in ("all", "last"):
+            return cls(1 if text == "all" else 0)
+        match = re.fullmatch(r"every=([1-9]\d{0,17})", text)
+        if match is None:
+            raise UsageError(f"--keep-params {text!r}: write all, last or every=N with N of at least 1")
+        return cls(int(match[1]))
+
+    to_json, from_json = __str__, parse

@@ -1,0 +1,1 @@
+"""Records of the tools: graphs, profiles, operator support, partitions and snapshots."""

@@ -1,0 +1,224 @@
+"""The traced part of a run, the names of a trace's ranges, and `profile.json`: where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ...errors import JournalError
+from ..codec import FileForm, json_text, of_fields, put, read_fields
+from ..run.step_selection import StepSelection
+from .device_profile import DeviceProfile
+
+# `profile.json`: the time of one run's traced steps.
+
+SCHEMA = 2
+TABLES = "profile.json"
+TRACE = "trace.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """A phase: its `milliseconds` in all traced steps on the script's thread, and its `share` of their total time."""
+
+    phase: str
+    milliseconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRow:
+    """A block that the script names, with the time of everything within it.
+
+    One time is the host's. The other is the device's, for work that was launched within the block; None if there are no
+    times of a device.
+    """
+
+    block: str
+    calls: int
+    milliseconds: float
+    share: float
+    device_milliseconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """All ops that agree in kind and place; `milliseconds` is their time on the host without the ops that they call.
+
+    `kind` is as in `step_times.OpKey`; `module` and `line` are "" if they are unknown.
+    """
+
+    op: str
+    kind: str
+    phase: str
+    module: str
+    line: str
+    calls: int
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRow:
+    """A cause of executions of lazy graphs: `mark_step`, or an op that needed a value."""
+
+    cause: str
+    line: str
+    calls: int
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class UntracedStep:
+    """A step that was not traced, and the number of graphs compiled in it (None if they are not counted)."""
+
+    step: int
+    seconds: float
+    compiled: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """The sources of a generated kernel."""
+
+    name: str
+    ops: Sequence[str]
+    modules: Sequence[str]
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunProfile:
+    """The profile of one mode.
+
+    steps: the traced steps
+    partial: whether the last traced step was not traced to its end
+    untraced: the steps before and after
+    over: the reason why the tracing ended
+    step_milliseconds: the duration of each traced step
+    compiled: the number of graphs compiled in each traced step, None if they are not counted
+    own_milliseconds: the additional time of the recording
+    device: the device's side, None for a mode that runs on the host; all other times are the host's
+    problem: the reason why there is no trace
+    """
+
+    mode: str
+    type: str
+    asked: str
+    steps: Sequence[int]
+    partial: bool
+    untraced: Sequence[UntracedStep]
+    over: str
+    bytes: int
+    step_milliseconds: Sequence[float]
+    own_milliseconds: float
+    phases: Sequence[PhaseRow]
+    blocks: Sequence[BlockRow]
+    ops: Sequence[OpRow]
+    executions: Sequence[ExecutionRow]
+    kernels: Sequence[KernelRow]
+    notices: Sequence[str]
+    problem: str = ""
+    compiled: Sequence[int | None] = field(default_factory=list)
+    device: DeviceProfile | None = None
+    schema: int = SCHEMA
+
+    @property
+    def milliseconds(self) -> float:
+        """The total time of the traced steps, without the recording."""
+        return sum(self.step_milliseconds)
+
+    @property
+    def has_device_times(self) -> bool:
+        return self.device is not None and not self.device.problem
+
+    @property
+    def device_milliseconds(self) -> float:
+        """The total time of all pieces of the device's work in the traced steps."""
+        return 0.0 if self.device is None else self.device.milliseconds
+
+    def write(self, path: Path) -> None:
+        put(path, json_text(self, indent=1))
+
+
+def _without_device_ops(content: dict[str, Any]) -> dict[str, Any]:
+    """Migrate schema 1, which counted a device's work among the ops, in the same column as the host's time."""
+    rows: Any = content.get("ops", [])
+    return {**content, "ops": [row for row in rows if row.get("kind") != "device"]}
+
+
+FORM = FileForm(RunProfile, SCHEMA, {1: _without_device_ops})
+
+
+def read_profile(path: Path) -> RunProfile:
+    """Read a profile. Raises JournalError."""
+    try:
+        return FORM.read(path)
+    except FileNotFoundError as error:
+        raise JournalError(path, f"cannot be read: {error}") from error
+
+
+# The traced part of a run, and its files.
+
+Kind = Literal["trace", "operator"]
+
+DEFAULT_STEPS = StepSelection(((3, 5),))
+"""The steps that are traced by default. Compilers are done by then: TorchScript optimises a lazy graph in its third
+run."""
+
+PROFILE = "profile"
+WORKING = "working"
+EVENTS = "events.jsonl"
+MEBIBYTE = 2**20
+
+
+def lines_of(trace: Path) -> Path:
+    """Return the path of the file, beside the trace of a step, with the script's lines by the External ids of ops."""
+    return trace.with_suffix(".lines")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """A request for a trace.
+
+    The level `trace` records blocks, modules and the runtime; `operator` adds the place and the shapes of each
+    operator's call. The tracing ends with the step in which `duration` seconds have passed or the files have reached
+    `limit` bytes.
+    """
+
+    kind: Kind = "trace"
+    steps: StepSelection = field(default_factory=lambda: DEFAULT_STEPS)
+    duration: float | None = None
+    limit: int = 256 * MEBIBYTE
+
+    @property
+    def last(self) -> int | None:
+        """The last requested step, None for an open range of steps."""
+        ends = [last for _, last in self.steps.ranges]
+        return None if not ends or None in ends else max(last for last in ends if last is not None)
+
+    def to_json(self) -> dict[str, object]:
+        return of_fields(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> TraceRequest:
+        """Read a request. Raises Unreadable."""
+        return read_fields(cls, data)
+
+
+# The names of a trace's ranges.
+
+PHASE = "phase: "
+MODULE = "module: "
+STEP = "ProfilerStep#"
+"""The beginning of a step's name, which torch's own tools recognise."""
+
+CUT = "mark_step"
+OWN = "numdrift"
+"""The phase of the recording's own work between the script's steps."""
+
+FORWARD = "forward"
+UNTRAINED = "no gradients"
+"""The phases that begin with a model's first call with gradients, and with an earlier call without gradients (an
+evaluation)."""

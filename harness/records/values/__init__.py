@@ -1,0 +1,1 @@
+"""Records of recorded values: digests, sketches, layouts and calls."""

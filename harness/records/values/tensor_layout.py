@@ -1,0 +1,149 @@
+"""The layout of tensor files: that of safetensors, so that any of its readers opens them.
+
+    8 bytes       length of the header, little-endian
+    the header    JSON: {name: {"dtype", "shape", "data_offsets"}, "__metadata__": {"numdrift": facts as JSON}}
+    the tensors   their elements in row-major order, one after the other without a gap
+
+Nothing here imports torch or NumPy, since the recorder and the readers share it. The dtype C128 (complex128) is
+numdrift's own; other readers may refuse files with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...errors import JournalError
+
+LENGTH = struct.Struct("<Q")
+ALIGNMENT = 8
+"""The header is padded to a multiple of this number of bytes, so that a mapped tensor is aligned."""
+
+MOST_HEADER = 100_000_000
+"""The largest number of bytes of a header; the limit of safetensors itself."""
+
+MOST_DIMENSIONS = 64
+"""The largest number of dimensions of a shape; the limit of torch and NumPy."""
+
+MOST_ELEMENTS = 2**63 - 1
+"""The largest number of elements along one dimension; the limit of torch."""
+
+METADATA = "__metadata__"
+FACTS = "numdrift"
+
+TORCH_NAMES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "C64": "complex64",
+    "C128": "complex128",
+}
+"""torch's name of each dtype that a file can hold."""
+
+ITEM_BYTES = {code: {"BOOL": 1, "BF16": 2}.get(code) or int(code.lstrip("FIUC")) // 8 for code in TORCH_NAMES}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlace:
+    """A tensor in a file: its `dtype` as the file names it, and its bytes from `start` to `end` of the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def build_header(tensors: Mapping[str, tuple[str, Sequence[int]]], facts: Mapping[str, Any]) -> tuple[bytes, list[str]]:
+    """Return a file's bytes up to the first tensor, and the names in the order in which their bytes must follow.
+
+    `tensors` maps names to dtype and shape. The widest dtypes come first, so each tensor is aligned.
+    """
+    # the sort is stable: tensors of one width stay in their order
+    order = sorted(tensors, key=lambda name: -ITEM_BYTES[tensors[name][0]])
+    described: dict[str, Any] = {METADATA: {FACTS: json.dumps(facts, separators=(",", ":"))}}
+    position = 0
+    for name in order:
+        if name == METADATA:
+            raise ValueError(f"{METADATA} is no tensor's name: it is the key of a file's facts")
+        dtype, shape = tensors[name]
+        end = position + math.prod(shape) * ITEM_BYTES[dtype]
+        described[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, end]}
+        position = end
+    text = json.dumps(described, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    return LENGTH.pack(len(text)) + text, order
+
+
+def read_header(path: Path, file: BinaryIO) -> tuple[list[TensorPlace], dict[str, Any]]:
+    """Read the entries of a file that is open at its beginning, in the order of their bytes, and its facts.
+
+    Raises JournalError unless the entries cover the rest of the file exactly.
+    """
+    size = os.fstat(file.fileno()).st_size
+    begin = file.read(LENGTH.size)
+    length = LENGTH.unpack(begin)[0] if len(begin) == LENGTH.size else size
+    first = LENGTH.size + length
+    if first > size or length > MOST_HEADER:
+        raise JournalError(path, f"is no tensor file, or was cut off: it ends after {size} bytes")
+    try:
+        described = json.loads(file.read(length).decode("utf-8"), object_pairs_hook=_once_each)
+        facts = json.loads((described.pop(METADATA, None) or {}).get(FACTS, "{}"))
+        if not isinstance(facts, dict):
+            raise TypeError("its facts are no object")
+        entries = [_entry(name, description, first) for name, description in described.items()]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        complaint = (str(error).splitlines() or [""])[0][:200]
+        raise JournalError(path, f"has a damaged header ({type(error).__name__}: {complaint})") from error
+    # an empty tensor begins where the next tensor begins, so the end counts as well
+    entries.sort(key=lambda entry: (entry.start, entry.end))
+    position = first
+    for entry in entries:
+        if entry.start != position:
+            raise JournalError(path, f"has a damaged header: {entry.name!r} begins where it must not")
+        position = entry.end
+    if position != size:
+        raise JournalError(path, f"has {size} bytes, its header says {position}")
+    return entries, facts
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    by_name = dict(pairs)
+    if len(by_name) != len(pairs):
+        raise ValueError("a name comes twice")
+    return by_name
+
+
+def _entry(name: str, described: Mapping[str, Any], first: int) -> TensorPlace:
+    """Read one entry; `first` is the beginning of the tensors. Raises ValueError, TypeError or KeyError."""
+    dtype, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in TORCH_NAMES:
+        raise ValueError(f"{name!r} is of the unknown dtype {dtype!r}")
+    if not _whole_numbers(shape) or len(shape) > MOST_DIMENSIONS or max(shape, default=0) > MOST_ELEMENTS:
+        raise ValueError(f"{name!r} has no shape that a tensor can have")
+    if not _whole_numbers(offsets) or len(offsets) != 2:
+        raise ValueError(f"{name!r} has no place in the file")
+    start, end = offsets
+    if end - start != math.prod(shape) * ITEM_BYTES[dtype]:
+        raise ValueError(f"{name!r} has {end - start} bytes, which its shape and dtype do not take")
+    return TensorPlace(name, dtype, tuple(shape), first + start, first + end)
+
+
+def _whole_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)

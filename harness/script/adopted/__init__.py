@@ -1,0 +1,1 @@
+"""Scripts that name a device of their own, adopted to the device of the mode."""

@@ -1,0 +1,94 @@
+"""The changes that let a script run in its mode, installed and removed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import NotAvailable
+from ...hooks.mode_protocol import Mode
+from ...records.modes.mode_registry import XLA
+from ...records.run.adoption_facts import AdoptionFacts
+from ...torch_private.patches import Patches
+from ...torch_private.profiling.compile_work import compiled_regions, graph_breaks
+from ..script_compiling import ScriptCompiles
+from ..understood import ScriptNotes
+from .autocast import AutocastRedirection
+from .cuda import CudaStandIns
+from .devices import ACCELERATORS, DeviceRedirection
+from .placement import Placement
+from .xla_stand_ins import XlaStandIns
+
+
+class ScriptAdoption:
+    """Device redirection, placement, and the routing of torch.compile for one script in one mode.
+
+    Placement and routing are active from the beginning. `redirect` is for a process that belongs to the script.
+    """
+
+    def __init__(self, script: str, mode: Mode, facts: AdoptionFacts, *, draws_on_the_cpu: bool = False) -> None:
+        self._mode = mode
+        self._draws_on_the_cpu = draws_on_the_cpu
+        self._notes = ScriptNotes(facts, script)
+        compiler: Any = mode if mode.capabilities.compiles else None
+        self._compiles = compiler is not None
+        self.placement = Placement(mode.device, self._notes)
+        self.compiles = ScriptCompiles(compiler, self._notes)
+        self._patches = Patches("what the script is given")
+
+    def redirect(self, *, speaks_of_xla: bool = False) -> None:
+        """Redirect everything that the script sends to an accelerator to the mode's device.
+
+        A script that `speaks_of_xla` imports torch_xla, whose device is then redirected like an accelerator.
+        """
+        elsewhere = speaks_of_xla and self._mode.capabilities.package != XLA.package
+        kinds = (*ACCELERATORS, *(["xla"] if elsewhere else []))
+        devices = DeviceRedirection(
+            self._mode.device, self._notes, self.placement.meet, kinds, draws_on_the_cpu=self._draws_on_the_cpu
+        )
+        parts: tuple[Any, ...] = (
+            devices,
+            *([XlaStandIns(self._mode.device, self._notes, self._cut)] if elsewhere else []),
+            CudaStandIns(self._mode.device, self._notes),
+            AutocastRedirection(self._mode.device, devices.kinds, self._notes),
+        )
+        with self._patches:
+            for part in parts:
+                part.install()
+                self._patches.also(part.close)
+            if self._compiles:
+                devices.redirect_traced()
+
+    def _cut(self) -> None:
+        self._mode.mark_step()
+
+    def forget(self) -> None:
+        """Stop reporting: this process is a fork of the recorded one."""
+        self._notes.forget()
+
+    def close(self) -> None:
+        self.placement.close()
+        self._patches.undo()
+
+    def first_step_ended(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Report what was compiled in the first step. Report a doubt if the run is really another mode's."""
+        self.placement.check(tensors)
+        if not self._compiles:
+            return
+        try:
+            regions, breaks = compiled_regions(), graph_breaks()
+        except NotAvailable:  # the numbers only inform the reader
+            return
+        if not regions:
+            self._notes.doubt(
+                "the compiler was asked and handed nothing to its backend, so the first step ran eagerly: see "
+                "TORCH_LOGS=graph_breaks for its reasons"
+            )
+            return
+        text = f"{regions} region{'s' if regions != 1 else ''} compiled, "
+        text += f"{len(breaks) or 'no'} graph break{'s' if len(breaks) != 1 else ''}"
+        shown = "; ".join(f"{graph_break.reason} at {Path(graph_break.source).name}" for graph_break in breaks[:3])
+        self._notes.note("compile", text + (f": {shown}" if shown else ""))

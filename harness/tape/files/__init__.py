@@ -1,0 +1,1 @@
+"""Tapes and tensors as files."""

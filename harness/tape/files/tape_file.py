@@ -1,0 +1,264 @@
+"""A tape in one file: tensors that any safetensors reader can read, and the calls as JSON among the facts.
+
+    input 3           the bytes of the storage in slot 3 before the step
+    watched 0         a value by which the step is compared, number 0 of the fact `watched`
+    given 0           an argument of the first root module, number 0 of the fact `given`
+    drawn 7 1         the second tensor that the call number 7 drew
+    generator 2       the state of a generator, number 2
+
+The reader checks ops against the dispatcher's list, and views against the sizes of their storages. Ops that a script
+defines are described by their schemas (the fact `own`), from which a process without the script defines them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from ...errors import JournalError
+from ...torch_private.dispatching import registered_operation
+from ...torch_private.own_operators import define_without_kernel, own_schema
+from ..placed import placed
+from ..tape import Call, CompiledNode, Draw, Phase, Slot, Tape, View, Watched, leaves, views_in
+from ..tape_arguments import Decoder, Encoder, dtype_named, name_of, whole
+from .tensor_file import read_tensors, write_tensors
+
+SCHEMA = 1
+TAPES = "tapes"
+PHASES = get_args(Phase)
+
+
+def tape_file(folder: Path, step: int) -> Path:
+    return folder / f"tape-{step:06d}.safetensors"
+
+
+def noise_file(folder: Path, step: int) -> Path:
+    return folder / f"noise-{step:06d}.json"
+
+
+def exact_file(tape: Path) -> Path:
+    """Return the path of the fp64 referee's values for a tape, beside the tape."""
+    return tape.with_name(tape.name.replace("tape-", "exact-", 1))
+
+
+def write_tape(path: Path, tape: Tape) -> None:
+    """Write a tape. Raises OSError (disk full)."""
+    write_tensors(path, *described_tape(tape))
+
+
+def described_tape(tape: Tape) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return the tensors of a tape by their names, and everything else in it as JSON."""
+    encoder = Encoder()
+    places: dict[tuple[str, ...], int] = {}  # thousands of calls share few places
+    tensors = {f"input {slot}": data for slot, data in tape.inputs.items()}
+    kinds = {"watched": tape.watched, "given": tape.given}
+    tensors |= {
+        f"{kind} {number}": watched.value for kind, group in kinds.items() for number, watched in enumerate(group)
+    }
+    calls = []
+    for number, call in enumerate(tape.calls):
+        described: dict[str, Any] = {
+            "op": call.op,
+            "arguments": encoder.encode(call.arguments),
+            "outputs": encoder.encode(call.outputs),
+            "fresh": list(call.fresh),
+            "phase": call.phase,
+            "grad": call.grad,
+        }
+        optional = {
+            "keywords": {name: encoder.encode(value) for name, value in call.keywords.items()} or None,
+            "module": call.module,
+            "place": places.setdefault(call.frames, len(places)) if call.frames else None,
+            "sequence": call.sequence,
+            "owners": list(call.owners) or None,
+            "iteration": call.iteration,
+            "order": call.order,
+            "repeats": call.repeats,
+            "compiled": None if call.compiled is None else list(astuple(call.compiled)),
+            "draw": None
+            if call.draw is None
+            else [len(call.draw.drawn), [encoder.encode(state) for state in call.draw.states]],
+        }
+        # Leave out what a call lacks: most calls lack most of these, and a tape has thousands of calls.
+        calls.append(described | {name: value for name, value in optional.items() if value is not None})
+        if call.draw is not None:
+            tensors |= {f"drawn {number} {at}": value for at, value in enumerate(call.draw.drawn)}
+    facts = {
+        "schema": SCHEMA,
+        "step": tape.step,
+        "torch": torch.__version__,
+        "settings": dict(tape.settings),
+        "slots": [[slot.size, slot.device, name_of(slot.dtype)] for slot in tape.slots],
+        "places": [list(frames) for frames in places],
+        "calls": calls,
+    }
+    own = {op: schema for op in dict.fromkeys(call.op for call in tape.calls) if (schema := own_schema(op)) is not None}
+    if own:  # a process that has not executed the script lacks these ops
+        facts["own"] = own
+    if tape.set_at:
+        facts["set_at"] = dict(tape.set_at)
+    if tape.starts:
+        facts["starts"] = [[name, encoder.encode(view)] for name, view in tape.starts.items()]
+    facts |= {
+        kind: [[watched.position, watched.name, encoder.encode(watched.view)] for watched in group]
+        for kind, group in kinds.items()
+    }
+    tensors |= {f"generator {number}": state for number, state in enumerate(encoder.states)}
+    return tensors, facts
+
+
+def read_tape(path: Path, opened: Callable[[Collection[str]], bool] = lambda devices: True) -> Tape:
+    """Read a tape, on its own devices if `opened` returns True for them, otherwise on the CPU.
+
+    Raises JournalError for a file that is damaged, or that this torch cannot execute.
+    """
+    tensors, facts = read_tensors(path)
+    if facts.get("schema") != SCHEMA:
+        raise JournalError(path, f"is no tape of schema {SCHEMA}")
+    try:
+        is_ready = opened({_text(device) for _, device, _ in facts["slots"]})
+        tape = understood_tape(tensors, facts, on_the_cpu=not is_ready)
+        return tape if is_ready else placed(tape, "cpu")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        complaint = (str(error).splitlines() or [""])[0]
+        raise JournalError(path, f"is a damaged tape ({type(error).__name__}: {complaint})") from error
+
+
+def understood_tape(tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], *, on_the_cpu: bool = False) -> Tape:
+    """Return the tape from the results of `described_tape`; with `on_the_cpu` its calls name no other device.
+
+    Raises ValueError, TypeError, KeyError and RecursionError.
+    """
+    slots = tuple(Slot(whole(size), _text(device), dtype_named(dtype)) for size, device, dtype in facts["slots"])
+    own = facts.get("own", {})  # most tapes have none
+    if not isinstance(own, dict):
+        raise TypeError("ops of a script's own that are none")
+    for name, schema in own.items():
+        if registered_operation(_text(name)) is None:
+            define_without_kernel(name, _text(schema))
+    decoder = Decoder(lambda number: _bytes(tensors, f"generator {number}"), on_the_cpu=on_the_cpu)
+    places = [tuple(_text(frame) for frame in frames) for frames in facts.get("places", ())]
+    calls = tuple(_call(number, call, decoder, tensors, slots, places) for number, call in enumerate(facts["calls"]))
+    kinds: dict[str, list[Watched]] = {"watched": [], "given": []}  # older tapes have nothing given
+    for kind, group in kinds.items():
+        for number, (position, name, described) in enumerate(facts.get(kind, ())):
+            view = decoder.view(described["view"])
+            _require_inside(view, slots)
+            group.append(Watched(whole(position), _text(name), view, tensors[f"{kind} {number}"]))
+        if any(watched.position > len(calls) for watched in group):
+            raise ValueError(f"a {kind} value after the end")
+    # Only storages that exist before the step have bytes: `input 3` is that of slot 3.
+    inputs = {
+        whole(int(name.partition(" ")[2])): _bytes(tensors, name) for name in tensors if name.startswith("input ")
+    }
+    for slot, data in inputs.items():
+        if slot >= len(slots) or data.numel() > slots[slot].size:
+            raise ValueError(f"input {slot} is larger than its storage")
+    settings = facts.get("settings", {})  # older tapes have none
+    if not isinstance(settings, dict) or not all(isinstance(value, (bool, int, str)) for value in settings.values()):
+        raise TypeError("settings that are none")
+    set_at = facts.get("set_at", {})  # most tapes have none
+    if not isinstance(set_at, dict):
+        raise TypeError("lines of settings that are none")
+    starts = {}
+    for name, described in facts.get("starts", ()):  # most tapes have none
+        starts[_text(name)] = view = decoder.view(described["view"])
+        _require_inside(view, slots)
+    lines = {name: _text(line) for name, line in set_at.items()}
+    optional_fields = tuple(kinds["watched"]), settings, starts, tuple(kinds["given"]), lines
+    return Tape(whole(facts["step"]), slots, inputs, calls, *optional_fields)
+
+
+def _call(
+    number: int,
+    described: Mapping[str, Any],
+    decoder: Decoder,
+    tensors: Mapping[str, torch.Tensor],
+    slots: Sequence[Slot],
+    places: Sequence[tuple[str, ...]],
+) -> Call:
+    """Return the call that the file describes. Raises ValueError, TypeError or KeyError for an invalid call.
+
+    A call is invalid if this torch lacks its op, or if one of its views ends after the end of its storage.
+    """
+    outputs = decoder.decode(described["outputs"])
+    fresh = described["fresh"]
+    if not isinstance(outputs, tuple) or not isinstance(fresh, list) or len(fresh) != len(outputs):
+        raise ValueError(f"call {number} without its outputs")
+    arguments, keywords = decoder.decode(described["arguments"]), described.get("keywords", {})
+    if not isinstance(arguments, tuple) or not isinstance(keywords, dict):
+        raise TypeError(f"call {number} without its arguments")
+    if described["phase"] not in PHASES:
+        raise ValueError(f"call {number} is of the phase {described['phase']!r}")
+    if registered_operation(_text(described["op"])) is None:
+        raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
+    module, line, place, sequence = (described.get(name) for name in ("module", "line", "place", "sequence"))
+    # Older tapes have a line instead of frames.
+    frames = () if line is None else (_text(line),)
+    if place is not None:
+        if whole(place) >= len(places):
+            raise ValueError(f"call {number} is at place {place}, which there is not")
+        frames = places[place]
+    if sequence is not None:
+        # The numbers of compiled nodes are negative.
+        sequence = -whole(-sequence) if type(sequence) is int and sequence < 0 else whole(sequence)
+    late = map(described.get, ("iteration", "order", "repeats"))
+    iteration, order, repeats = (None if value is None else whole(value) for value in late)
+    if repeats is not None and repeats >= number:
+        raise ValueError(f"call {number} repeats one that comes after it")
+    draw, compiled = described.get("draw"), described.get("compiled")
+    if draw is not None:
+        count, states = draw
+        generators = tuple(decoder.generator(state["generator"]) for state in states)
+        draw = Draw(generators, tuple(tensors[f"drawn {number} {at}"] for at in range(whole(count))))
+    if compiled is not None:
+        graph, node, origin, group = compiled
+        compiled = CompiledNode(_text(graph), _text(node), _text(origin), whole(group))
+    call = Call(
+        op=described["op"],
+        arguments=arguments,
+        keywords={_text(name): decoder.decode(value) for name, value in keywords.items()},
+        outputs=outputs,
+        fresh=tuple(flag is True for flag in fresh),
+        phase=described["phase"],
+        module=None if module is None else _text(module),
+        frames=frames,
+        sequence=sequence,
+        grad=described["grad"] is True,
+        draw=draw,
+        owners=tuple(_text(owner) for owner in described.get("owners", ())),
+        compiled=compiled,
+        iteration=iteration,
+        order=order,
+        repeats=repeats,
+    )
+    # In a replay, a view that exceeds its storage would read or write other memory of the process.
+    for view in (*views_in(call), *(leaf for leaf in leaves(outputs) if isinstance(leaf, View))):
+        _require_inside(view, slots)
+    if any(new and not isinstance(output, View) for new, output in zip(call.fresh, outputs, strict=True)):
+        raise ValueError(f"call {number} gives a storage that is no tensor's")
+    return call
+
+
+def _require_inside(view: View, slots: Sequence[Slot]) -> None:
+    if view.slot >= len(slots):
+        raise ValueError(f"a view of slot {view.slot}, which there is not")
+    if view.extent * view.dtype.itemsize > slots[view.slot].size:
+        raise ValueError(f"a view that ends behind its storage {view.slot}")
+
+
+def _bytes(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+    data = tensors[name]
+    if data.dtype != torch.uint8 or data.dim() != 1:
+        raise ValueError(f"{name} is no row of bytes")
+    return data
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} where a name belongs")
+    return value

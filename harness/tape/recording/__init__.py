@@ -1,0 +1,1 @@
+"""The recording of a tape while a step is executed."""

@@ -1,0 +1,242 @@
+"""The log of a step's calls: a note before a call runs, its record afterwards, and the digests of its results."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...torch_private.accelerators import device_meant
+from ...torch_private.dispatching import bare_execution, current_autograd_node, is_operation_overload
+from ...torch_private.operators import written_values
+from ..files.journal_writing import bytes_of
+from ..op_places import OpPlace
+from ..replaying.laid_out import LaidOut
+from ..replaying.replay import bits_of, generator_state
+from ..storages import SlotTable
+from ..tape import Call, CompiledNode, Draw, GeneratorState, NotReplayable, View, leaves, mapped
+
+# Digests, by which values are compared.
+
+SIZE = 16
+"""Bytes of a digest."""
+
+
+def digest_of(tensor: torch.Tensor) -> str:
+    """Return the first 32 hex digits of the SHA-256 of a tensor's values.
+
+    The values are in the order of the dimensions, so that the strides do not matter.
+    """
+    with bare_execution(), torch.no_grad():
+        data = bits_of(tensor.cpu())
+    return hashlib.sha256(bytes_of(data)).hexdigest()[: 2 * SIZE]
+
+
+# The results of a step's calls: all digests, and the values that the budget allows.
+
+VALUE_BUDGET = 2**30
+"""Bytes of values that one step keeps; the oldest values are dropped first."""
+
+
+class CallValues:
+    """The results of each call, in order: its fresh outputs, then the arguments that it has written.
+
+    Two mappings concern calls of compiled graphs, by their position:
+    swapped: the function that executes a call instead of the compiled kernel
+    layouts: the layouts of the tensors that a call took, if the generated code called the op itself
+    """
+
+    def __init__(self, budget: int = VALUE_BUDGET) -> None:
+        self.digests: list[list[str | None]] = []
+        self.notes: list[str] = []
+        self.swapped: dict[int, Callable[..., Any]] = {}
+        self.layouts: dict[int, list[LaidOut]] = {}
+        self._kept: dict[int, list[torch.Tensor]] = {}
+        self._free = budget
+
+    def add(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Add the results of the next call."""
+        self.digests.append([digest_of(tensor) for tensor in tensors])
+
+    def set(self, position: int, tensors: Sequence[torch.Tensor | None], *, keep: bool) -> None:
+        """Set the results of a call, None for each unknown one. With `keep` the tensors must not change later."""
+        self.digests[position] = [None if tensor is None else digest_of(tensor) for tensor in tensors]
+        detached = [tensor.detach() for tensor in tensors if tensor is not None]
+        if keep and detached and len(detached) == len(tensors):
+            self._kept[position] = detached = [value.cpu() for value in detached]
+            self._free -= _size(detached)
+            # Dicts keep the order of insertion: the first key is the oldest value.
+            while self._free < 0 and self._kept:
+                oldest = next(iter(self._kept))
+                self._free += _size(self._kept.pop(oldest))
+
+    def value(self, position: int) -> list[torch.Tensor] | None:
+        """Return the results of a call of a compiled graph, None if they were not kept."""
+        return self._kept.get(position)
+
+
+def _size(values: Sequence[torch.Tensor]) -> int:
+    return sum(value.numel() * value.element_size() for value in values)
+
+
+COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
+
+PLAIN = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+"""The types of arguments that a tape holds unchanged."""
+
+COMPILED = "CompiledFunction"
+"""The prefix of the names of compiled regions' autograd nodes."""
+
+OPAQUE = "a part of the step is compiled by torch.compile, and a tape cannot look into it"
+
+
+def devices_in(values: Iterable[Any]) -> set[torch.device]:
+    """Return the devices of the tensors among the values, and those of tensors created on the `torch.device`s."""
+    placed = [value for value in values if isinstance(value, (torch.Tensor, torch.device))]
+    return {device_meant(value) if isinstance(value, torch.device) else value.device for value in placed}
+
+
+@dataclass(frozen=True, slots=True)
+class NotedCall:
+    """The note of a call before it runs.
+
+    known: the number of slots, not counting those of its outputs
+    generators: the states of default generators
+    given: the generators among the arguments, with their states
+    """
+
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    place: OpPlace
+    grad: bool
+    known: int
+    generators: tuple[GeneratorState, ...]
+    given: tuple[tuple[torch.Generator, torch.Tensor], ...]
+
+
+class CallLog:
+    """The calls so far, and the slots that they use.
+
+    With `values` compiled regions are taken apart: the results of each call are recorded there, and a tensor that a
+    region returns is refused only if it has no slot.
+    """
+
+    def __init__(self, values: CallValues | None = None) -> None:
+        self.calls: list[Call] = []
+        self.table = SlotTable()
+        self.values = values
+
+    def take(
+        self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: OpPlace, *, grad: bool
+    ) -> NotedCall:
+        """Note a call that is about to run. Raises NotReplayable for what a tape cannot hold."""
+        if not is_operation_overload(operation):
+            raise NotReplayable(f"the step calls the higher-order operator {operation}")
+        if operation.namespace in COLLECTIVES:
+            raise NotReplayable(f"the step communicates with other processes ({operation})")
+        node = current_autograd_node()
+        if self.values is None and node is not None and node.name().startswith(COMPILED):
+            raise NotReplayable(OPAQUE)
+        inputs = list(leaves([*args, *kwargs.values()]))
+        # The op may draw from the default generator of any device that it runs on, or from a generator among its
+        # arguments. Note the states before the op; `complete` finds out which of them have moved.
+        accelerators = sorted({str(device) for device in devices_in(inputs) if device.type not in ("cpu", "meta")})
+        generators = [leaf for leaf in inputs if isinstance(leaf, torch.Generator)]
+
+        def argument(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                maker = value.grad_fn
+                compiled = maker is not None and maker.name().startswith(COMPILED)
+                if compiled and (self.values is None or self.table.slot_of(value) is None):
+                    raise NotReplayable(OPAQUE)
+                return self.table.view(value, is_input=True)
+            if isinstance(value, torch.Generator):
+                return GeneratorState(str(value.device), value.get_state())
+            if isinstance(value, PLAIN):
+                return value
+            raise NotReplayable(f"{operation} takes a {type(value).__name__}, which a tape cannot hold")
+
+        return NotedCall(
+            mapped(argument, args),
+            {name: mapped(argument, value) for name, value in kwargs.items()},
+            place,
+            grad,
+            len(self.table),
+            tuple(GeneratorState(device, generator_state(device)) for device in ("cpu", *accelerators)),
+            tuple((generator, generator.get_state()) for generator in generators),
+        )
+
+    def complete(
+        self,
+        operation: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        noted: NotedCall,
+        outputs: Any,
+        frames: tuple[str, ...],
+        compiled: CompiledNode | None = None,
+    ) -> Call:
+        """Record a call that has run. For a compiled node the results stay unknown here."""
+        results = list(leaves(outputs)) if outputs is not None else []
+        recorded: list[Any] = []
+        for result in results:
+            if not isinstance(result, (torch.Tensor, *PLAIN)):
+                raise NotReplayable(f"{operation} gives a {type(result).__name__}, which a tape cannot hold")
+            recorded.append(self.table.view(result, is_input=False) if isinstance(result, torch.Tensor) else result)
+        # The generators show whether the op drew. Its tags do not: attention without dropout is tagged as random, too.
+        draw: Draw | None = None
+        argument_moved = any(not torch.equal(state, generator.get_state()) for generator, state in noted.given)
+        moved = tuple(
+            before for before in noted.generators if not torch.equal(before.state, generator_state(before.device))
+        )
+        if argument_moved or moved:
+            drawn = [*results, *written_values(operation, args, kwargs)]
+            drawn = [value.detach().to("cpu", copy=True) for value in drawn if isinstance(value, torch.Tensor)]
+            draw = Draw(moved, tuple(drawn))
+        call = Call(
+            op=str(operation),
+            arguments=noted.arguments,
+            keywords=noted.keywords,
+            outputs=tuple(recorded),
+            fresh=tuple(isinstance(output, View) and output.slot >= noted.known for output in recorded),
+            phase=noted.place.phase,
+            module=noted.place.module,
+            frames=frames,
+            sequence=noted.place.sequence,
+            grad=noted.grad,
+            draw=draw,
+            compiled=compiled,
+        )
+        self.calls.append(call)
+        if self.values is not None:
+            self.values.add(given_by(call, operation, args, kwargs, results) if compiled is None else [])
+        return call
+
+
+def raising(operation: Any, noted: NotedCall, frames: tuple[str, ...]) -> Call:
+    """Return the record of a call that raised an error: its only output is None."""
+    return Call(
+        op=str(operation),
+        arguments=noted.arguments,
+        keywords=noted.keywords,
+        outputs=(None,),
+        fresh=(False,),
+        phase=noted.place.phase,
+        module=noted.place.module,
+        frames=frames,
+        sequence=noted.place.sequence,
+        grad=noted.grad,
+        draw=None,
+    )
+
+
+def given_by(
+    call: Call, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: list[Any]
+) -> list[torch.Tensor]:
+    """Return the results of a call: its fresh outputs, then the arguments that it has written."""
+    made = [result for result, fresh in zip(results, call.fresh, strict=True) if fresh]
+    written = written_values(operation, args, kwargs)
+    return [*made, *(value for value in written if isinstance(value, torch.Tensor))]

@@ -1,0 +1,227 @@
+"""Record the graphs that compilers receive during a run, and pass each execution to an executor."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ...torch_private.compiler.graph_stages import (
+    AotCompiler,
+    Compile,
+    DynamoGraph,
+    called_like,
+    is_compiled_by_inductor,
+)
+from ...torch_private.compiler.probing import (
+    Boxed,
+    InnerCompilation,
+    copied_graph,
+    undescribed_graph,
+    watch_compiled_graphs,
+)
+from ...torch_private.patches import Patches
+from ..tape import Phase
+from .probed_graph import ProbedGraph, Probes, ReadingTime, Recompile
+from .random_calls import RandomCalls
+
+ToldAgain = Callable[[int, bool], AbstractContextManager[None]]
+"""Returns a context for compiling a graph with probes; called with the graph's number and whether it is a backward."""
+
+
+def told_to_nobody(number: int, backward: bool) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledGraph:
+    """A graph of aten ops as its compiler received it.
+
+    region: the number of the graph that dynamo captured, which its forward and its backward share
+    probed: the same graph with probes, None when the backend executes the graph op by op
+    """
+
+    region: int
+    phase: str
+    module: torch.fx.GraphModule
+    probed: ProbedGraph | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.region} {self.phase}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CapturedGraph:
+    """A graph as dynamo captured it, before any compiler changes it: it calls torch's functions, not aten ops."""
+
+    module: torch.fx.GraphModule
+
+
+class Executor(Protocol):
+    """An observer through which compiled graphs are executed."""
+
+    def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        """Call `execute`, which executes the code compiled from a whole captured graph, and return its result."""
+
+    def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        """Call `execute`, which executes the code compiled from a graph, and return its result."""
+
+
+class Unrolled(Protocol):
+    """One execution of a compiled graph that is being taken apart."""
+
+    def probe(self, outputs: Sequence[Any]) -> None:
+        """Read the values of the execution, which returned `outputs`, by repeating it. Never raises."""
+
+    def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
+        """Record the calls of the execution on the tape; `random` are its random calls. Raises NotReplayable."""
+
+
+class Unroller(Protocol):
+    """A recorder that takes apart the executions of compiled graphs in one step, onto the step's tape."""
+
+    def called(self, graph: CapturedGraph, inputs: Sequence[Any], *, grad: bool) -> None:
+        """Note that a captured graph is about to be called; all executions until it returns belong to it."""
+
+    def returned(self, outputs: Any) -> None:
+        """Note the outputs of the captured graph that was called last."""
+
+    def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> Unrolled:
+        """Note the inputs of a graph that is about to be executed."""
+
+
+class CompiledGraphs:
+    """The graphs that are compiled from `install` to `remove`; if an `executor` is set it executes them.
+
+    With `op_by_op` the backend executes its graphs by eager ops, one by one. Any other backend also compiles each graph
+    with probes, within `told_again(number, is_backward)`. Graphs are numbered in the order of their compilation.
+    """
+
+    def __init__(self, *, op_by_op: bool, told_again: ToldAgain = told_to_nobody) -> None:
+        self.executor: Executor | None = None
+        self._op_by_op = op_by_op
+        self._told_again = told_again
+        self._compiled = itertools.count(1)
+        self._patches = Patches("the tape of compiled graphs")
+        self._graphs: dict[int, CompiledGraph] = {}
+        self._regions: dict[int, int] = {}
+        self._numbers = itertools.count()
+        self._captured: list[int | None] = []
+        self._probes: Probes | None = None
+        self._reading = ReadingTime()
+
+    def install(self) -> None:
+        """Install the hooks. Raises NotAvailable, and then leaves no hook installed."""
+        probes = Probes()
+        try:
+            self._patches.also(watch_compiled_graphs(self))
+        except Exception:
+            probes.close()
+            raise
+        self._probes = probes
+
+    def remove(self) -> None:
+        self.executor = None
+        self._patches.undo()
+        self._graphs.clear()
+        if self._probes is not None:
+            self._probes.close()
+            self._probes = None
+
+    def around_dynamo(self, seen: DynamoGraph, compile_: Compile) -> Any:
+        graph: CapturedGraph | None = None
+        with suppress(Exception):  # the compilation continues, but its executions belong to no captured graph
+            graph = CapturedGraph(undescribed_graph(seen.graph))  # copied now: compilers change the graph
+        self._captured.append(None)
+        try:
+            compiled = compile_()
+        finally:
+            self._captured.pop()
+        if graph is None:
+            return compiled
+
+        def call(*args: Any) -> Any:
+            executor = self.executor
+            if executor is None:
+                return compiled(*args)
+            return executor.captured(graph, args, lambda: compiled(*args))
+
+        return called_like(compiled, call)
+
+    def _region(self) -> int:
+        """Return the number of the region that dynamo is compiling, or a new number outside of dynamo."""
+        current = self._captured[-1] if self._captured else None
+        number = next(self._numbers) if current is None else current
+        if self._captured:
+            self._captured[-1] = number
+        return number
+
+    def _probed(self, module: torch.fx.GraphModule, phase: str, again: Recompile, probes: Probes) -> ProbedGraph:
+        number = next(self._compiled)
+
+        def told(copy: torch.fx.GraphModule) -> Boxed:
+            with self._told_again(number, phase == "backward"):
+                return again(copy)
+
+        return ProbedGraph(module, told, probes, self._reading)
+
+    def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
+        if seen.key is None or self._probes is None:
+            return compile_()
+        # A backward is compiled at its first execution, when dynamo no longer captures the region. The key connects it
+        # with its forward.
+        forward_region = self._regions.get(seen.key) if seen.phase == "backward" else None
+        region = self._regions[seen.key] = self._region() if forward_region is None else forward_region
+        copied = copied_graph(seen.module)
+        graph = CompiledGraph(region, seen.phase, copied, self._probed(copied, seen.phase, seen.again, self._probes))
+        with self._reading.compiling():
+            compiled = compile_()
+        if is_compiled_by_inductor(compiled):
+            self._graphs[id(compiled)] = graph
+            # The entry is removed together with the object, since another object may then get the same id.
+            weakref.finalize(compiled, self._graphs.pop, id(compiled), None)
+        return compiled
+
+    def around_call(self, compiled: Any, inputs: Sequence[Any], execute: Compile) -> Any:
+        graph, executor = self._graphs.get(id(compiled)), self.executor
+        if graph is None or executor is None:
+            return execute()
+        return executor.executed(graph, inputs, execute)
+
+    def around_aot(self, phase: str, compiler: AotCompiler) -> AotCompiler:
+        region = self._region()
+
+        def compile_(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+            def again(copy: torch.fx.GraphModule) -> Boxed:
+                """Return the backend's compilation of a copy of the graph, which takes its inputs in one list."""
+                with torch.no_grad():
+                    made: Boxed = compiler(copy, example_inputs)
+                return made if getattr(made, "_boxed_call", False) else lambda inputs: made(*inputs)
+
+            # Compile a copy, since the compiler may edit the graph.
+            copied = copied_graph(module)
+            probed = None
+            if not self._op_by_op and self._probes is not None:
+                probed = self._probed(copied, phase, again, self._probes)
+            graph = CompiledGraph(region, phase, copied, probed)
+            with self._reading.compiling():
+                compiled = compiler(module, example_inputs)
+
+            def run(*args: Any) -> Any:
+                executor = self.executor
+                if executor is None:
+                    return compiled(*args)
+                # AOT autograd calls a boxed function with one list, so that it can free its inputs, and any other
+                # function with the inputs.
+                boxed = len(args) == 1 and isinstance(args[0], list)
+                return executor.executed(graph, args[0] if boxed else args, lambda: compiled(*args))
+
+            return called_like(compiled, run)
+
+        return compile_

@@ -1,0 +1,114 @@
+"""The ops that a compiled graph executes by torch's own kernels, and the layouts of the tensors that they take.
+
+Most random kernels draw in the order of the memory, so in a tensor of another layout the same numbers go to other
+elements. Other kernels may sum in another order there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...torch_private.dispatching import is_operation_overload, without_dispatch_modes, without_function_modes
+from ...torch_private.operators import arguments_of
+from ..replaying.laid_out import LaidOut
+from ..replaying.replay import generator_state
+from ..tape import Call, View, leaves
+from .call_log import devices_in
+
+
+@dataclass(frozen=True, slots=True)
+class RandomCall:
+    """A call of any overload of `op`, in place or not.
+
+    draws: whether it moved a default generator
+    layouts: the sizes and strides of the tensors that it took
+    """
+
+    op: str
+    draws: bool
+    layouts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaidCall:
+    """A call of any overload of `op`. `lies` maps each argument's name to the layouts of the tensors in it."""
+
+    op: str
+    lies: Mapping[str, tuple[LaidOut, ...]]
+
+
+class RandomCalls:
+    """The random calls of one execution in order, and the layouts of the tensors that its other calls took."""
+
+    def __init__(self) -> None:
+        self._calls: list[RandomCall] = []
+        self._laid: list[LaidCall] = []
+
+    def around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Execute an op, note its call, and return its outputs."""
+        if not is_random(operation):
+            if is_operation_overload(operation):
+                with without_dispatch_modes(), without_function_modes(), suppress(Exception):
+                    self._laid.append(LaidCall(_op(operation), _lies(operation, args, kwargs)))
+            return operation(*args, **kwargs)
+        inputs = list(leaves([*args, *kwargs.values()]))
+        devices = map(str, devices_in(inputs))
+        with without_dispatch_modes(), without_function_modes():
+            before = {device: generator_state(device) for device in {"cpu", *devices} - {"meta"}}
+        # Read before the call, since the op may free its inputs.
+        layouts = tuple(
+            (tuple(tensor.size()), tuple(tensor.stride())) for tensor in inputs if isinstance(tensor, torch.Tensor)
+        )
+        outputs = operation(*args, **kwargs)
+        with without_dispatch_modes(), without_function_modes():
+            draws = any(not torch.equal(state, generator_state(device)) for device, state in before.items())
+        self._calls.append(RandomCall(_op(operation), draws, layouts))
+        return outputs
+
+    def next(self, operation: Any) -> RandomCall | None:
+        """Return an op's first call that was not returned yet, None if the op is not random or has no more calls."""
+        call = next((candidate for candidate in self._calls if candidate.op == _op(operation)), None)
+        if call is not None:
+            self._calls.remove(call)
+        return call
+
+    def layouts_of(self, call: Call, operation: Any) -> list[LaidOut] | None:
+        """Return the layouts of the tensors that a call of the graph took, None if the generated code has no such call.
+
+        They are the layouts of the first executed call that fits the graph's call and was not returned yet.
+        """
+        recorded = {name: lies for name, lies in _lies(operation, call.arguments, call.keywords).items() if lies}
+        for laid in self._laid:
+            pairs = [(lies, laid.lies.get(name, ())) for name, lies in recorded.items()]
+            if laid.op != _op(operation) or any(len(expected) != len(actual) for expected, actual in pairs):
+                continue
+            flat = [pair for expected, actual in pairs for pair in zip(expected, actual, strict=True)]
+            # The executed call may take a bias that is expanded to all rows; each row is then the graph's bias.
+            if all(expected.size == actual.size or len(expected.size) < len(actual.size) for expected, actual in flat):
+                self._laid.remove(laid)
+                return [actual if expected.size == actual.size else expected for expected, actual in flat]
+        return None
+
+
+def _lies(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, tuple[LaidOut, ...]]:
+    names = [argument.name for argument in arguments_of(operation)]
+    values = {**dict(zip(names, args, strict=False)), **kwargs}
+    return {name: tuple(map(LaidOut.of, filter(_is_laid_out, leaves(value)))) for name, value in values.items()}
+
+
+def _is_laid_out(leaf: Any) -> bool:
+    return isinstance(leaf, View) or (isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided)
+
+
+def is_random(operation: Any) -> bool:
+    """Return whether an op may draw random numbers."""
+    return is_operation_overload(operation) and torch.Tag.nondeterministic_seeded in operation.tags
+
+
+def _op(operation: Any) -> str:
+    return str(operation.name()).partition(".")[0].removesuffix("_")

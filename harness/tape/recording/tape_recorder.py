@@ -1,0 +1,264 @@
+"""The recorder of a step as a tape: a dispatch mode that sees every op and changes none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...torch_private.dispatching import (
+    InterceptedOps,
+    is_operation_overload,
+    without_dispatch_modes,
+    without_function_modes,
+)
+from ..op_names import NAMESPACES, PYTHON_GROUP, SHARDED, unreplayed
+from ..op_places import StepPlaces, owners_of
+from ..origin import StepFrames, script_frames
+from ..shards import is_sharded
+from ..step_settings import current_settings, setting_lines
+from ..tape import Call, NotReplayable, Tape, View, Watched, leaves
+from .call_log import CallLog, CallValues, NotedCall, raising
+from .compiled_graphs import CapturedGraph, CompiledGraph, Unrolled, Unroller
+from .random_calls import RandomCalls
+from .step_recorder import StepRecorder
+
+OFF_TAPE = ("profiler", "prim")
+"""The namespaces of calls that compute nothing, and that take handles which cannot be recorded."""
+
+NAMES_ONLY = ("aten::set_",)
+"""Ops that give a tensor other memory, such as memory that a data loader's worker sends; its next view shows this."""
+
+
+class TapeRecorder(StepRecorder):
+    """A recorder of the ops from `start` to `stop`.
+
+    An op that cannot be recorded abandons the tape (see `reason`), and so does a step of more than `most` calls. The
+    training continues.
+
+    script: the file whose lines are recorded
+    modules: follow the calls of modules by hooks
+    values: pass the executions of compiled graphs to `executed`, and take them apart by the object that `unroller`
+        creates
+    raised: the last op that raised an error, which is not on the tape
+    """
+
+    def __init__(
+        self,
+        step: int,
+        script: str,
+        *,
+        modules: bool,
+        values: CallValues | None = None,
+        unroller: Callable[[CallLog, str], Unroller] | None = None,
+        most: int | None = None,
+    ) -> None:
+        self.reason: str | None = None
+        self.raised: Call | None = None
+        self._step = step
+        self._script = script
+        self._modules = modules
+        self._most = most
+        self._process = os.getpid()
+        self._watched: list[Watched] = []
+        self._given: list[Watched] = []
+        self._log = CallLog(values)
+        self.unroller = None if unroller is None else unroller(self._log, script)
+        self._mode = InterceptedOps(self._around)
+        self._places: StepPlaces | None = None
+        self._suspended = False
+        self._random: RandomCalls | None = None
+        self._settings: Mapping[str, Any] = {}
+        self._set_at: Mapping[str, str] = {}
+        self._frames = StepFrames(script)
+
+    def start(self) -> None:
+        if is_group_in_python():  # the tensors that it receives would look like the step's data
+            self.give_up(PYTHON_GROUP)
+        self._settings, self._set_at = current_settings(), dict(setting_lines.known)
+        self._places = StepPlaces(modules=self._modules)
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def stop(self) -> None:
+        """Stop recording. May be called twice."""
+        self._mode.__exit__(None, None, None)
+        self.forget_modules()
+
+    def forget_modules(self) -> None:
+        """Remove the hooks from the modules' calls."""
+        if self._places is not None:
+            self._places.close()
+
+    def watch(self, name: str, tensor: torch.Tensor) -> None:
+        """Note the present content of a value by which the step is compared."""
+        with self._looking():
+            if self.reason is None:
+                view = self._log.table.view(tensor.detach(), is_input=True)
+                value = tensor.detach().to("cpu", copy=True)
+                self._watched.append(Watched(len(self._log.calls), name, view, value))
+
+    def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Note the arguments of the first root module before its call: plain tensors, as the script created them."""
+        with self._looking():
+            for name, tensor in tensors.items():
+                if self.reason is None:
+                    view = self._log.table.view(tensor.detach(), is_input=True)
+                    value = tensor.detach().to("cpu", copy=True)
+                    self._given.append(Watched(len(self._log.calls), name, view, value))
+
+    def given(self, tensor: torch.Tensor) -> None:
+        """Note that values were written to a tensor without an op, in place of those from the script."""
+        with self._looking():
+            if self.reason is None:
+                self._log.table.renew(tensor.detach())
+
+    def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        """Execute the code compiled from a captured graph unchanged, and note its position on the tape."""
+        if self._ignores():
+            return execute()
+        grad = torch.is_grad_enabled()
+        with self._looking():
+            assert self.unroller is not None
+            self.unroller.called(graph, inputs, grad=grad)
+        outputs = execute()
+        if self.unroller is not None:
+            with self._looking():
+                self.unroller.returned(outputs)
+        return outputs
+
+    def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
+        """Execute a compiled graph unchanged, and record its calls on the tape."""
+        if self._ignores():
+            return execute()
+        unrolled: Unrolled | None = None
+        with self._looking():
+            assert self._places is not None and self.unroller is not None
+            unrolled = self.unroller.enter(graph, self._places.compiled(), inputs)
+        # Ops that are dispatched from here on belong to the graph, or to its repetitions with probes.
+        before, self._suspended = self._suspended, True
+        random = RandomCalls()
+        try:
+            self._random = random
+            outputs = execute()
+            self._random = None
+            if unrolled is not None:
+                unrolled.probe(outputs)
+        finally:
+            self._suspended, self._random = before, None
+        if unrolled is not None:
+            with self._looking():
+                unrolled.leave(outputs, random)
+        return outputs
+
+    def tape(self) -> Tape:
+        """Return the recorded tape. Raises NotReplayable with the reason if it does not have the whole step."""
+        if self.reason is not None:
+            raise NotReplayable(self.reason)
+        owners = owners_of(self._log.calls, self._watched)
+        calls = tuple(
+            replace(call, owners=parameters) if parameters else call
+            for call, parameters in zip(self._log.calls, owners, strict=True)
+        )
+        table = self._log.table
+        watched, batch = tuple(self._watched), tuple(self._given)
+        return Tape(
+            self._step,
+            table.slots,
+            table.inputs,
+            calls,
+            watched,
+            self._settings,
+            given=batch,
+            set_at=self._set_at,
+        )
+
+    def view_of(self, tensor: torch.Tensor) -> View | None:
+        """Return the view that identifies a tensor on the tape, None if its memory has no slot."""
+        with self._looking():
+            if self.reason is None and self._log.table.slot_of(tensor) is not None:
+                return self._log.table.view(tensor.detach(), is_input=False)
+        return None
+
+    def alive(self, view: View) -> torch.Tensor | None:
+        """Return the tensor of a view with its present values, None once only the tape refers to its memory."""
+        return self._log.table.tensor(view)
+
+    def give_up(self, reason: str) -> None:
+        """Abandon the tape, and keep the first reason."""
+        if self.reason is None:
+            self.reason = reason
+            self._watched.clear()
+            self._given.clear()
+            self._log = CallLog()
+            self.unroller = None
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Hide the context from all modes. An exception in it abandons the tape, and is not raised further."""
+        try:
+            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+                yield
+        except NotReplayable as refusal:
+            self.give_up(str(refusal))
+        except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+            self.give_up(f"recording an op failed: {type(error).__name__}: {error}")
+
+    def _ignores(self) -> bool:
+        # A process that is forked from the training (a data loader's worker) inherits the mode, but its ops are not the
+        # step's.
+        ignored = self.reason is not None or self._suspended or os.getpid() != self._process
+        if not ignored and not self._log.calls:  # a script may change settings at the beginning of a step
+            self._settings, self._set_at = current_settings(), dict(setting_lines.known)
+        return ignored
+
+    def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Execute an op unchanged; note its arguments before it runs, and its outputs afterwards."""
+        if self._ignores():
+            return operation(*args, **kwargs) if self._random is None else self._random.around(operation, args, kwargs)
+        if is_operation_overload(operation):
+            if is_off_tape(operation):
+                return operation(*args, **kwargs)
+            if operation.namespace in NAMESPACES:
+                self.give_up(unreplayed(operation.name()))
+                return operation(*args, **kwargs)
+        noted: NotedCall | None = None
+        grad = torch.is_grad_enabled()
+        with self._looking():
+            assert self._places is not None
+            if self._most is not None and len(self._log.calls) >= self._most:
+                raise NotReplayable(f"it has more than {self._most:,} ops")
+            inputs = list(leaves([*args, *kwargs.values()]))
+            if any(isinstance(value, torch.Tensor) and is_sharded(value) for value in inputs):
+                raise NotReplayable(SHARDED)
+            differentiable = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
+            place = self._places.here(grad=grad, differentiable=differentiable)
+            noted = self._log.take(operation, args, kwargs, place, grad=grad)
+        # The op runs outside of `_looking`, under the modes of the script, and its errors reach the script.
+        try:
+            outputs = operation(*args, **kwargs)
+        except Exception:
+            if noted is not None:
+                self.raised = raising(operation, noted, script_frames(self._script))
+            raise
+        if noted is not None:
+            with self._looking():
+                frames = self._frames.here(place.phase, place.sequence)
+                self._log.complete(operation, args, kwargs, noted, outputs, frames)
+        return outputs
+
+
+def is_off_tape(operation: Any) -> bool:
+    """Return whether a dispatched call computes nothing that a tape needs."""
+    return operation.namespace in OFF_TAPE or operation.name().partition(".")[0] in NAMES_ONLY
+
+
+def is_group_in_python() -> bool:
+    """Return whether the class of the script's process group is written in Python."""
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return False
+    return type(distributed.group.WORLD) is not distributed.ProcessGroup

@@ -1,0 +1,1 @@
+"""Replays of a tape: as recorded, with random rounding, in double precision."""

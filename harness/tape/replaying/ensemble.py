@@ -1,0 +1,242 @@
+"""The noise of one step: how far random rounding moves each of its values, from replays of its tape."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from ...records.run.step_files import write_noise_record
+from ...torch_private.dispatching import bare_execution
+from ..files.tape_file import noise_file
+from ..step_settings import settings_of_step
+from ..tape import NotReplayable, Tape
+from .replay import AsRecorded, Replay, is_same
+from .rounding import RandomRounding, has_digits
+
+SCHEMA = 1
+
+SEEDS_OF_A_STEP = 1000
+"""The difference between the seeds of consecutive steps, so that their ensembles have no member in common."""
+
+
+EDGE_STRENGTH = 16.0
+"""The strength of the perturbation that looks for discrete choices, in multiples of rounding.
+
+Another kernel's rounding error may be several times that of random rounding (16 times would be a fault). It may change
+the outcome of a ReLU or a maximum that random rounding changes once in a hundred replays. A perturbation 4 times as
+strong as rounding did not find a maximum that oneDNN's convolution had changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayNoise:
+    """The noise of one value x over its replays x_i.
+
+    rms: sqrt(mean ||x_i - x||^2), over the elements that are finite in both
+    flips: the number of replays in which an integer or boolean tensor differed
+    norm: ||x||
+    reach: the largest ||x_i - x|| of the replays with stronger rounding, 0 without such replays
+    """
+
+    rms: float
+    flips: int
+    norm: float
+    reach: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepNoise:
+    """The noise of one step, measured by replays of its tape.
+
+    equal: whether the unchanged replay reproduced every bit (or executes a compiled step op by op)
+    reason: the reason why the step does not replay
+    differs: the names of the values that the unchanged replay did not reproduce
+    seconds: the duration of one replay
+    dropped: the number of replays that raised an error, for instance because rounding changed the size of a selection
+    failure: the first of these errors
+    unmoved: the names of the parameters with a gradient that no rounding moved
+    """
+
+    step: int
+    calls: int = 0
+    replays: int = 0
+    equal: bool = False
+    reason: str | None = None
+    differs: Sequence[str] = ()
+    tensors: Mapping[str, ReplayNoise] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    dropped: int = 0
+    failure: str | None = None
+    unmoved: Sequence[str] = ()
+    edge_replays: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        tensors = {
+            name: {"rms": noise.rms, "flips": noise.flips, "norm": noise.norm, "reach": noise.reach}
+            for name, noise in self.tensors.items()
+        }
+        return {
+            "schema": SCHEMA,
+            "step": self.step,
+            "calls": self.calls,
+            "replays": self.replays,
+            "seconds": dict(self.seconds),
+            "equal": self.equal,
+            "differs": list(self.differs),
+            "reason": self.reason,
+            "tensors": tensors,
+            "dropped": self.dropped,
+            "failure": self.failure,
+            "unmoved": list(self.unmoved),
+            "edge": {"replays": self.edge_replays, "strength": EDGE_STRENGTH},
+        }
+
+
+def measure_noise(
+    tape: Tape, replays: int, edge_replays: int = 0, *, compiled: bool = False, threads: int | None = None
+) -> StepNoise:
+    """Replay a tape unchanged, `replays` times with random rounding, and `edge_replays` times with stronger rounding.
+
+    If `threads` is a number, the replays with rounding run in that many threads: their bits are random anyway.
+
+    If the step's graphs were `compiled`, the replay executes their ops one by one, and has other bits by design. The
+    noise is then how far random rounding moves that replay. A failure becomes the `reason` of the result.
+    """
+    calls = len(tape.calls)
+    try:
+        replay = Replay(tape)
+        began = time.perf_counter()
+        values = replay.run(AsRecorded())
+        seconds = {"replay": time.perf_counter() - began, "rounded": 0.0}
+    except Exception as error:  # noqa: BLE001, the training goes on whatever fails here
+        return StepNoise(tape.step, calls, reason=f"the unchanged replay fails: {in_words(error)}")
+    expected = tape.expected()
+    differs = [name for name, value in expected.items() if not is_same(values[name], value)]
+    if differs and compiled:
+        expected = values
+    elif differs:
+        shown = ", ".join(differs[:3])
+        some = shown if len(differs) <= 3 else f"{shown} and {len(differs) - 3} more"
+        reason = f"the unchanged replay gives other bits for {some}"
+        return StepNoise(tape.step, calls, seconds=seconds, differs=differs, reason=reason)
+    began = time.perf_counter()
+    settings = {} if threads is None else {"threads": threads}
+    with settings_of_step(settings):
+        spread = _spread(replay, expected, tape.step, replays, 1.0)
+    seconds["rounded"] = (time.perf_counter() - began) / max(1, replays)
+    noise = spread.result(tape.step, calls, seconds)
+    if not edge_replays or not noise.equal:
+        return noise
+    with settings_of_step(settings):
+        edge = _spread(replay, expected, tape.step, edge_replays, EDGE_STRENGTH)
+    tensors = {name: replace(tensor_noise, reach=edge.reach[name]) for name, tensor_noise in noise.tensors.items()}
+    return replace(noise, tensors=tensors, edge_replays=edge_replays)
+
+
+def write_noise(folder: Path, noise: StepNoise) -> None:
+    """Write the noise of a step beside its tape, either the whole file or nothing. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_noise_record(noise_file(folder, noise.step), noise.to_json())
+
+
+def _spread(replay: Replay, expected: Mapping[str, torch.Tensor], step: int, replays: int, strength: float) -> Spread:
+    spread = Spread(expected)
+    for number in range(replays):
+        try:
+            spread.add(replay, RandomRounding(step * SEEDS_OF_A_STEP + number, strength))
+        except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
+            spread.drop(error)
+    return spread
+
+
+class Spread:
+    """The sums of the distances between the ensemble's members and the recorded values."""
+
+    def __init__(self, expected: Mapping[str, torch.Tensor]) -> None:
+        self.dropped = 0
+        self.failure: str | None = None
+        self.reach = dict.fromkeys(expected, 0.0)
+        self._expected = expected
+        self._members = 0
+        self._squares = dict.fromkeys(expected, 0.0)
+        self._flips = dict.fromkeys(expected, 0)
+
+    def add(self, replay: Replay, member: RandomRounding) -> None:
+        """Execute one member and count it. Raises the errors of its ops, and then does not count the member."""
+        squares: dict[str, float] = {}
+        flips: list[str] = []
+
+        def compare(name: str, value: torch.Tensor) -> None:
+            recorded = self._expected[name].to(
+                value.device
+            )  # freed right after the comparison: an accelerator has little memory
+            with bare_execution(), torch.no_grad():
+                if has_digits(recorded):
+                    squares[name] = _finite_square(_wide(value) - _wide(recorded))
+                elif not is_same(value, recorded):
+                    flips.append(name)
+
+        replay.show(member, compare)
+        self._members += 1
+        for name, square in squares.items():
+            self._squares[name] += square
+            self.reach[name] = max(self.reach[name], math.sqrt(square))
+        for name in flips:
+            self._flips[name] += 1
+
+    def drop(self, error: Exception) -> None:
+        """Count a member that could not be executed."""
+        self.dropped += 1
+        self.failure = self.failure or in_words(error)
+
+    def result(self, step: int, calls: int, seconds: Mapping[str, float]) -> StepNoise:
+        if self.dropped and not self._members:
+            why = self.failure or "a discrete choice depends on the last bit"
+            reason = f"every replay with random rounding fails: {why}"
+            return StepNoise(step, calls, seconds=seconds, reason=reason, dropped=self.dropped, failure=self.failure)
+        tensors: dict[str, ReplayNoise] = {}
+        for name, value in self._expected.items():
+            with bare_execution(), torch.no_grad():
+                norm = math.sqrt(_finite_square(_wide(value)))
+            rms = math.sqrt(self._squares[name] / max(1, self._members))
+            tensors[name] = ReplayNoise(rms, self._flips[name], norm)
+        # Rounding moves every parameter that has a gradient, unless the tape lacks the calls that connect the two.
+        # Their names are `gradient 0 net.weight` and `parameter net.weight`.
+        learning = {name.split(" ", 2)[2] for name in tensors if name.startswith("gradient ")}
+        parameters = [name for name in tensors if name.startswith("parameter ") and name.partition(" ")[2] in learning]
+        unmoved = [name for name in parameters if has_digits(self._expected[name]) and not tensors[name].rms]
+        if self._members and parameters and len(unmoved) == len(parameters):
+            reason = "random rounding moves no parameter: the replay is not connected from end to end"
+            return StepNoise(step, calls, seconds=seconds, reason=reason, unmoved=unmoved)
+        return StepNoise(
+            step,
+            calls,
+            self._members,
+            equal=True,
+            tensors=tensors,
+            seconds=seconds,
+            dropped=self.dropped,
+            failure=self.failure,
+            unmoved=unmoved,
+        )
+
+
+def in_words(error: Exception) -> str:
+    """Return an exception as one line of text."""
+    first = (str(error).splitlines() or [""])[0]
+    return first if isinstance(error, NotReplayable) else f"{type(error).__name__}: {first}".rstrip(": ")
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    # A complex number becomes its two parts, since its squared distance is the sum of theirs.
+    return torch.view_as_real(tensor).double() if tensor.is_complex() else tensor.double()
+
+
+def _finite_square(tensor: torch.Tensor) -> float:
+    """Return the sum of the squares of the finite elements."""
+    finite = torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))
+    return float(torch.dot(finite.reshape(-1), finite.reshape(-1)).item())

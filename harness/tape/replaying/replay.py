@@ -1,0 +1,218 @@
+"""The execution of a tape: its calls in order, on fresh copies of the inputs, below autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ...torch_private.dispatching import bare_execution, registered_operation
+from ...torch_private.operators import written_values
+from ...torch_private.own_operators import has_kernel
+from ..storages import Storages
+from ..tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
+
+# The states of torch's default generators, by device.
+
+
+def generator_state(device: str) -> torch.Tensor:
+    """Return the state of the default generator of a device."""
+    if device == "cpu":
+        return torch.get_rng_state()
+    state: torch.Tensor = torch.get_device_module(device).get_rng_state(device)
+    return state
+
+
+def set_generator_state(device: str, state: torch.Tensor) -> None:
+    if device == "cpu":
+        torch.set_rng_state(state)
+    else:
+        torch.get_device_module(device).set_rng_state(state, device)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Computation:
+    """A call that computes something, with its op; no later call reads the slots in `ends`."""
+
+    position: int
+    call: Call
+    operation: Any
+    ends: tuple[int, ...]
+
+    def written(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the tensors among these arguments that the op writes."""
+        values = written_values(self.operation, arguments, keywords)
+        return [value for value in values if isinstance(value, torch.Tensor)]
+
+    def written_views(self) -> list[View]:
+        """Return the views that the call writes."""
+        call = self.call
+        values = written_values(self.operation, call.arguments, call.keywords)
+        return [value for value in values if isinstance(value, View)]
+
+
+class Arithmetic(Protocol):
+    """The arithmetic in which a tape is executed: its dtypes, and its way to execute a call."""
+
+    def held(self, recorded: torch.dtype) -> torch.dtype:
+        """Return the dtype in which values of a recorded dtype are held."""
+
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """Execute a call on these arguments, including those that it writes, and return its flat outputs."""
+
+
+class AsRecorded:
+    """The recorded arithmetic: an unchanged replay, which reproduces every bit."""
+
+    def held(self, recorded: torch.dtype) -> torch.dtype:
+        return recorded
+
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        return executed(computation, arguments, keywords)
+
+
+class Replay:
+    """A tape that is ready to be executed any number of times."""
+
+    def __init__(self, tape: Tape) -> None:
+        """Prepare a tape. Raises NotReplayable if this torch lacks one of the tape's ops, or a kernel for it."""
+        self._tape = tape
+        self._executions = executions(tape)
+        own = next(
+            (computation.call.op for computation in self._executions if not has_kernel(computation.operation)), None
+        )
+        if own is not None:
+            raise NotReplayable(f"{own} is an op of the script's own, which no other process can execute")
+
+    def run(self, arithmetic: Arithmetic) -> dict[str, torch.Tensor]:
+        """Return the watched values, in the CPU's memory. Raises what `show` raises."""
+        values: dict[str, torch.Tensor] = {}
+
+        def keep(name: str, value: torch.Tensor) -> None:
+            values[name] = value.to("cpu", copy=True)
+
+        self.show(arithmetic, keep)
+        return values
+
+    def show(self, arithmetic: Arithmetic, seen: Callable[[str, torch.Tensor], None]) -> None:
+        """Execute the tape and pass each watched value to `seen`, on its device and in memory that later calls write.
+
+        Random generators and the grad mode are restored afterwards. Raises NotReplayable, and the errors of ops on
+        values that are not the recorded ones.
+        """
+        storages = Storages(self._tape, arithmetic.held)
+        pending = sorted(self._tape.watched, key=lambda value: value.position)
+        draws = (call.draw for call in self._tape.calls)
+        devices = sorted({state.device for draw in draws if draw is not None for state in draw.states})
+        with set_apart(devices):
+            for computation in self._executions:
+                # Show a watched value before executing the call at its position, which may write to it.
+                while pending and pending[0].position <= computation.position:
+                    watched = pending.pop(0)
+                    seen(watched.name, storages.tensor(watched.view))
+                self._execute(computation, arithmetic, storages)
+            for watched in pending:
+                seen(watched.name, storages.tensor(watched.view))
+
+    def _execute(self, computation: Computation, arithmetic: Arithmetic, storages: Storages) -> None:
+        # This is a separate function so that the call's arguments are freed here, before the next call is executed.
+        call = computation.call
+        arguments, keywords = given(call, storages.tensor)
+        with torch.set_grad_enabled(call.grad):
+            outputs = arithmetic.execute(computation, arguments, keywords)
+        storages.take(call, outputs)
+        storages.free(computation.ends)
+
+
+def given(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call, with `tensor` applied to its views.
+
+    Generators are new ones in their recorded states.
+    """
+
+    def value(recorded: Any) -> Any:
+        if isinstance(recorded, View):
+            return tensor(recorded)
+        if isinstance(recorded, GeneratorState):
+            generator = torch.Generator(recorded.device)
+            generator.set_state(recorded.state)
+            return generator
+        return recorded
+
+    arguments: tuple[Any, ...] = mapped(value, call.arguments)
+    return arguments, {name: mapped(value, argument) for name, argument in call.keywords.items()}
+
+
+def executed(computation: Computation, arguments: Iterable[Any], keywords: Mapping[str, Any]) -> list[Any]:
+    """Execute a call's op; a random op draws its recorded numbers again."""
+    draw = computation.call.draw
+    for moved in draw.states if draw is not None else ():
+        set_generator_state(moved.device, moved.state)
+    outputs = computation.operation(*arguments, **keywords)
+    return [] if outputs is None else list(leaves(outputs))
+
+
+def is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Return whether two tensors, on any devices, are equal bit for bit; NaNs with the same bits are equal."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    with bare_execution():
+        return torch.equal(bits_of(first), bits_of(second.to(first.device)))
+
+
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a tensor's values, in the order of its dimensions."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    # A tensor of one element counts as contiguous with any stride, and keeps it, but bytes need a stride of 1.
+    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
+
+
+def executions(tape: Tape) -> list[Computation]:
+    """Return the calls of a tape that compute something. Raises NotReplayable if this torch lacks one of its ops."""
+    last_use: dict[int, int] = {}
+    chosen: list[tuple[int, Call, Any]] = []
+    for position, call in enumerate(tape.calls):
+        operation = registered_operation(call.op)
+        if operation is None:
+            raise NotReplayable(f"torch {torch.__version__} has no op {call.op} here")
+        # A call that only creates views is left out: the calls that take the views know their slots and layouts.
+        computes = any(call.fresh) or call.draw is not None
+        computes = computes or any(not isinstance(output, View) for output in call.outputs)
+        if not computes and not list(written_values(operation, call.arguments, call.keywords)):
+            continue
+        chosen.append((position, call, operation))
+        for view in (*views_in(call), *(output for output in call.outputs if isinstance(output, View))):
+            last_use[view.slot] = position
+    # A slot that is watched after the last call that reads it is not freed.
+    last_watched: dict[int, int] = {}
+    for watched in tape.watched:
+        last_watched[watched.view.slot] = max(watched.position, last_watched.get(watched.view.slot, 0))
+    ends: dict[int, list[int]] = {}
+    for slot, position in last_use.items():
+        if last_watched.get(slot, 0) <= position:
+            ends.setdefault(position, []).append(slot)
+    return [
+        Computation(position, call, operation, tuple(ends.get(position, ()))) for position, call, operation in chosen
+    ]
+
+
+@contextmanager
+def set_apart(devices: Iterable[str]) -> Iterator[None]:
+    """Execute the context below autograd and without autocast, and restore the generators afterwards."""
+    before = [GeneratorState(device, generator_state(device)) for device in {"cpu", *devices}]
+    kinds = {"cpu", *(device.partition(":")[0] for device in devices)}
+    # The calls were recorded below autocast, together with its casts: autocast would cast their arguments again.
+    cast = [kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind)]
+    for kind in cast:
+        torch.set_autocast_enabled(kind, False)
+    try:
+        with bare_execution(), torch.no_grad():
+            yield
+    finally:
+        for kind in cast:
+            torch.set_autocast_enabled(kind, True)
+        for saved in before:
+            set_generator_state(saved.device, saved.state)

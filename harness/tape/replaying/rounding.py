@@ -1,0 +1,215 @@
+"""Monte Carlo arithmetic: the execution of a tape with random rounding, to measure what rounding alone does to a step.
+
+After each op that rounds, every floating-point result x becomes
+
+    x * (1 + 1.5 * eps * (U - 1/2)),   eps = finfo(dtype).eps,  U uniform in [0, 1)
+
+rounded to its dtype. The inputs of ops that reduce are treated in the same way, on copies: the order of summation is as
+arbitrary as the last bit of the result. Random ops draw their recorded numbers. Exact results stay unchanged:
+constants, copies, choices, casts that lose nothing. No kernel rounds a sigmoid to more than 1, so the results of such
+ops stay in their range. Arguments that an op refuses outside of a range stay in it, too. No sign changes: a positive
+number stays positive.
+
+D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002,
+1997; C. Denis, P. de Oliveira Castro, E. Petit, "Verificarlo", arXiv 1509.01347.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..op_names import sums
+from ..tape import leaves, mapped
+from .replay import Computation, executed
+
+AMPLITUDE = 1.5
+"""The width of the uniform perturbation, in multiples of eps."""
+
+EXACT_OPS = """
+abs adaptive_max_pool2d adaptive_max_pool3d alias alias_copy amax amin aminmax arange argmax argmin as_strided
+as_strided_ as_strided_copy as_strided_scatter bernoulli bernoulli_ bitwise_and bitwise_not bitwise_or cat ceil
+ceil_ channel_shuffle clamp clamp_ clamp_max clamp_max_ clamp_min clamp_min_ clone complex conj_physical
+conj_physical_ constant_pad_nd contiguous copysign copysign_ cummax cummin detach device_put diag_embed
+diagonal_backward diagonal_copy diagonal_scatter embedding empty empty_like empty_permuted empty_strided eq
+expand_copy eye fill fill_ fix fix_ flip floor floor_ floor_divide floor_divide_ fmax fmin fmod fmod_ frac
+fractional_max_pool2d fractional_max_pool3d frexp full full_like gather ge gt hardshrink hardshrink_backward
+hardtanh hardtanh_ hardtanh_backward heaviside heaviside_ histc im2col index index_copy index_copy_ index_fill
+index_fill_ index_put index_put_ index_select isfinite isinf isnan kthvalue le lift lift_fresh lift_fresh_copy
+logical_and logical_not logical_or lt masked_fill masked_fill_ masked_scatter masked_scatter_
+masked_scatter_backward masked_select max max_pool1d max_pool2d_with_indices max_pool3d_with_indices
+max_unpool2d max_unpool3d maximum median min minimum mode multinomial nan_to_num nan_to_num_ nanmedian
+narrow_copy native_channel_shuffle native_dropout ne neg neg_ new_empty new_empty_strided new_full new_ones
+new_zeros nextafter nextafter_ nonzero normal_ ones ones_like permute_copy pixel_shuffle pixel_unshuffle put
+put_ rand rand_like randint randint_like randn randn_like random_ randperm reflection_pad1d reflection_pad2d
+reflection_pad3d relu relu_ repeat repeat_interleave replication_pad1d replication_pad2d replication_pad3d
+resize_ resize_as_ roll rot90 round round_ scalar_tensor scatter scatter_ select_backward select_copy
+select_scatter set_ sgn sign sign_ slice_backward slice_copy slice_scatter sort split_copy split_with_sizes_copy
+squeeze_copy stack t_copy take threshold threshold_ threshold_backward topk transpose_copy tril tril_ triu triu_
+trunc trunc_ unbind_copy unfold_copy uniform_ unique_consecutive unique_dim unsqueeze_copy upsample_nearest1d
+upsample_nearest2d upsample_nearest3d view_as_complex_copy view_as_real_copy view_copy where where_ zero zero_
+zeros zeros_like _cummax_helper _cummin_helper _foreach_abs _foreach_abs_ _foreach_ceil _foreach_ceil_
+_foreach_clamp_max _foreach_clamp_max_ _foreach_clamp_min _foreach_clamp_min_ _foreach_floor _foreach_floor_
+_foreach_frac _foreach_frac_ _foreach_maximum _foreach_maximum_ _foreach_minimum _foreach_minimum_ _foreach_neg
+_foreach_neg_ _foreach_round _foreach_round_ _foreach_sign _foreach_sign_ _foreach_trunc _foreach_trunc_
+_foreach_zero _foreach_zero_ _index_put_impl_ _local_scalar_dense _low_memory_max_pool_with_offsets
+_pack_padded_sequence _pin_memory _reshape_copy _unique _unique2 _unsafe_index _unsafe_index_put _unsafe_view
+_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+"""
+EXACT = frozenset(EXACT_OPS.split())
+"""Ops whose results are copies, choices or signs of their inputs, or whole numbers.
+
+Ops that assign to places may also add there, and are then not exact: see `is_exact`.
+"""
+
+CASTS = frozenset(("_to_copy", "copy_", "copy", "_foreach_copy_", "set_data", "convert_element_type"))
+"""Ops that copy. They round if their result has fewer digits than their source and loses some of these."""
+
+SHARES = "hardsigmoid igamma igammac sigmoid softmax safe_softmax masked_softmax special_i0e special_ndtr"
+RANGES = {
+    **dict.fromkeys(SHARES.split(), (0.0, 1.0)),
+    **dict.fromkeys(("cos", "erf", "sin", "sinc", "tanh"), (-1.0, 1.0)),
+    **dict.fromkeys(("cosh", "i0"), (1.0, math.inf)),
+    "erfc": (0.0, 2.0),
+}
+"""The bounds of an op's real results, by its name without `_foreach` and the underscores around it."""
+
+PROBABILITIES = {"bernoulli": (0,), "bernoulli_": (1,), "binary_cross_entropy": (0, 1)}
+"""The indices of arguments that an op refuses unless they lie between 0 and 1.
+
+The ops that compute these arguments may have any range, as in `0.9 * labels + 0.1`."""
+
+ASSIGNING = frozenset(("index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_", "put", "put_"))
+ACCUMULATE = 3
+"""Ops that assign to places, and the index of their argument `accumulate`, with which they add there."""
+
+POOL = 1 << 21
+"""The number of random numbers from which perturbations are taken."""
+
+
+def is_exact(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """Return whether an op has exact results for these arguments in every kernel."""
+    if name in ("div", "div_", "divide", "divide_"):
+        return keywords.get("rounding_mode") is not None
+    adds = keywords.get("accumulate", name in ASSIGNING and len(arguments) > ACCUMULATE and arguments[ACCUMULATE])
+    return name in EXACT and not adds and keywords.get("reduce") is None
+
+
+class RandomRounding:
+    """A member of the ensemble, determined by its seed. `strength` multiplies the perturbation."""
+
+    def __init__(self, seed: int, strength: float = 1.0) -> None:
+        self._places = random.Random(seed)
+        self._amplitude = AMPLITUDE * strength
+
+    def held(self, recorded: torch.dtype) -> torch.dtype:
+        return recorded
+
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        call = computation.call
+        written = computation.written(arguments, keywords)
+        untouched = {id(tensor) for tensor in written}
+        # Read the digits of a copy's source before the copy runs, since it may overwrite its source.
+        copies = call.name in CASTS
+        tensors = [value for value in leaves([*arguments, *keywords.values()]) if isinstance(value, torch.Tensor)]
+        read = max((_eps(value) for value in tensors if copies and id(value) not in untouched), default=0.0)
+        exact = is_exact(call.name, arguments, keywords)
+
+        def perturbed(value: Any) -> Any:
+            if id(value) in untouched or not _eps(value):
+                return value
+            copy = value.clone()
+            self._perturb(copy)
+            return copy
+
+        if call.draw is None and sums(call.name) and not exact:
+            arguments = mapped(perturbed, arguments)
+            keywords = {name: mapped(perturbed, value) for name, value in keywords.items()}
+        refused = PROBABILITIES.get(call.name, ())
+        arguments = tuple(
+            value.clamp(0.0, 1.0) if place in refused and isinstance(value, torch.Tensor) else value
+            for place, value in enumerate(arguments)
+        )
+        outputs = executed(computation, arguments, keywords)
+        if call.draw is not None or exact:
+            return outputs
+        fresh = [output for output, is_fresh in zip(outputs, call.fresh, strict=False) if is_fresh]
+        results = [*written, *(output for output in fresh if isinstance(output, torch.Tensor))]
+        if copies:
+            # Keep the results that have lost digits: bfloat16 holds 1.5 exactly, but not 1.001. The sources are the
+            # last arguments.
+            sources = tensors[-len(results) :] if results else []
+            results = [
+                result
+                for result, source in zip(results, sources, strict=True)
+                if _eps(result) > read and _has_lost(result, source)
+            ]
+        low, high = RANGES.get(call.name.removeprefix("_foreach").strip("_"), (-math.inf, math.inf))
+        for result in results:
+            self._perturb(result)
+            if low > -math.inf and result.is_floating_point():
+                result.clamp_(low, high)
+        return outputs
+
+    def _perturb(self, tensor: torch.Tensor) -> None:
+        """Round the tensor's values at random, in place."""
+        if not _eps(tensor):
+            return
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor)
+        # Take numbers from -1/2 to 1/2 in the tensor's shape, and in its layout unless the layout has gaps.
+        numbers = self._numbers(tensor.numel(), tensor.device)
+        last = sum((n - 1) * step for n, step in zip(tensor.size(), tensor.stride(), strict=True))
+        if last + 1 == tensor.numel():
+            numbers = numbers.as_strided(tensor.size(), tensor.stride(), numbers.storage_offset())
+        else:
+            numbers = numbers.view(tensor.size())
+        scale = self._amplitude * torch.finfo(tensor.dtype).eps
+        # Add the change instead of multiplying: a factor near 1 would itself be rounded, differently above and below 1.
+        if tensor.dtype == numbers.dtype and tensor.device.type == "cpu" and math.isfinite(tensor.sum().item()):
+            tensor.addcmul_(tensor, numbers, value=scale)  # in one pass, since no infinity can become a NaN
+        else:
+            change = numbers * tensor
+            change.nan_to_num_(0.0, 0.0, 0.0)
+            tensor.add_(change, alpha=scale)
+
+    def _numbers(self, count: int, device: torch.device) -> torch.Tensor:
+        pool = _pool(device)
+        if count <= POOL // 2:
+            start = self._places.randrange(POOL - count + 1)
+            return pool[start : start + count]
+        parts = [POOL // 2] * (count // (POOL // 2)) + [count % (POOL // 2)]
+        return torch.cat([self._numbers(part, device) for part in parts])
+
+
+@functools.cache
+def _pool(device: torch.device) -> torch.Tensor:
+    """Return uniform numbers from -1/2 to 1/2; each perturbation takes a stretch of them from a random place.
+
+    Drawing each number anew would take longer than the step (4 ns per number, seven times the replay of a transformer).
+    """
+    generator = torch.Generator(device).manual_seed(POOL)
+    return torch.rand(POOL, generator=generator, device=device).sub_(0.5)
+
+
+def _eps(value: Any) -> float:
+    """Return the distance from 1 to the next number in a tensor's dtype, 0 for a value without digits to round."""
+    if not isinstance(value, torch.Tensor) or not value.numel() or not has_digits(value):
+        return 0.0
+    return float(torch.finfo(value.dtype).eps)
+
+
+def _has_lost(result: torch.Tensor, source: torch.Tensor) -> bool:
+    """Return whether a copy holds different numbers from its source."""
+    wide = torch.complex128 if result.is_complex() or source.is_complex() else torch.float64
+    return not bool((result.to(wide) == source.to(wide)).all())
+
+
+def has_digits(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor holds numbers that rounding can move."""
+    return tensor.is_floating_point() or tensor.is_complex()

@@ -1,0 +1,216 @@
+"""Execute single calls of a recorded step by the kernels of its mode, in the mode's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+
+from ...records.modes.mode_spec import ModeSpec
+from ..recording.call_log import digest_of
+from ..replaying.laid_out import ALIGNMENT, LaidOut
+from ..replaying.replay import AsRecorded, Computation, Replay, executed, given, set_apart
+from ..storages import viewed
+from ..tape import SCRATCH, Call, NotReplayable, Slot, Tape, View, views_in
+
+PATTERNS = (0x55, 0x2A)
+"""The bytes with which memory is filled before an op, which may not write all of the memory that it returns."""
+
+COPIES = 4
+"""The number of filled blocks of each size that an op returns, since it may allocate other memory first."""
+
+
+class StepKernels(Protocol):
+    """The kernels of one recorded step. `notes` list the results that could not be observed, and why."""
+
+    @property
+    def notes(self) -> Sequence[str]: ...
+
+    def digests(self) -> list[list[str | None]]:
+        """Return the digests of each call's results in the recorded step: fresh outputs, then written arguments.
+
+        A call that computes nothing has no digests; the digest of an unknown value is None.
+        """
+
+    def prepare(self, positions: Sequence[int]) -> None:
+        """Prepare the execution of these calls. This is never necessary, but may save time."""
+
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        """Execute a call on these arguments, including those that it writes, and return its flat outputs.
+
+        Grad mode, autocast and generators are restored afterwards.
+        """
+
+    def called(self, position: int) -> list[LaidOut] | None:
+        """Return the layouts of a call's tensors if the mode's code called the op itself.
+
+        Code that a compiler generates may first copy a tensor to another layout. Returns None if the layouts are
+        unknown, or if the code does not call the op.
+        """
+
+    def value(self, position: int) -> list[torch.Tensor] | None:
+        """Return the values of a call's results, in the order of `digests`, None if they were not kept."""
+
+    def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
+        """Return the watched values of the step with its compiled code compiled as `spec` states.
+
+        `own` is the recorded mode, in which the step must first repeat its recorded bits. Raises NotReplayable, and the
+        errors of compilers and ops.
+        """
+
+
+class ReplayedKernels:
+    """The kernels of a mode that executes op by op: the step replays bit for bit in its process."""
+
+    notes: Sequence[str] = ()
+
+    def __init__(self, read: Callable[[], Tape]) -> None:
+        """Keep `read`, which returns the step's tape; the tape itself is not kept."""
+        self._read = read
+        self._digests: list[list[str | None]] | None = None
+
+    def digests(self) -> list[list[str | None]]:
+        """Return the digests in which two replays on differently filled memory agree, None for the others.
+
+        A value is unknown if its op returns memory that it has not written. Raises NotReplayable.
+        """
+        if self._digests is None:
+            replays, tape = [], self._read()
+            for pattern in PATTERNS:
+                digesting = _Digesting(tape, pattern)
+                Replay(tape).run(digesting)
+                replays.append(digesting.found)
+            self._digests = [
+                [
+                    first if first == second else None
+                    for first, second in zip(first_digests, second_digests, strict=True)
+                ]
+                for first_digests, second_digests in zip(*replays, strict=True)
+            ]
+        return self._digests
+
+    def prepare(self, positions: Sequence[int]) -> None:
+        """Do nothing: these kernels need no preparation."""
+
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        return executed_apart(computation, arguments, keywords)
+
+    def called(self, position: int) -> list[LaidOut] | None:
+        return None
+
+    def value(self, position: int) -> list[torch.Tensor] | None:
+        return None
+
+    def recompiled(self, tape: Tape, spec: ModeSpec, own: ModeSpec) -> dict[str, torch.Tensor]:
+        raise NotReplayable("nothing of the step is compiled")
+
+
+def executed_apart(computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    """Execute one call as a replay does: below autograd, in its grad mode, and restore the generators afterwards."""
+    draw = computation.call.draw
+    devices = () if draw is None else (moved.device for moved in draw.states)
+    with set_apart(devices), torch.set_grad_enabled(computation.call.grad):
+        return executed(computation, arguments, keywords)
+
+
+class _Digesting(AsRecorded):
+    """An unchanged replay on memory filled with `pattern`; `found` collects the digests of each call's results."""
+
+    def __init__(self, tape: Tape, pattern: int) -> None:
+        self.found: list[list[str]] = [[] for _ in tape.calls]
+        self._slots = tape.slots
+        self._pattern = pattern
+
+    def execute(self, computation: Computation, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+        # Fill memory of the sizes that the op returns, and free it: the allocator will pass it to the op.
+        fresh = [view for view, new in zip(computation.call.outputs, computation.call.fresh, strict=True) if new]
+        filled = [
+            torch.full((slot.size,), self._pattern, dtype=torch.uint8, device=slot.device)
+            for slot in (self._slots[view.slot] for view in fresh)
+            for _ in range(COPIES)
+        ]
+        del filled
+        outputs = super().execute(computation, arguments, keywords)
+        values = results(computation, outputs, arguments, keywords)
+        unwritten = computation.call.name in SCRATCH
+        self.found[computation.position] = [
+            f"unwritten {self._pattern}" if unwritten else digest_of(value) for value in values
+        ]
+        return outputs
+
+
+def results(
+    computation: Computation, outputs: list[Any], arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> list[torch.Tensor]:
+    """Return the results of an executed call: its fresh outputs, then the arguments that it has written."""
+    fresh = [output for output, new in zip(outputs, computation.call.fresh, strict=False) if new]
+    return [*fresh, *computation.written(arguments, keywords)]
+
+
+# The memory that one call uses, cut out of its storages: only the spans of its views.
+
+Bytes = Mapping[int, tuple[int, torch.Tensor]]
+"""The spans of slots: the start of each span in its storage, and its content as bytes."""
+
+
+class CallMemory:
+    """Storages for one call, made from spans of the recorded ones; the call may write into the given spans.
+
+    A span begins at the same byte modulo ALIGNMENT as in its storage, since kernels may sum in another order elsewhere.
+
+    Raises ValueError unless every view that the call takes is within the span of its slot: a kernel that reads beyond
+    its memory ends the process.
+    """
+
+    def __init__(self, call: Call, slots: Sequence[Slot], content: Bytes) -> None:
+        self._call = call
+        self._starts = {slot: start for slot, (start, _) in content.items()}
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        spans = spans_of(call)
+        if spans.keys() != content.keys():
+            raise ValueError(f"{call.op} takes the slots {sorted(spans)}, sent are {sorted(content)}")
+        for slot, (first, last) in spans.items():
+            start, data = content[slot]
+            if first < last and not start <= first <= last <= start + data.numel():
+                raise ValueError(
+                    f"{call.op} takes the bytes {first} to {last} of slot {slot}, "
+                    f"sent are {start} to {start + data.numel()}"
+                )
+            # Put as many bytes before the span as its alignment needs: a span that begins at byte 100 of its storage
+            # begins at byte 36 here (100 modulo 64). A span with the right alignment is used directly.
+            lead, device = start % ALIGNMENT, slots[slot].device
+            if lead or data.untyped_storage().nbytes() != data.numel() or str(data.device) != device:
+                whole = torch.empty(lead + data.numel(), dtype=torch.uint8, device=device)
+                whole[lead:].copy_(data)
+                data = whole
+            self._storages[slot] = data.untyped_storage()
+
+    def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of the call, on this memory."""
+        return given(self._call, self._tensor)
+
+    def content(self, slot: int) -> torch.Tensor:
+        """Return the present span of a slot, up to the end of its storage, which an op may have made larger."""
+        storage = self._storages[slot]
+        lead = self._starts[slot] % ALIGNMENT
+        empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        return empty.set_(storage, lead, (storage.nbytes() - lead,), (1,))
+
+    def _tensor(self, view: View) -> torch.Tensor:
+        start = self._starts[view.slot]
+        offset = view.offset - (start - start % ALIGNMENT) // view.dtype.itemsize
+        return viewed(self._storages[view.slot], replace(view, offset=max(0, offset)))  # negative only without elements
+
+
+def spans_of(call: Call) -> dict[int, tuple[int, int]]:
+    """Return the start and end of the bytes that the arguments use in each storage, (0, 0) without elements."""
+    spans: dict[int, tuple[int, int]] = {}
+    for view in views_in(call):
+        first, last = spans.get(view.slot, (0, 0))
+        if 0 not in view.size:
+            start, end = view.offset * view.dtype.itemsize, view.extent * view.dtype.itemsize
+            first, last = (min(first, start), max(last, end)) if first < last else (start, end)
+        spans[view.slot] = first, last
+    return spans

@@ -1,0 +1,1 @@
+"""Private names of torch.compile: graphs, stages, kernels, decompositions, probes."""

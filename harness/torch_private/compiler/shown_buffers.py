@@ -1,0 +1,128 @@
+"""The buffers of Inductor's code, shown by the probe op while the code runs, with the same kernels as without.
+
+Verified on torch 2.13.0, and on 2.11.0 with CUDA.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+
+from ..patches import Patches
+from ..presence import private
+from .probing import ProbeOp
+
+VERSION = 1
+"""The version of the shown buffers and their numbers: cached code of another version must not be used."""
+
+
+@contextmanager
+def showing_buffers(probe: ProbeOp, number_of: Callable[[str], int | None]) -> Iterator[None]:
+    """Show each buffer that Inductor's code writes within the context, by the probe op with the number of its node.
+
+    A line is added after the call of the kernel that writes the buffer, so fusion and kernels stay the same. This is
+    for accelerators: in code for the CPU one call may write a buffer and then overwrite it. The code has separate keys
+    in Inductor's cache of graphs. Raises NotAvailable.
+    """
+    lowering = private("torch._inductor.graph", "GraphLowering")
+    scheduler = private("torch._inductor.scheduler", "Scheduler")
+    scheduled = private("torch._inductor.scheduler", "BaseSchedulerNode")
+    virtual = private("torch._inductor.virtualized", "V")
+    buffer = private("torch._inductor.ir", "Buffer")
+    hashed = private("torch._inductor.codecache", "FxGraphHashDetails")
+    graphs: dict[int, ShownGraph] = {}
+
+    def name_of(box: Any) -> str | None:
+        while type(box).__name__ in ("TensorBox", "StorageBox"):
+            box = box.data
+        return str(box.get_name()) if isinstance(box, buffer) and getattr(box, "name", None) else None
+
+    def lowered(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def run_node(self: Any, node: torch.fx.Node) -> Any:
+            shown, count = graphs.setdefault(id(self), ShownGraph()), len(self.operations)
+            box = original(self, node)
+            shown.lowered(node.name, box, name_of(box), self.operations[count:])
+            return box
+
+        return run_node
+
+    def generated(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def mark_run(self: Any) -> Any:  # right before its kernel's call is written; nothing is freed in between
+            graphs.setdefault(id(virtual.graph), ShownGraph()).generated.update(self.get_operation_names())
+            return original(self)
+
+        return mark_run
+
+    def shown_before(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def free_buffers(self: Any) -> Any:
+            wrapper = virtual.graph.wrapper_code
+            live = set(wrapper.allocated) - set(virtual.graph.removed_buffers) - set(wrapper.freed)
+            for node, name in graphs.setdefault(id(virtual.graph), ShownGraph()).written(live, name_of):
+                if (number := number_of(node)) is not None:
+                    wrapper.writeline(f"torch.ops.numdrift.probe({name}, {number})")
+            return original(self)
+
+        return free_buffers
+
+    def marked(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            self.numdrift_shows_buffers = VERSION  # the key is made from all attributes of the details
+
+        return init
+
+    config = private("torch._inductor", "config")
+    with Patches("the buffers of compiled graphs") as patches:
+        patches.wrap(lowering, "run_node", lowered)
+        patches.wrap(scheduled, "mark_run", generated)
+        patches.wrap(scheduler, "free_buffers", shown_before)
+        patches.wrap(hashed, "__init__", marked)
+    try:
+        with config.patch({"triton.cudagraphs": False}):
+            yield
+    finally:
+        patches.undo()
+
+
+class ShownGraph:
+    """The state of one graph while Inductor lowers it and generates its code.
+
+    A node's value may be in a buffer that later operations write to, such as zeros and then the sums of an
+    `index_put_`. The value is available once the operations of the node's lowering are generated, and lost once another
+    write to the buffer is generated.
+    """
+
+    def __init__(self) -> None:
+        self.generated: set[str] = set()
+        """The operations whose code has been generated."""
+
+        self._boxes: dict[str, Any] = {}
+        self._needed: dict[str, frozenset[str]] = {}
+        self._writers: dict[str, set[str]] = {}
+
+    def lowered(self, node: str, box: Any, name: str | None, operations: Sequence[Any]) -> None:
+        """Record the lowering of a node, and the operations that were made for it."""
+        for operation in operations:
+            with suppress(NotImplementedError, AttributeError):
+                for written in operation.get_mutation_names():
+                    self._writers.setdefault(written, set()).add(operation.get_operation_name())
+        self._boxes[node] = box
+        self._needed[node] = frozenset(self._writers.get(name, ())) if name is not None else frozenset()
+
+    def written(self, live: Collection[str], name_of: Callable[[Any], str | None]) -> Iterator[tuple[str, str]]:
+        """Yield the nodes whose values are in the `live` buffers now, each once, with the buffer's name."""
+        for node, box in list(self._boxes.items()):
+            name = name_of(box)
+            if name is None or name not in live or not self._needed[node] <= self.generated:
+                continue
+            del self._boxes[node]
+            if self._writers.get(name, set()) & self.generated == self._needed[node]:
+                yield node, name

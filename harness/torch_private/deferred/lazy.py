@@ -1,0 +1,267 @@
+"""The lazy core: its TorchScript backend, mark_step and syncs, its graphs and its kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import NotAvailable
+from ..dispatching import Overrides
+from ..operators import arguments_of, aten_overload
+from ..patches import Patches, Undo
+from ..presence import private
+
+
+def start_lazy_backend() -> None:
+    """Start the TorchScript backend of the lazy core once; a second start, such as the script's, does nothing."""
+    backend = importlib.import_module("torch._lazy.ts_backend")
+    start = private("torch._lazy.ts_backend", "init")
+    try:
+        start()
+    except RuntimeError as error:
+        raise NotAvailable("mode 'lazy'", str(error).splitlines()[0]) from error
+    backend.init = lambda: None  # type: ignore[attr-defined]
+
+
+def lazy_mark_step() -> Callable[[], None]:
+    """Return the function that cuts and executes the pending lazy graph."""
+    mark: Callable[[], None] = private("torch._lazy", "mark_step")
+    return mark
+
+
+def replace_lazy_mark_step(replacement: Callable[..., None]) -> Undo:
+    """Route the script's own `torch._lazy.mark_step()` to `replacement`; return the undo."""
+    patches = Patches("the lazy mode")
+    patches.replace(importlib.import_module("torch._lazy"), "mark_step", replacement)
+    return patches.undo
+
+
+def replace_lazy_unscaling() -> Undo:
+    """Make gradient scalers unscale lazy gradients; return the undo.
+
+    The lazy core executes `_amp_foreach_non_finite_check_and_unscale_` on the CPU and loses its writes into a list
+    (torch 2.13): gradients silently stay scaled.
+    """
+    original = private("torch", "_amp_foreach_non_finite_check_and_unscale_")
+
+    def unscale(gradients: Sequence[torch.Tensor], nonfinite: torch.Tensor, inverse: torch.Tensor) -> None:
+        if not any(gradient.device.type == "lazy" for gradient in gradients):
+            original(gradients, nonfinite, inverse)
+            return
+        for gradient in gradients:
+            nonfinite.copy_(torch.maximum(nonfinite, gradient.isfinite().logical_not().any().to(nonfinite.dtype)))
+            gradient.mul_(inverse)
+
+    patches = Patches("gradient scalers of lazy tensors")
+    patches.replace(torch, original.__name__, unscale)
+    return patches.undo
+
+
+def sync_lazy(tensors: Sequence[torch.Tensor], reason: str = "read") -> None:
+    """Execute the pending work of these lazy tensors in one graph; observers receive `reason`."""
+    wanted = [tensor for tensor in tensors if tensor.device.type == "lazy"]
+    if wanted:
+        _reasons.append(reason)
+        try:
+            private("torch._C._lazy", "_sync_multi")(wanted, [], True, True)
+        finally:
+            _reasons.pop()
+
+
+_reasons: list[str] = []
+
+
+def sync_reason() -> str:
+    """Return the reason of the current sync, "sync" if numdrift did not order it."""
+    return _reasons[-1] if _reasons else "sync"
+
+
+def lazy_has_value(tensor: torch.Tensor) -> bool:
+    """Return whether the value of a lazy tensor can be read without executing anything. Adds nothing to any graph."""
+    private("torch", "_functionalize_sync")(tensor)
+    if _pending_graph(tensor) == _no_graph():
+        return True
+    # A value from the host that an op has used has a node, but is available all the same.
+    text = str(private("torch._C._lazy", "_get_tensors_text")([tensor]))
+    nodes = [line for line in text.splitlines() if line.lstrip().startswith("%")]
+    return len(nodes) == 1 and " lazy_tensors::device_data()" in nodes[0]
+
+
+def _pending_graph(tensor: torch.Tensor) -> bytes:
+    """Return the hash of the graph that computes the tensor."""
+    return bytes(private("torch._C._lazy", "_get_graph_hash")([tensor]))
+
+
+@functools.cache
+def _no_graph() -> bytes:
+    with torch.no_grad():
+        return _pending_graph(torch.zeros((), device="cpu").to("lazy"))
+
+
+# The pending work of the lazy core: the TorchScript graph of pending tensors, and its inputs.
+#
+# Both follow the order of the graph's nodes, so the k-th input is the parameter `pk` (torch 2.13). Neither executes
+# anything.
+
+NAMED_TUPLE = re.compile(r"NamedTuple\(([^()]*)\)")
+"""A type that torch writes into a graph's text but cannot read: `NamedTuple(output : Tensor, weight : Tensor)`."""
+
+
+def pending_torchscript(tensors: Sequence[torch.Tensor]) -> str:
+    """Return the graph that computes pending lazy tensors, one output for each, as TorchScript's text."""
+    return str(private("torch._C._lazy", "_get_tensors_backend")(list(tensors)))
+
+
+def pending_data(tensors: Sequence[torch.Tensor]) -> list[tuple[int, torch.Tensor]]:
+    """Return the inputs of the graph of `pending_torchscript`, in the order of its parameters.
+
+    Each is the core's number of the value, -1 for a Python number of the script, with the value itself, which must not
+    be written to.
+    """
+    ask = private("torch._C._lazy_ts_backend", "_get_tensors_ts_device_data_node")
+    numbers, values = ask(list(tensors))
+    return list(zip(numbers, values, strict=True))
+
+
+def parsed_torchscript(text: str) -> Any:
+    """Parse the text of a `torch._C.Graph`. Raises NotAvailable for a text that this torch cannot read."""
+    parse = private("torch._C", "parse_ir")
+
+    def unnamed(match: re.Match[str]) -> str:
+        return f"({', '.join(part.partition(':')[2].strip() for part in match[1].split(','))})"
+
+    try:
+        return parse(NAMED_TUPLE.sub(unnamed, text), True)
+    except RuntimeError as error:
+        why = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise NotAvailable("the graph of a lazy execution", why) from error
+
+
+# Lazy tensors op by op: each op is executed when it is called.
+
+
+def execute_lazy_op_by_op() -> Callable[[], None]:
+    """Make the core compile and execute each op by itself when it is called, including copied views; return the undo.
+
+    Each kernel of the core is followed by a sync of its results. An op without a kernel of the core runs on the CPU at
+    once, as usual.
+    """
+
+    def executed(operation: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        tensors = [argument.kind in ("Tensor", "Optional[Tensor]") for argument in arguments_of(operation)]
+        name = str(operation).removesuffix(".default").replace(".", "::", 1)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            # The dispatcher passes a number in place of a tensor as a number, but the kernel needs the tensor.
+            tensor_args = [
+                wrapped_number(value) if tensor and isinstance(value, (bool, int, float, complex)) else value
+                for value, tensor in zip(args, tensors, strict=False)
+            ]
+            result = kernel(*tensor_args, **kwargs)
+            outputs = result if isinstance(result, (list, tuple)) else (result,)
+            sync_lazy([output for output in outputs if isinstance(output, torch.Tensor)], name)
+            return result
+
+        return called
+
+    overrides = Overrides()
+    for operation, kernel in lazy_kernels().items():
+        overrides.replace(operation, LAZY_KEY, executed(operation, kernel))
+    return overrides.close
+
+
+# The lazy core's kernels, tensors and counters, and the last executed graph.
+
+LAZY_KEY = "Lazy"
+
+_LIBRARY = {"darwin": "libtorch_cpu.dylib", "win32": "torch_cpu.dll"}
+_wrapped: dict[tuple[type, str], torch.Tensor] = {}
+
+
+def set_lazy_source_locations(wanted: bool) -> bool:
+    """Set whether each new lazy node records the innermost Python frame that creates it; return the former setting."""
+    folder = Path(torch.__file__).parent / "lib"
+    try:
+        library = ctypes.CDLL(str(folder / _LIBRARY.get(sys.platform, "libtorch_cpu.so")))
+        flag = ctypes.c_bool.in_dll(library, "FLAGS_torch_lazy_ir_debug")
+    except (OSError, ValueError) as error:
+        raise NotAvailable("places of lazy nodes", f"torch {torch.__version__} does not have the flag") from error
+    before, flag.value = flag.value, wanted
+    return before
+
+
+def set_profiled_runs(runs: int) -> int:
+    """Set the number of runs of a graph before TorchScript optimises it; return the former number."""
+    return int(private("torch._C", "_jit_set_num_profiled_runs")(runs))
+
+
+def last_torchscript_graph() -> Any:
+    """Return the optimised graph that TorchScript executed last on this thread."""
+    return private("torch._C", "_last_executed_optimized_graph")()
+
+
+def torchscript_schema(text: str) -> Any:
+    """Return the schema of a TorchScript node from its text."""
+    return private("torch._C", "parse_schema")(text)
+
+
+def lazy_kernels() -> dict[Any, Callable[..., Any]]:
+    """Return each aten overload for which the lazy core has a kernel, with a function that calls that kernel.
+
+    The function works even if the overload is replaced later, and adds no Python frame to the stack.
+    """
+    names = private("torch._C", "_dispatch_get_registrations_for_dispatch_key")(LAZY_KEY)
+    find = private("torch.library", "get_kernel")
+    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), LAZY_KEY))
+    kernels: dict[Any, Callable[..., Any]] = {}
+    for full in names:
+        operation = aten_overload(full)
+        if operation is not None:
+            kernels[operation] = functools.partial(find(operation, LAZY_KEY).call_boxed, keys)
+    return kernels
+
+
+def lazy_tensor_id(tensor: torch.Tensor) -> int:
+    """Return the lazy core's identifier of a lazy tensor's value; a new value of the same tensor has a new one."""
+    return int(private("torch._C._lazy", "_get_tensor_id")(tensor))
+
+
+def lazy_counters() -> dict[str, int]:
+    """Return the lazy core's counters since the process began; `aten::` names are ops that fell back to the CPU."""
+    metrics = importlib.import_module("torch._lazy.metrics")
+    values: Mapping[str, int | None] = {name: metrics.counter_value(name) for name in metrics.counter_names()}
+    return {name: value or 0 for name, value in values.items()}
+
+
+def settle_view(view: torch.Tensor) -> None:
+    """Make a new view of a lazy tensor take its value from its base."""
+    private("torch", "_functionalize_sync")(view)
+
+
+def wrapped_number(value: complex) -> torch.Tensor:
+    """Return the tensor that torch makes of a number for `tensor * 2`, which takes part in type promotion weakly.
+
+    The dispatcher passes the number itself to a Python kernel, but the kernel below needs the tensor. It is taken from
+    a product, for whose backward autograd saves it. The product is computed in another thread, where autograd is on,
+    whatever the mode of the caller.
+    """
+    key = (type(value), repr(value))
+    if key not in _wrapped:
+
+        def wrap() -> None:
+            product = torch.mul(torch.ones((), requires_grad=True), value)
+            _wrapped[key] = product.grad_fn._saved_other  # type: ignore[union-attr]
+
+        worker = threading.Thread(target=wrap)
+        worker.start()
+        worker.join()
+    return _wrapped[key]
