@@ -246,7 +246,7 @@ def test_what_a_kernel_must_not_do_is_named(body: str, said: str, numdrift: Numd
     assert said in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_numbers_of_the_guide(numdrift: Numdrift) -> None:
     """docs/guide/swap-a-kernel.md: each sentence with a number in it."""
     torchs = "kernel.tanh=aten,kernel.tanh_backward=aten"

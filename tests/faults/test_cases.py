@@ -30,7 +30,7 @@ DISTANCES = {"mixed": 2e-2, "rotary": 2e-2, "half": 2e-2, "scaled": 2e-2, "contr
 Steps = list[dict[str, Tensor]]
 
 
-EVERYDAY = ("tanh_sam", "gru")
+EVERYDAY = ("tanh_sam",)
 """The models that are trained in every run of the tests; the others where a case has changed, in the exhaustive one."""
 
 

@@ -22,6 +22,7 @@ def test_sam_on_a_tanh_mlp_differs_by_rounding_alone(numdrift: Numdrift, tmp_pat
     assert pair["score"] < 4
 
 
+@pytest.mark.exhaustive
 def test_the_variance_that_batch_normalization_keeps_is_found_to_be_another(numdrift: Numdrift, tmp_path: Path) -> None:
     # torch_xla 2.9 keeps the biased variance of each batch, torch the unbiased one
     script = ROOT / "tests/xla/scripts/normalized.py"
