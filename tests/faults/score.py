@@ -236,9 +236,7 @@ class Score:
             return ["Every verdict is as expected."]
         return ["Not as expected:", "", *(_said(one, reasons) for one in missed)]
 
-    def page(
-        self, provenance: Provenance, planted: str = CASES_PLANTED, title: str = "Score on planted faults"
-    ) -> str:
+    def page(self, provenance: Provenance, planted: str = CASES_PLANTED, title: str = "Score on planted faults") -> str:
         """The page that documents the score; `planted` says what the command does with the training scripts."""
         return PAGE.format(
             title=title,
