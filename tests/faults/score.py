@@ -155,7 +155,7 @@ class Score:
         for kind in dict.fromkeys(one.trial.case.kind for one in (*self.faults, *self.benign)):
             ours = [one for one in self.judged if one.trial.case.kind == kind]
             alarms = sum(one.verdict is not None and one.verdict not in HARMLESS for one in ours)
-            cases = len({one.trial.case.path for one in ours})
+            cases = len({(one.trial.case.kind, one.trial.case.name) for one in ours})
             lines.append(f"| {kind} | {cases} | {len(ours)} | {alarms} | {sum(one.exact for one in ours)} |")
         return lines
 

@@ -73,7 +73,7 @@ def test_a_case_says_what_it_is(case: Case) -> None:
     assert case.summary
     assert set(case.models) <= set(all_models())
     assert case.benign == (case.expected in HARMLESS)
-    assert case.planted or case.modes != ("cpu",)
+    assert case.plant or case.modes != ("cpu",)
     assert (len(case.culprits) > 1) == (case.kind == "several")
 
 
