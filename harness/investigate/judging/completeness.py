@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from ...records.results.culprit import MARK_STEP, Culprit
 from ...records.results.findings import Verdict
 from ...records.results.localization_record import LeftOver, Localization
+from ..evidence.explained_scores import Scores
 from ..evidence.pair_evidence import PairEvidence
-from ..evidence.pair_scores import Scores
 from ..questions.ops import AGAINST_ONE
 from ..questions.question import proven
 

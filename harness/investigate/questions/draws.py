@@ -29,7 +29,7 @@ from ..experiments.investigation_plan import InvestigationPlan
 from ..experiments.laboratory import Laboratory, Round, repeating
 from ..words.repetition_words import draw_sentence, shown_by_stand_in
 from .question import Inquiry, QuestionAnswer
-from .stand_in import stand_in
+from .setting_axes import stand_in
 
 SCHEMA = 1
 ALONE = "-op-by-op"

@@ -24,10 +24,10 @@ from ...records.tools.partition_record import PartitionConfig, refuse_swaps
 from ...runs.recorded_run import RecordedRun
 from ...search import CARRIED, carriers
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
+from ..evidence.pair_localizations import inputs_of
 from ..evidence.pair_scores import score_of, spec_of
 from ..experiments.investigation_plan import InvestigationPlan
 from ..experiments.laboratory import Laboratory, Round, begun_in
-from .ops import inputs_of
 from .question import SEARCHED, Inquiry, QuestionAnswer, mode_culprit
 
 SCHEMA = 1
@@ -84,7 +84,7 @@ class ModelParts:
         scores = parts_of(evidence)
         labels = evidence.a.manifest.label, evidence.b.manifest.label
         return QuestionAnswer(
-            instead=list(part_culprits(scores, threshold)), sentences=part_sentences(scores, labels), facts=scores
+            instead=list(part_culprits(scores, threshold)), sentences=part_sentences(scores, labels), parts=scores
         )
 
 

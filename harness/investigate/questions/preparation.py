@@ -20,10 +20,11 @@ from ...records.results.localization_record import Localization, LocalizedSide, 
 from ...runs.recorded_run import RecordedRun
 from ..evidence.batches_followed import own_arguments
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
+from ..evidence.pair_localizations import inputs_of
 from ..evidence.pair_scores import spec_of
 from ..experiments.investigation_plan import InvestigationPlan
 from ..experiments.laboratory import Laboratory, Round, repeating
-from .ops import inputs_of, localizer
+from .localizer import localizer
 from .question import Inquiry, QuestionAnswer
 
 FOLLOWED = ("batch", "generator", "initial")

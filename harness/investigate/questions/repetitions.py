@@ -32,7 +32,7 @@ from ..experiments.investigation_plan import InvestigationPlan
 from ..experiments.laboratory import Laboratory, Round, repeating
 from ..words.repetition_words import remedy_of, sentence_of, shown_by_stand_in, unfilled_remedy, unfilled_sentence
 from .question import Inquiry, QuestionAnswer
-from .stand_in import stand_in
+from .setting_axes import stand_in
 
 FOUND = "repetitions.json"
 """The ending of the name of the file with the result, beside the trainings."""

@@ -12,8 +12,8 @@ import pytest
 
 from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.step_score import StepScore
+from numdrift.harness.investigate.evidence.explained_scores import Scores
 from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
-from numdrift.harness.investigate.evidence.pair_scores import Scores
 from numdrift.harness.investigate.judging.completeness import accounted
 from numdrift.harness.investigate.questions.ops import AGAINST_ONE
 from numdrift.harness.investigate.questions.question import mode_culprit

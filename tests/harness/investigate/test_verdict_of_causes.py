@@ -12,8 +12,8 @@ from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.setup.setup_difference import SetupDifference
 from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide
+from numdrift.harness.investigate.evidence.explained_scores import Scores, with_explanations
 from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
-from numdrift.harness.investigate.evidence.pair_scores import Scores, with_explanations
 from numdrift.harness.investigate.judging.verdict_of_causes import (
     in_order,
     of_significant_steps,
