@@ -38,7 +38,7 @@ from .questions.localizer import expect_one
 from .questions.part_search import check_parts
 from .questions.question import Inquiry, Question
 from .questions.question_table import LAST_QUESTIONS, QUESTIONS
-from .questions.whole_trainings import MEMBERS, is_left_over, without_culprits
+from .questions.whole_trainings import MEMBERS, is_left_over, not_trained, without_culprits
 
 SINGLE = "single"
 """The name of the single-process run that runs of several processes are compared with."""
@@ -222,6 +222,8 @@ def confirm(
     """Train every mode to the end without its culprits. Where the result is not the reference bit for bit, also compute
     the envelope."""
     made = laboratory.made
+    for sentence in not_trained(runs, findings):
+        laboratory.progress.say(sentence)
     trained = without_culprits(runs, findings)
     laboratory.make(trained)
     if is_left_over(runs, findings, trained):

@@ -109,7 +109,7 @@ def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[
     if not lacking:
         return {}
     if holding(laboratory, inquiry, "b") is None:
-        laboratory.make(Round(f"a process to be asked about step {step}", [once_more(inquiry, "b")]))
+        laboratory.make(Round(f"a worker for step {step}", [once_more(inquiry, "b")]))
     held = holding(laboratory, inquiry, "b")
     if held is None:
         return lacking

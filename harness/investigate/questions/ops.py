@@ -111,7 +111,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
         return
     text = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in feasible)
     if made:  # runs left by an earlier call have no worker any more
-        laboratory.make(Round(f"processes to be asked about {text}", list(made.values())), anew=True)
+        laboratory.make(Round(f"workers for {text}", list(made.values())), anew=True)
     laboratory.progress.say(f"localizing {text}")
     specs = [spec_of(inquiry.evidence.b) for inquiry in feasible]
     address = str(laboratory.scripts(spec_of(feasible[0].evidence.a), specs)) if plan.scripts else ""

@@ -39,7 +39,7 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: in
     """Raise UsageError for modes and options that cannot be partitioned, before anything is started."""
     if plan.localize == "none":
         raise UsageError(
-            "a bisection by partitions looks for a cause, and none is to be looked for: leave one of both out"
+            "a bisection by partitions looks for a cause, and --localize none looks for none: leave one of both out"
         )
     if nproc > 1:
         raise UsageError(

@@ -43,7 +43,7 @@ class Preparation:
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         runs = {run.path: run for pending in inquiries for run in (pending.evidence.a, pending.evidence.b)}
-        laboratory.make(Round("what is done before the first step", [_once_more(run) for run in runs.values()]))
+        laboratory.make(Round("the preparation before the first step", [_once_more(run) for run in runs.values()]))
         for inquiry in inquiries:
             a, b = inquiry.evidence.a, inquiry.evidence.b
             made = [EvidenceFolder.of(a).find(Experiment("prepared", run.path.name)) for run in (a, b)]
@@ -78,7 +78,7 @@ class Preparation:
             return QuestionAnswer()
         notes = [f"before step 0: {note}" for note in localization.content.get("notes", ())]
         if localization.reason:
-            notes.append(f"what is done before the first step could not be followed: {localization.reason}")
+            notes.append(f"the preparation before the first step could not be followed: {localization.reason}")
         return QuestionAnswer(localization.culprits, notes=notes)
 
 

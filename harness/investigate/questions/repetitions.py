@@ -99,7 +99,7 @@ class Repetitions:
         for run, control, unfilled in unlike:
             if unfilled:
                 culprits.append(_unfilled_culprit(run, unfilled[0]))
-                sentences.append(f"{control.text}; what helps: {unfilled_remedy(unfilled[0])}")
+                sentences.append(f"{control.text}; remedy: {unfilled_remedy(unfilled[0])}")
                 continue
             repeated = repeated_of(run)
             if repeated is None:
@@ -110,7 +110,7 @@ class Repetitions:
                 culprits.append(
                     _culprit(run, difference.call, difference.what, difference.step, sentence_of(difference) + by)
                 )
-                sentences.append(f"{control.text}; what helps: {remedy_of(difference)}")
+                sentences.append(f"{control.text}; remedy: {remedy_of(difference)}")
             else:
                 sentences.append(_nothing(run, repeated, control, difference))
         # Unfilled memory may have the same content in every run: then the steps that were taped anyway show it.
@@ -123,7 +123,7 @@ class Repetitions:
                 first = min(taped, key=lambda unfilled_read: unfilled_read.call.step)
                 culprits.append(_unfilled_culprit(run, first))
                 label = run.manifest.label
-                sentences.append(f"{label}: {unfilled_sentence(first)}; what helps: {unfilled_remedy(first)}")
+                sentences.append(f"{label}: {unfilled_sentence(first)}; remedy: {unfilled_remedy(first)}")
         return QuestionAnswer(culprits, sentences=sentences)
 
 
@@ -156,7 +156,7 @@ def _without_unfilled(
         plans.append(repeating(run, _experiment(run, 0, TAPED), **taped))
     if plans:
         labels = " and ".join(run.manifest.label for run, _ in lazy)
-        laboratory.make(Round(f"what {labels} executes in the step that does not repeat", plans))
+        laboratory.make(Round(f"the ops that {labels} executes in the step that does not repeat", plans))
     return [pair for pair in waiting if not _unfilled_of(pair[0])]
 
 
@@ -261,7 +261,7 @@ def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, differen
         return f"{label}: which call does not repeat is not known: {repeated.reason}"
     if difference is not None:
         return (
-            f"{label}: in step {difference.step} what an earlier step has left is not the same, and the calls of only "
+            f"{label}: in step {difference.step} the state left by an earlier step differs, and the calls of only "
             f"{repeated.steps} steps were recorded: the call that does not repeat is in none of these"
         )
     if repeated.by_stand_in:
@@ -270,6 +270,6 @@ def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, differen
             "for bit: which of them does not repeat in this mode is not known"
         )
     return (
-        f"{label}: {repeated.trainings} more trainings gave the same bits in each of their calls up to step "
-        f"{control.step or 0}: whatever was at work then did not strike again"
+        f"{label}: {repeated.trainings} more trainings computed the same bits in each of their calls up to step "
+        f"{control.step or 0}: the cause did not show again"
     )

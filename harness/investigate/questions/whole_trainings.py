@@ -115,6 +115,22 @@ def without_culprits(runs: Sequence[RecordedRun], findings: Findings) -> Round:
     return Round("trained to the end without the culprits", plans)
 
 
+def not_trained(runs: Sequence[RecordedRun], findings: Findings) -> list[str]:
+    """Say of each pair within rounding why its mode is not trained without its culprits; the findings say so of the
+    other pairs."""
+    sentences = []
+    for run, pair in zip(runs[1:], findings.pairs, strict=True):
+        fix = remedy(spec_of(runs[0]), spec_of(run), proven(pair.verdict, pair.culprits))
+        if fix.left and pair.verdict == "rounding":
+            sentences.append(f"{pair.b} is not trained to the end without its culprits: {_why_left(fix)}")
+    return sentences
+
+
+def _why_left(fix: Remedy) -> str:
+    ops = ", ".join(op for op in fix.left if op != SETUP)
+    return f"no setting of a mode replaces {ops}" if ops else "there is no kernel to swap, the data themselves differ"
+
+
 def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round) -> bool:
     """Check whether a training without its culprits still differs from the reference, for any pair beyond rounding."""
     names = {plan.experiment.run for plan in trained.plans if plan.experiment is not None}
@@ -132,12 +148,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     spec, run = spec_of(evidence.b), evidence.only("b", "without")
     fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
     if fix.left and verdict == "beyond-rounding":
-        ops = ", ".join(op for op in fix.left if op != SETUP)
-        why = (
-            f"no setting of a mode replaces {ops}" if ops else "there is no kernel to swap, the data themselves differ"
-        )
-        why = f"not trained to the end without them: {why}"
-        return TrainedWithout(text=why, left=fix.left)
+        return TrainedWithout(text=f"not trained to the end without them: {_why_left(fix)}", left=fix.left)
     if run is None or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:
         return None
     swaps = ", ".join(fix.swaps)

@@ -158,11 +158,11 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
         case "generator":
             return "draws other random numbers, for its generator is at another state"
         case "choice":
-            return "gives other results on equal inputs, where all correct kernels give the same"
+            return "computes different results from equal inputs, where all correct kernels agree"
         case "values" if not culprit.roundings:
             return "moves values by more than their rounding"
         case "values" if culprit.roundings == math.inf:
-            return f"gives other whole numbers in {culprit.largest_relative:.2%} of their places"
+            return f"computes different whole numbers in {culprit.largest_relative:.2%} of their places"
         case "values":
             moved = f"{culprit.largest_relative:.2g} of their size"
             return f"moves values by up to {culprit.roundings:.3g} times their own rounding ({moved})"

@@ -31,5 +31,5 @@ def test_the_remedy_names_what_makes_two_modes_draw_the_same() -> None:
     assert "run cuda,draws=cpu, or" in remedy("cuda,draws=device", "cpu")
     assert remedy("cpu", "cuda,draws=cpu") == "give both the same seeds and let neither draw more than the other"
     assert remedy("cpu", "lazy") == "give both the same seeds and let neither draw more than the other"
-    assert remedy("cuda", "compile,device=cuda").endswith("and give a compiled mode fallback_random=on")
-    assert remedy("xla", "cpu").endswith("and give an xla mode fallback_random=on")
+    assert remedy("cuda", "compile,device=cuda").endswith("and run a compiled mode with fallback_random=on")
+    assert remedy("xla", "cpu").endswith("and run an xla mode with fallback_random=on")

@@ -241,6 +241,19 @@ def test_a_mode_is_not_trained_without_its_culprits_unless_that_is_wanted(invest
     assert ended.findings.pairs[0].without is None
 
 
+@pytest.mark.parametrize("confirm", [True, False])
+def test_under_rounding_it_is_said_why_no_training_without_the_culprits_is_made(
+    investigated: Investigator, confirm: bool
+) -> None:
+    # given a culprit that no key of a mode takes away
+    arguments = caused(4, significance="rounding", kind="arguments")
+    ended = investigated(drifting({}), {4: arguments}, replace(PLAN, confirm=confirm))
+    # then
+    sentence = "compile is not trained to the end without its culprits: no setting of a mode replaces aten.mm"
+    assert ended.word == "rounding" and WITHOUT not in ended.rounds
+    assert (sentence in ended.sentences) == confirm
+
+
 @pytest.mark.parametrize(
     ("without", "titles"), [(training(), []), (training(apart_from=3), ["envelope"]), (None, ["envelope"])]
 )
