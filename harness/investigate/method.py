@@ -181,7 +181,7 @@ def explain(
                 inquiries.append(inquiry)
         if not inquiries:
             break
-        findings = _asked(QUESTIONS, findings, runs, inquiries, plan, laboratory)
+        findings = _ask_all(QUESTIONS, findings, runs, inquiries, plan, laboratory)
         if not spec_of(runs[0]).capabilities.tapes_itself:  # this step has its tape by now
             evidence = evidence_for(runs[0], inquiries[0].evidence.b)
             run_referee(EvidenceFolder.of(runs[0]), evidence.measured, laboratory)
@@ -190,10 +190,10 @@ def explain(
         looked[run.path][-1] if looked[run.path] else Inquiry(evidence_for(runs[0], run), None, pair)
         for run, pair in zip(runs[1:], findings.pairs, strict=True)
     ]
-    return _asked(LAST_QUESTIONS, findings, runs, at_rest, plan, laboratory)
+    return _ask_all(LAST_QUESTIONS, findings, runs, at_rest, plan, laboratory)
 
 
-def _asked(
+def _ask_all(
     questions: Mapping[str, Question],
     findings: Findings,
     runs: Sequence[RecordedRun],

@@ -49,6 +49,9 @@ MOST = 0.9
 ALL = 0.995
 """The share of the drift from which on it is printed as 100 %."""
 
+AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
+"""The pattern of an argument in the reference, against that of the other mode."""
+
 
 @dataclass(frozen=True, slots=True)
 class PairAnswer:
@@ -85,11 +88,12 @@ def answer_of(pair: PairFindings) -> PairAnswer:
 
 def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
     """Return the answer for a pair whose runs have the same versions."""
+    words = _verdict_words(pair)
     proven = [culprit for culprit in pair.culprits if culprit.is_proven]
     match pair.verdict:
         case "identical":
             what = f"{pair.b} computes the same as {pair.a}, bit for bit"
-            return PairAnswer(what, _said(pair), "nothing to do", True)
+            return PairAnswer(what, words, "nothing to do", True)
         case "rounding":
             return _rounding(pair, proven)
         case "beyond-rounding":
@@ -97,14 +101,14 @@ def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
         case "different-setup":
             todo = "make that the same in both, and investigate again"
             return PairAnswer(
-                f"{pair.a} and {pair.b} did not train the same thing: {_said(pair)}",
+                f"{pair.a} and {pair.b} did not train the same thing: {words}",
                 "seen in their inputs and settings; no experiment was needed",
                 todo,
                 False,
             )
         case "nondeterministic":
             return PairAnswer(
-                f"{pair.a} or {pair.b} does not repeat itself, so nothing can be said of their drift: {_said(pair)}",
+                f"{pair.a} or {pair.b} does not repeat itself, so nothing can be said of their drift: {words}",
                 "each was trained twice, and the two trainings were compared with each other bit for bit",
                 "make it repeat first",
                 False,
@@ -114,24 +118,20 @@ def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
             if proven and proven[0].setting is not None and proven[0].swapped:
                 remedy = f"goes with {proven[0].swapped}: run {pair.b} with that"
                 todo = f"it comes with {_value(proven[0].setting)} and {remedy}{_at(proven[:1])}"
-            return PairAnswer(_said(pair), "seen in the recorded values", todo, False)
+            return PairAnswer(words, "seen in the recorded values", todo, False)
         case "failed":
             return PairAnswer(
-                f"{pair.b} cannot be compared with {pair.a}: {_said(pair)}",
+                f"{pair.b} cannot be compared with {pair.a}: {words}",
                 "the runs ended that way",
                 "fix that first (what was recorded until then is kept)",
                 False,
             )
     return PairAnswer(
-        f"whether {pair.b} drifts from {pair.a} by more than rounding is not decided: {pair.undecided or _said(pair)}",
+        f"whether {pair.b} drifts from {pair.a} by more than rounding is not decided: {pair.undecided or words}",
         "no experiment has decided it",
         "until that is done, nobody knows",
         False,
     )
-
-
-_AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
-"""The pattern of an argument in the reference, against that of the other mode."""
 
 
 def answers_of(findings: Findings) -> list[tuple[PairFindings, PairAnswer]]:
@@ -221,7 +221,7 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
     if culprit.kind == SETUP:
         return f"draws other random numbers in {op}"
     if culprit.kind == ARGUMENTS:
-        changes = ", ".join(_AGAINST.sub(r"\1\3 instead of \2", reason) for reason in culprit.reasons[:2])
+        changes = ", ".join(AGAINST.sub(r"\1\3 instead of \2", reason) for reason in culprit.reasons[:2])
         return f"calls {op} with other arguments ({changes})" if changes else f"calls {op} with other arguments"
     if culprit.kind == STRUCTURE:
         reference_ops, mode_ops = (tuple(culprit.ops.get(side, ())) for side in ("a", "b"))
@@ -315,7 +315,7 @@ def _proof(pair: PairFindings, causes: Sequence[Culprit]) -> str:
     return f"forcing {it} into {pair.a} reproduces the drift, and removing {they} from {pair.b} removes the drift{same}"
 
 
-def _said(pair: PairFindings) -> str:
+def _verdict_words(pair: PairFindings) -> str:
     """Return the verdict's own words, without its name."""
     first = pair.text[0] if pair.text else ""
     return first.removeprefix(f"{pair.verdict}: ")

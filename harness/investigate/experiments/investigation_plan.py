@@ -59,7 +59,7 @@ def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
     return f"{', '.join(ways[:-1])} and {ways[-1]}"
 
 
-def said_of_draws(specs: Sequence[ModeSpec]) -> str:
+def sentence_of_draws(specs: Sequence[ModeSpec]) -> str:
     """Name the modes that draw the CPU's random numbers; "" where none does."""
     drawing = [spec.name for spec in specs if spec.draws == "cpu" and spec.accelerator is not None]
     if not drawing:

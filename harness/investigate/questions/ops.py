@@ -39,16 +39,16 @@ class Ops:
     drift."""
 
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        return (localization := known(inquiry)) is None or is_to_be_executed(inquiry, localization)
+        return (localization := localization_of(inquiry)) is None or is_to_be_executed(inquiry, localization)
 
     def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
         specs = [spec_of(run) for inquiry in inquiries for run in (inquiry.evidence.a, inquiry.evidence.b)]
         jobs = laboratory.jobs if laboratory.has_room(specs) else 1
         for start in range(0, len(inquiries), jobs):
             together = inquiries[start : start + jobs]
-            _together(laboratory, [inquiry for inquiry in together if known(inquiry) is None], plan)
+            _together(laboratory, [inquiry for inquiry in together if localization_of(inquiry) is None], plan)
             # Lazy tensors may have executed something else than the recorded ops one by one.
-            others = [inquiry for inquiry in together if is_to_be_executed(inquiry, known(inquiry))]
+            others = [inquiry for inquiry in together if is_to_be_executed(inquiry, localization_of(inquiry))]
             if others:
                 laboratory.make(as_executed(others))
                 _together(laboratory, [inquiry for inquiry in others if has_executed(inquiry)], plan)
@@ -133,7 +133,7 @@ def folder_of(inquiry: Inquiry) -> Path:
     return EvidenceFolder.of(inquiry.evidence.a).path / inquiry.experiment("localized").name
 
 
-def known(inquiry: Inquiry) -> Localization | None:
+def localization_of(inquiry: Inquiry) -> Localization | None:
     """Return the localization of the step for the same inputs; None where there is none."""
     try:
         localization = read_localization(folder_of(inquiry))

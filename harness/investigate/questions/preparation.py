@@ -37,7 +37,7 @@ class Preparation:
     def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
         evidence = inquiry.evidence
         alone = evidence.a.manifest.is_one_process and evidence.b.manifest.is_one_process
-        localization = _known(evidence)
+        localization = _localization(evidence)
         is_followed = localization is not None and localization.content.get("inputs") == inputs_of(evidence)
         return _is_unplaced(inquiry.pair) and alone and not is_followed
 
@@ -73,7 +73,7 @@ class Preparation:
                 pass
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        localization = _known(evidence)
+        localization = _localization(evidence)
         if localization is None:
             return QuestionAnswer()
         notes = [f"before step 0: {note}" for note in localization.content.get("notes", ())]
@@ -105,7 +105,7 @@ def _folder(evidence: PairEvidence) -> Path:
     return EvidenceFolder.of(evidence.a).path / made.name
 
 
-def _known(evidence: PairEvidence) -> Localization | None:
+def _localization(evidence: PairEvidence) -> Localization | None:
     try:
         return read_localization(_folder(evidence))
     except JournalError:

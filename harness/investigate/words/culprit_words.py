@@ -74,7 +74,9 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def told_of(verdict: str | None, culprits: Sequence[Culprit], *, suspects: bool = False) -> tuple[list[Culprit], int]:
+def named_culprits(
+    verdict: str | None, culprits: Sequence[Culprit], *, suspects: bool = False
+) -> tuple[list[Culprit], int]:
     """Return the culprits to name, and the count of the others.
 
     Proven culprits are named. A suspect is named where an experiment supports it: half of its proof holds, and the

@@ -43,7 +43,7 @@ def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None
             if dry:
                 adapter.without_execution()
         return
-    lacking = _asked(spec, script, dry=dry)
+    lacking = _lacking(spec, script, dry=dry)
     if lacking is None:
         return
     if "what" in lacking:
@@ -52,7 +52,7 @@ def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None
     raise kind(str(lacking["message"]))
 
 
-def _asked(spec: ModeSpec, script: str, *, dry: bool) -> dict[str, Any] | None:
+def _lacking(spec: ModeSpec, script: str, *, dry: bool) -> dict[str, Any] | None:
     """Ask a process of the mode what the mode lacks. Return None if nothing is missing."""
     with tempfile.TemporaryDirectory(prefix="numdrift-") as folder:
         config, answer = Path(folder, "config.json"), Path(folder, "answer.json")
