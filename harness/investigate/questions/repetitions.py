@@ -8,17 +8,16 @@ that differs is a compiled graph or has no line.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ...drift.call_difference import CallDifference, first_difference
 from ...drift.recorded_drift import Repetition, repetition
 from ...errors import NumdriftError
 from ...launch.batch_plan import BatchPlan
-from ...records.codec import json_text, plain, read_fields
+from ...records.codec import plain, read_fields
 from ...records.results.culprit import NONDETERMINISM, Culprit
 from ...records.results.experiment import Experiment
 from ...records.run.step_selection import StepSelection
@@ -28,6 +27,7 @@ from ...runs.recorded_calls import read_calls
 from ...runs.recorded_run import RecordedRun
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of
+from ..evidence.result_file import read_result, write_result
 from ..experiments.investigation_plan import InvestigationPlan
 from ..experiments.laboratory import Laboratory, Round, repeating
 from ..words.repetition_words import remedy_of, sentence_of, shown_by_stand_in, unfilled_remedy, unfilled_sentence
@@ -43,7 +43,6 @@ STAND_IN = "op-by-op-"
 TAPED = "taped-"
 """A part of the name of the training whose step is taped as the core of lazy tensors executes it."""
 
-SCHEMA = 1
 MOST_TRAININGS = 3
 
 MOST_STEPS, OF_THEM_FIRST = 128, 32
@@ -88,10 +87,7 @@ class Repetitions:
                 results[path] = replace(seen, by_stand_in=True)
         for run, _ in waiting:
             reason = "an op of this mode has no value when it is called"
-            _found_in(run).write_text(
-                json_text({"schema": SCHEMA, **plain(results.get(run.path, Repeated(0, 0, reason=reason)))}, indent=1),
-                encoding="utf-8",
-            )
+            write_result(_found_in(run), plain(results.get(run.path, Repeated(0, 0, reason=reason))))
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         culprits, sentences = list[Culprit](), list[str]()
@@ -228,11 +224,7 @@ def _found_in(run: RecordedRun) -> Path:
 
 def repeated_of(run: RecordedRun) -> Repeated | None:
     """Return the result for a mode that does not repeat; None where it was not looked for."""
-    try:
-        content: dict[str, Any] = json.loads(_found_in(run).read_text(encoding="utf-8"))
-        return read_fields(Repeated, content) if content.pop("schema") == SCHEMA else None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None
+    return read_result(_found_in(run), lambda content: read_fields(Repeated, content))
 
 
 def _culprit(run: RecordedRun, call: CallRecord, what: str, step: int, text: str) -> Culprit:

@@ -46,17 +46,19 @@ def curves_of(evidence: PairEvidence, comparisons: int) -> Curves:
     """Judge the curves. `comparisons` pairs are judged together, for which the lag test is corrected."""
     a, b = series(evidence.a), series(evidence.b)
     label = evidence.b.manifest.label
-    envelope = (
-        loss_envelope(a, b, [series(run) for run in evidence.several("a", "perturbed")])
-        if evidence.several("a", "perturbed")
-        else None
-    )
+    envelope = _envelope_of(evidence, evidence.b)
     lag = None
     if evidence.seeds:
         pairs = [(a, b), *((series(reference_run), series(mode_run)) for reference_run, mode_run in evidence.seeds)]
         lag = lag_test(pairs, mode=label, comparisons=comparisons)
     texts = [envelope.words(label) if envelope else "", lag.text if lag else ""]
     return Curves(envelope, lag, tuple(sentence for sentence in texts if sentence))
+
+
+def _envelope_of(evidence: PairEvidence, run: RecordedRun) -> Envelope | None:
+    """Compare a run with the envelope of the reference's perturbed trainings; None where there are none."""
+    perturbed = [series(rerun) for rerun in evidence.several("a", "perturbed")]
+    return loss_envelope(series(evidence.a), series(run), perturbed) if perturbed else None
 
 
 def series(run: RecordedRun) -> LossSeries:
@@ -158,12 +160,8 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     if not run.journal.steps:  # it says nothing about the culprits, and what is proven stands
         text = f"{begun} ended in its first step: {run.manifest.status}, {run.manifest.message}"
         return TrainedWithout(spec=str(fix.spec), swaps=fix.swaps, status=run.manifest.status, text=text)
-    compared, perturbed = compare_runs(evidence.a, run), evidence.several("a", "perturbed")
-    envelope = None
-    if perturbed and not compared.identical:
-        envelope = loss_envelope(
-            series(evidence.a), series(run), [series(perturbed_run) for perturbed_run in perturbed]
-        )
+    compared = compare_runs(evidence.a, run)
+    envelope = None if compared.identical else _envelope_of(evidence, run)
     judged = envelope is not None and bool(envelope.judged.size)
     inside = envelope.onset is None if envelope is not None and judged else None
 
