@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from ..errors import AdoptionError, UsageError
-from ..launch.asked_mode import require_mode
-from ..launch.batch_plan import BatchPlan, asked_for
+from ..launch.batch_plan import BatchPlan, reproducer_of
+from ..launch.required_mode import require_mode
 from ..launch.supervise import Reporter
 from ..launch.xla_environment import in_their_interpreters
 from ..records.modes.mode_registry import registry
@@ -89,7 +89,7 @@ def planned_analysis(
     if output is not None and (output.is_dir() or (nearest_parent is not None and not nearest_parent.is_dir())):
         problem = f"{output} is a folder" if output.is_dir() else f"{nearest_parent} is no folder"
         raise UsageError(f"--output {output}: {problem}; name a file, as model_analysis_result/result.json")
-    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
+    reproducer, words = reproducer_of(None if script is None else str(script), module, tuple(arguments))
     limits = requested({"max_steps": max_steps, "max_seconds": max_seconds})
     return analysis_plan(reproducer, words, spec, dry=dry, limits=limits, runs=out, timeout=timeout)
 

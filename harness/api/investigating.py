@@ -13,13 +13,13 @@ from ..investigate.experiments.investigation_plan import (
     compared_modes,
     pair_to_localize,
     recorded_runs,
-    said_of_draws,
+    sentence_of_draws,
 )
 from ..investigate.experiments.laboratory import Laboratory, Progress
 from ..investigate.method import investigate as investigate_plan
 from ..investigate.method import investigate_runs, localize_runs
 from ..launch.batch_kernels import OwnKernels, own_kernels
-from ..launch.batch_plan import asked_for, planned
+from ..launch.batch_plan import planned, reproducer_of
 from ..records.modes.mode_spec import ModeSpec, parse_modes
 from ..records.results.findings import Findings
 from ..records.run.run_request import requested
@@ -155,7 +155,7 @@ def investigated(
 
     Return the findings and their folder. Raises UsageError.
     """
-    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
+    reproducer, words = reproducer_of(None if script is None else str(script), module, tuple(arguments))
     selected = None if steps is None else StepSelection.parse(steps)
     budget = int(state_budget * 2**20)
     plan = InvestigationPlan(steps=selected, state_budget=budget, against_single=against_single, **fields)
@@ -186,7 +186,7 @@ def investigated(
             }
         ),
     )  # fmt: skip
-    for text in (*batch.interpreters, *filter(None, [said_of_draws(batch.modes)])):
+    for text in (*batch.interpreters, *filter(None, [sentence_of_draws(batch.modes)])):
         progress.say(text)
     with passive_threads(), laboratory:
         return investigate_plan(batch, plan, laboratory), batch.investigation.path

@@ -91,7 +91,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
     """Compare two runs; a is the reference. Raises UsageError when one of them has no step."""
     for run in (a, b):
         if not run.journal.steps:
-            raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {_why_empty(run)}")
+            raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {reason_without_steps(run)}")
     first, compared = _first_tensor(a, b)
     common = set(a.journal.value_steps) & set(b.journal.value_steps)
     step = max(common) if common else None
@@ -130,7 +130,8 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
     )
 
 
-def _why_empty(run: RecordedRun) -> str:
+def reason_without_steps(run: RecordedRun) -> str:
+    """Say why a run may have recorded no step."""
     if run.manifest.status == "complete" and not run.manifest.message:
         return "a step ends with an optimizer's step(), and none was seen"
     return run.manifest.message or f"see {run.path / 'stderr.log'}"

@@ -92,7 +92,7 @@ def planned(
             f"--max-seconds would end each of --nproc {fields['nproc']} processes at a step of its own, and the others "
             "would wait for it; end them after so many steps, as with --max-steps 20"
         )
-    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
+    reproducer, words = reproducer_of(None if script is None else str(script), module, tuple(arguments))
     interpreters = in_their_interpreters(modes, numpy=_mentions_numpy(reproducer.path))
     plan = BatchPlan(
         script=reproducer.path,
@@ -211,7 +211,9 @@ class Reproducer:
         return Path(self.module.rpartition(".")[2]) if self.module else self.path
 
 
-def asked_for(script: str | None, module: str | None, arguments: Sequence[str]) -> tuple[Reproducer, tuple[str, ...]]:
+def reproducer_of(
+    script: str | None, module: str | None, arguments: Sequence[str]
+) -> tuple[Reproducer, tuple[str, ...]]:
     """Return the reproducer and its arguments from a command line. With `-m` the script's position holds an argument.
 
     Raises UsageError when neither is stated or the module is not found.

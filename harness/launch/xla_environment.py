@@ -107,11 +107,11 @@ def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, 
         if are_two(reference, installed):
             sentences.append(told(labels[0], label, phrases))
     if alike and sentences:
-        sentences.append("the modes are the same otherwise: what is found is the version's")
+        sentences.append("the modes are the same otherwise: a difference comes from the version")
     elif sentences or len({versions for _, versions in groups}) > 1:
         sentences.append(
-            "so what is found may be the version's, not the mode's; a reference in the same interpreter tells the two "
-            "apart"
+            "so a difference may come from the version, not the mode; a reference in the same interpreter tells the "
+            "two apart"
         )
     return sentences
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import NumdriftError, UsageError
-from ..launch.batch_plan import BatchPlan, asked_for
+from ..launch.batch_plan import BatchPlan, reproducer_of
 from ..launch.execute_batch import FinishedRun, execute_together
 from ..launch.guest_process import environment, guest_command, interpreter
 from ..launch.supervise import Reporter
@@ -77,7 +77,7 @@ def partition_script(
 
     `limits` are the fields of a run that end it. Raises UsageError.
     """
-    reproducer, words = asked_for(script, module, tuple(arguments))
+    reproducer, words = reproducer_of(script, module, tuple(arguments))
     chosen = choose_investigation(out, reproducer.named_after, name, "")
     # The process is in mode `cpu`: only the partitions use the mode's backend.
     own = ModeSpec(f"partitioned-{spec.name}", "cpu", **{key: getattr(spec, key) for key in OF_PROCESS})

@@ -54,4 +54,4 @@ def test_a_training_that_draws_on_the_device_draws_as_the_cpu_unless_it_is_told_
     assert "the batch of step 0 differs: argument 0, float32 [64, 8] (rounding)" in drawn["notes"]
     assert own["verdict"] == "different-setup"
     assert "the modes draw different random numbers in step 0" in own["text"][0]
-    assert "give an xla mode fallback_random=on" in own["text"][0]
+    assert "run an xla mode with fallback_random=on" in own["text"][0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ...api.bundling import local_copy
-from ...launch.asked_mode import require_mode
+from ...launch.required_mode import require_mode
 from ...records.modes.mode_spec import parse_mode
 from ...tools.bundle.archive import Bundle
 from ...tools.bundle.opening import extract, replay_scripts, replay_snapshots

@@ -54,12 +54,12 @@ def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
         return f"each device draws numbers of its own: run {names}, or `numdrift investigate`, which does so by itself"
-    own = [f"give {spec.capabilities.draws_as} fallback_random=on" for spec in specs if draws_its_own(spec)]
+    own = [f"run {spec.capabilities.draws_as} with fallback_random=on" for spec in specs if draws_its_own(spec)]
     ways = [*SAME_DRAWS, *own[:1]]
     return f"{', '.join(ways[:-1])} and {ways[-1]}"
 
 
-def said_of_draws(specs: Sequence[ModeSpec]) -> str:
+def sentence_of_draws(specs: Sequence[ModeSpec]) -> str:
     """Name the modes that draw the CPU's random numbers; "" where none does."""
     drawing = [spec.name for spec in specs if spec.draws == "cpu" and spec.accelerator is not None]
     if not drawing:

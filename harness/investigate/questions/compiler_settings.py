@@ -35,9 +35,9 @@ from ..evidence.pair_evidence import PairEvidence
 from ..evidence.pair_scores import score_of, spec_of
 from ..experiments.investigation_plan import InvestigationPlan
 from ..experiments.laboratory import Laboratory, Round, begun_in
-from .ops import holding, once_more
 from .question import Inquiry, QuestionAnswer, mode_culprit, proven
 from .setting_axes import UNCOMPILED, folder_name, is_possible, variants_of
+from .step_workers import holding, once_more
 
 NO_OPTION = "has no such option"
 """The phrase by which a process reports an option that its own torch lacks."""
@@ -94,7 +94,7 @@ class CompilerSettings:
         return QuestionAnswer(
             instead=setting_culprits(scores, labels, threshold, alike=alike),
             sentences=setting_sentences(scores, threshold),
-            facts=scores,
+            compiler=scores,
         )
 
 
@@ -109,7 +109,7 @@ def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[
     if not lacking:
         return {}
     if holding(laboratory, inquiry, "b") is None:
-        laboratory.make(Round(f"a process to be asked about step {step}", [once_more(inquiry, "b")]))
+        laboratory.make(Round(f"a worker for step {step}", [once_more(inquiry, "b")]))
     held = holding(laboratory, inquiry, "b")
     if held is None:
         return lacking

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AdoptionError, UsageError
-from ...launch.asked_mode import require_mode
 from ...launch.batch_plan import BatchPlan, Reproducer
 from ...launch.execute_batch import execute
+from ...launch.required_mode import require_mode
 from ...launch.supervise import Reporter
 from ...launch.xla_environment import in_their_interpreters
 from ...records.codec import json_text

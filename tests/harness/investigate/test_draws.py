@@ -511,7 +511,7 @@ def test_a_result_that_cannot_be_read_names_no_draw(tmp_path: Path, part: str, i
 # What the judge makes of it.
 
 SEEDS = "give both the same seeds and let neither draw more than the other"
-FALLBACK = "give both the same seeds, let neither draw more than the other and give {} fallback_random=on"
+FALLBACK = "give both the same seeds, let neither draw more than the other and run {} with fallback_random=on"
 DEVICE = "each device draws numbers of its own: run {}, or `numdrift investigate`, which does so by itself"
 
 

@@ -12,9 +12,9 @@ from typing import Any, Protocol, cast
 from tests.harness.drift.recordings import Step
 
 from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
+from numdrift.harness.investigate.evidence.pair_localizations import inputs_of
 from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
 from numdrift.harness.investigate.experiments.laboratory import Interrupted, Laboratory, Round
-from numdrift.harness.investigate.questions.ops import inputs_of
 from numdrift.harness.investigate.questions.question import Inquiry, Question, QuestionAnswer
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.launch.guest_process import Guest, GuestProcess

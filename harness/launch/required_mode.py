@@ -43,7 +43,7 @@ def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None
             if dry:
                 adapter.without_execution()
         return
-    lacking = _asked(spec, script, dry=dry)
+    lacking = _lacking(spec, script, dry=dry)
     if lacking is None:
         return
     if "what" in lacking:
@@ -52,7 +52,7 @@ def require_mode(spec: ModeSpec, script: str = "", *, dry: bool = False) -> None
     raise kind(str(lacking["message"]))
 
 
-def _asked(spec: ModeSpec, script: str, *, dry: bool) -> dict[str, Any] | None:
+def _lacking(spec: ModeSpec, script: str, *, dry: bool) -> dict[str, Any] | None:
     """Ask a process of the mode what the mode lacks. Return None if nothing is missing."""
     with tempfile.TemporaryDirectory(prefix="numdrift-") as folder:
         config, answer = Path(folder, "config.json"), Path(folder, "answer.json")
@@ -71,7 +71,7 @@ def _asked(spec: ModeSpec, script: str, *, dry: bool) -> dict[str, Any] | None:
             )
             lacking: dict[str, Any] | None = json.loads(answer.read_text(encoding="utf-8"))
         except subprocess.TimeoutExpired:
-            raise NotAvailable(f"mode {spec.name!r}", f"its process gave no answer in {PATIENCE:.0f} s") from None
+            raise NotAvailable(f"mode {spec.name!r}", f"its process did not answer within {PATIENCE:.0f} s") from None
         except (OSError, ValueError):
             last_line = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
             raise NotAvailable(f"mode {spec.name!r}", f"its process failed: {last_line}") from None

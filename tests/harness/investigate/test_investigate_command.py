@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.harness.drift.recordings import a_manifest
 
-from numdrift.harness.investigate.judging.lacking_experiments import command_for
+from numdrift.harness.investigate.judging.investigate_command import command_for
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.runs.recorded_run import RecordedRun
