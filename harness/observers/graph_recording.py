@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ..backends.captures import CaptureRequest, capture_for
-from ..hooks.mode_protocol import Capture, CuttingMode, Moment
+from ..hooks.graph_capture import CaptureRequest
+from ..hooks.mode_protocol import CuttingMode, Moment
 from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records.tools.graph_record import FOLDER, GraphFolder
 
@@ -23,8 +23,7 @@ class GraphRecording(Observer):
         self._guard = around.guard(self)
         self._folder = GraphFolder(around.folder / FOLDER, config.mode.name)
         request = CaptureRequest(self._folder, config.script, config.graph_steps, around.bound, self._capture_failed)
-        base = "compile" if mode.capabilities.compiles else config.mode.base
-        self._capture: Capture | None = capture_for(base, request)
+        self._capture = mode.capture(request)
         if self._capture is None:
             reason = f"graphs cannot be captured on {mode.device}"
             self._folder.unavailable("pre", reason)
@@ -49,9 +48,8 @@ class GraphRecording(Observer):
     def about_to_cut(self) -> None:
         """Capture a lazy graph that a mark_step is about to execute."""
         with self._guard:
-            cut = getattr(self._capture, "about_to_cut", None)
-            if cut is not None:
-                cut()
+            if self._capture is not None:
+                self._capture.about_to_cut()
 
     def closing(self, moment: Moment, step: int) -> None:
         if self._capture is not None:

@@ -11,7 +11,6 @@ import gc
 import os
 import selectors
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -61,9 +60,6 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send,
 OTHERS_SECONDS = 5.0
 """The seconds to wait until other processes on the device give memory back."""
 
-COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
-"""The module that registers the steps of compiled regions. While it is not loaded there are none."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldStep:
@@ -78,10 +74,14 @@ class HeldStep:
 
 
 class Requests:
-    """The answers to requests. A tape is read at the first request that needs it."""
+    """The answers to requests. A tape is read at the first request that needs it.
 
-    def __init__(self, config: RunConfig) -> None:
+    kernels: the kernels of the recorded steps that were not executed op by op; any other step is replayed
+    """
+
+    def __init__(self, config: RunConfig, kernels: Mapping[int, StepKernels]) -> None:
         self._config = config
+        self._kernels = kernels
         self._folder = Path(config.journal).parent / TAPES
         self._steps: dict[tuple[int, bool], HeldStep] = {}
 
@@ -236,9 +236,7 @@ class Requests:
         step, apart = whole(request.fields["step"]), request.fields.get("apart") is True
         if (step, apart) not in self._steps:
             tape = self._tape(step).without_values()
-            # A mode that compiles registers the real results of its graphs; any other mode replays.
-            compiled: Mapping[int, StepKernels] = getattr(sys.modules.get(COMPILED_STEPS), "STEPS", {})
-            kernels = compiled.get(step) or ReplayedKernels(lambda: self._tape(step))
+            kernels = self._kernels.get(step) or ReplayedKernels(lambda: self._tape(step))
             if apart:
                 tape, origins = taken_apart(tape)
                 kernels = TakenApartKernels(kernels, origins)
@@ -278,8 +276,11 @@ LONGEST_PATH = 100
 QUIT = "quit"
 
 
-def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
-    """Answer requests at the path `config.serve` until one asks to quit, or until none comes for a long time."""
+def serve(config: RunConfig, notice: Callable[[str], None], kernels: Mapping[int, StepKernels]) -> None:
+    """Answer requests at the path `config.serve` until one asks to quit, or until none comes for a long time.
+
+    `kernels` are those of `Requests`.
+    """
     path = Path(config.serve)
     if len(os.fsencode(path)) > LONGEST_PATH:
         notice(f"the run is not served: {path} is longer than the {LONGEST_PATH} bytes of a socket's path")
@@ -299,7 +300,7 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
             return
         give_back_memory()
         try:
-            Service(Requests(config)).run(listening)
+            Service(Requests(config, kernels)).run(listening)
         finally:
             with suppress(OSError):
                 path.unlink()

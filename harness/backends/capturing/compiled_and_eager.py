@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
+from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Moment
 from ...torch_private.patches import Patches
 from ...torch_private.profiling.compile_work import around_compile_calls
-from ..captures import CaptureRequest
-from ..eager.capture import EagerCapture
-from .capture import CompiledCapture
+from .compiled_capture import CompiledCapture
+from .eager_capture import EagerCapture
 
 
-class EagerUntilCompiled:
+class EagerUntilCompiled(Capture):
     """The capture of eager modes. A capture of compiled graphs joins it once the script calls `torch.compile`.
 
     From that call on, modules are no longer followed, because a compiler would trace the hooks that follow them.

@@ -29,10 +29,10 @@ from ...script.named_tensors import TrainingTensors
 from ...tape.files.tensor_file import read_tensors
 from ...tape.replaying.replay import is_same
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ..state.batches import has_value, tensors_in
+from ..state.training_state import GENERATOR, TrainingState, load_generators, load_state, training_state
+from ..state.variation import perturb_
 from ..values.digest import Digester, hash_text
-from .batches import has_value, tensors_in
-from .training_state import GENERATOR, TrainingState, load_generators, load_state, training_state
-from .variation import perturb_
 
 MOST_NAMED = 5
 """Number of names that a notice lists before it only counts the rest."""

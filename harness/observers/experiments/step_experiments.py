@@ -6,7 +6,6 @@ every method returns at once.
 
 from __future__ import annotations
 
-import importlib
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,10 +25,11 @@ from ...tape.files.tensor_file import write_tensors
 from ...tape.shards import local_tensor
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ...torch_private.untraced import transformation_level
-from .batches import has_value, tensors_in
+from ..state.batches import has_value, tensors_in
+from ..state.optimizer_state import state_tensors
+from ..state.training_state import Checkpoints, StateFiles, training_state
 from .forced_steps import ForcedSteps
-from .optimizer_state import state_tensors
-from .training_state import Checkpoints, StateFiles, training_state
+from .tape_recording import TapeRecording
 
 SCHEMA = 1
 """Schema version of the outcome files."""
@@ -99,9 +99,7 @@ class Experiments(Observer):
             self._outcomes = OutcomeFiles(around.folder, mode)
             self._watchers.append((config.outcomes, self._outcomes))
         if config.tapes is not None:
-            # Tapes import the compile mode's modules, which takes a while.
-            recording = importlib.import_module("numdrift.harness.observers.calls.tape_recording")
-            tapes = recording.TapeRecording(config, mode, around.notice, around.write)
+            tapes = TapeRecording(config, config.tapes, mode, around.notice, around.write, around.kernels)
             self._watchers.append((config.tapes, tapes))
         self._watching: list[Observer] = []
         self._step = -1
