@@ -16,8 +16,9 @@ from ...drift.recorded_drift import Repetition, repetition
 from ...drift.referee_accuracy import Accuracy
 from ...drift.run_comparison import RunComparison, compare_runs
 from ...drift.setup.met_in_files import met_in_files
-from ...drift.setup.setup_difference import SetupDifference, made_by_the_training, rounded_arguments
 from ...drift.setup.setup_triage import environment_differences, setup_differences
+from ...drift.setup.step_setup import made_by_the_training, rounded_arguments
+from ...drift.setup_difference import SetupDifference
 from ...drift.step_score import StepScore
 from ...drift.verdict import VerdictEvidence, decide
 from ...errors import JournalError
