@@ -24,12 +24,12 @@ from ...tape.serving.step_kernels import StepKernels
 from ...tape.storages import is_plain
 from ...tape.tape import NotReplayable, Tape
 from ...torch_private.compiler.compiling import compiled_frames
-from ...torch_private.dispatching import foreign_dispatch_mode, without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import foreign_dispatch_mode, unseen
 from ...torch_private.patches import Patches
 from ...torch_private.profiling.compile_work import around_compile_calls
 from ...torch_private.profiling.device_work import is_accelerator
 from ..calls.compilations_told import told_again
-from ..state.batches import tensors_in
+from ..state.batches import input_tensors
 from ..state.training_state import states_from
 
 
@@ -113,16 +113,10 @@ class TapeRecording(Observer):
     def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record the arguments of the step's first root module just before it is called; no inputs are loaded yet."""
         if self._recorder is not None:
-            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-                tensors = enumerate(tensors_in((*args, *kwargs.values())))
-                # a tensor computed from parameters belongs to the training itself
-                self._recorder.called_with(
-                    {
-                        f"argument {place}": tensor
-                        for place, tensor in tensors
-                        if tensor.grad_fn is None and is_plain(tensor)
-                    }
-                )
+            with unseen():
+                tensors = input_tensors(args, kwargs).items()
+                plain = {f"argument {place}": tensor for place, tensor in tensors if is_plain(tensor)}
+                self._recorder.called_with(plain)
 
     def given_instead(self, tensor: torch.Tensor) -> None:
         if self._recorder is not None:

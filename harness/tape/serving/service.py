@@ -12,8 +12,8 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -23,7 +23,7 @@ import torch
 from ...records.modes.mode_spec import ModeSpec
 from ...records.run.run_config import RunConfig
 from ...records.run.step_files import outcome_file, recompiled_folder
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import unseen
 from ...torch_private.profiling.device_work import give_back_device_memory
 from ..files.tape_file import TAPES, read_tape, tape_file
 from ..files.tensor_file import write_tensors
@@ -141,7 +141,7 @@ class Requests:
                 kept = self._step(request).kernels.value(whole(fields["position"]))
                 if kept is None:
                     return Message({"tensors": None})
-                with _unseen():
+                with unseen():
                     values, segments = described(kept)
                 return Message({"tensors": values}, segments)
             case "recompile":
@@ -159,7 +159,7 @@ class Requests:
     def _given(self, request: Message) -> tuple[HeldStep, Computation, tuple[Any, ...], dict[str, Any]]:
         """Return a step, its call, and the arguments of the call with the request's tensors in place of its views."""
         step, computation = self._call(request)
-        with _unseen():
+        with unseen():
             tensors = tensors_of(request.fields["tensors"], request.segments)
             views = list(views_in(computation.call))
             if len(tensors) != len(views) or any(
@@ -183,14 +183,14 @@ class Requests:
         step, computation, arguments, keywords = self._given(request)
         with settings_of_step(_in_force(step, request)):
             outputs = step.kernels.execute(computation, arguments, keywords)
-        with _unseen():
+        with unseen():
             fresh = [output if new else None for output, new in zip(outputs, computation.call.fresh, strict=True)]
             values, segments = described([*fresh, *computation.written(arguments, keywords)])
         return Message({"outputs": values[: len(fresh)], "written": values[len(fresh) :]}, segments)
 
     def _executed(self, request: Message) -> Message:
         step, computation = self._call(request)
-        with _unseen():
+        with unseen():
             # The spans in the request, by slot.
             slots = len(step.tape.slots)
             listed = request.fields["memory"]
@@ -212,7 +212,7 @@ class Requests:
                 f"{computation.call.op} gives {len(outputs)} results, recorded were {len(computation.call.outputs)}"
             )
         fresh = [output if new else None for output, new in zip(outputs, computation.call.fresh, strict=True)]
-        with _unseen():
+        with unseen():
             written = list(dict.fromkeys(view.slot for view in computation.written_views()))
             values, segments = described(fresh)
             return Message(
@@ -256,13 +256,6 @@ def _in_force(step: HeldStep, request: Message) -> dict[str, Any]:
     if not isinstance(settings, dict) or not all(isinstance(value, bool | int | str) for value in settings.values()):
         raise ValueError("settings that are none")
     return {**step.tape.settings, **settings}
-
-
-@contextmanager
-def _unseen() -> Iterator[None]:
-    """Hide the context from the modes that the script has left on, and from autograd."""
-    with without_dispatch_modes(), without_function_modes(), torch.no_grad():
-        yield
 
 
 FIRST_WAIT = NEXT_WAIT = 24 * 3600.0
