@@ -18,10 +18,11 @@ from numdrift.kernels.expectation import tensors_in
 
 from ..records.tools.backend_work import OperatorCall
 from ..script.main_module import said_by
+from ..script.script_lines import ScriptLines
 from ..torch_private.deferred.lazy import wrapped_number
 from ..torch_private.dispatching import Overrides
 from ..torch_private.operators import DeviceKernel, device_kernels
-from .called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness
+from .called_operators import KeptFailure, configuration, instruction, is_called_by_harness
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")
 """Ops that move values to or from a device. They do not show whether the device can compute an op."""

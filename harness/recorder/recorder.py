@@ -36,6 +36,7 @@ from ..script.training_hooks import Hooks
 from ..script.understood import say_ending, say_parameters, say_step
 from ..tape.files.journal_writing import EventLog
 from ..tape.origin import script_line
+from ..tape.serving.step_kernels import StepKernels
 from .order import ORDER, RECORDING
 from .parked_memory import device_memory
 from .script_words import ScriptWords
@@ -49,6 +50,7 @@ class Recorder:
 
     def __init__(self, config: RunConfig, mode: Mode, log: EventLog, facts: AdoptionFacts) -> None:
         self.step = 0
+        self.kernels: dict[int, StepKernels] = {}
         self._config = config
         self._mode = mode
         self._log = log
@@ -170,6 +172,7 @@ class Recorder:
             fields=self._fields,
             seconds=self._elapsed,
             phases=self._words.named_phases,
+            kernels=self.kernels,
             guard=self._audience.guard,
         )
 

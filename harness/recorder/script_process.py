@@ -107,7 +107,7 @@ def run(config: RunConfig, shared: str = "") -> int:
         parked = ParkedMemory()
         try:
             parked.park(recorder.tensors())
-            importlib.import_module("numdrift.harness.tape.serving.service").serve(config, notice)
+            importlib.import_module("numdrift.harness.tape.serving.service").serve(config, notice, recorder.kernels)
         except Exception as error:  # noqa: BLE001, the run has ended well: any failure here is only recorded
             notice(f"serving the run failed: {type(error).__name__}: {error}")
         with suppress(RuntimeError):  # the script has ended: what it does at exit does not matter here

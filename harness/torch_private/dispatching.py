@@ -336,6 +336,13 @@ def dispatches_itself(tensor: torch.Tensor) -> bool:
 
 
 @contextmanager
+def unseen() -> Iterator[None]:
+    """Hide the context from the modes that the script has left on, and from autograd."""
+    with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        yield
+
+
+@contextmanager
 def bare_execution() -> Iterator[None]:
     """Execute ops below autograd: no hook above sees them, no graph grows, and the grad mode does not change."""
     require(torch._C, "_AutoDispatchBelowAutograd")

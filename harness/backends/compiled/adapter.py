@@ -17,6 +17,7 @@ import torch.fx
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.tools.backend_work import OperatorCall, SupportAnswer, Work
+from ...script.script_lines import ScriptLines
 from ...torch_private.compiler.compiling import inductor_settings_kept
 from ...torch_private.compiler.graph_stages import CALL, number_decomposed_calls, parts_of_op, without_graph_caches
 from ...torch_private.compiler.inductor_lowering import (
@@ -30,9 +31,9 @@ from ...torch_private.compiler.inductor_lowering import (
 )
 from ...torch_private.profiling.compile_work import compile_times, compiler_counters
 from ...torch_private.profiling.device_work import is_accelerator
-from ..called_operators import KeptFailure, ScriptLines, configuration, described_value, kind_of, tensor_text
+from ..called_operators import KeptFailure, configuration, described_value, kind_of, tensor_text
+from ..device_presence import require_device
 from ..device_traffic import DeviceTraffic
-from ..eager.mode import require_device
 from ..one_node import examples, naming_device, one_node, taking_cpu_tensors, to_device
 from .mode import configure_inductor, require_backend
 from .work import CompiledWork

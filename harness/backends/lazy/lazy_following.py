@@ -8,10 +8,11 @@ from typing import Any
 
 from numdrift.kernels.swaps.sites import ModulePaths
 
+from ...hooks.graph_capture import CaptureRequest
+from ...script.script_lines import HARNESS
 from ...torch_private.deferred.lazy import LAZY_KEY, lazy_kernels, set_lazy_source_locations, settle_view
 from ..call_places import CallPlaces
-from ..called_operators import HARNESS, KeptFailure
-from ..captures import CaptureRequest
+from ..called_operators import KeptFailure
 from ..followed_calls import Arguments, FollowedCall, FollowedKernels, KnownValues
 from .lazy_dump import Counted, DumpFile, Reasons
 from .lazy_executed import ExecutedGraphs

@@ -28,11 +28,12 @@ from numdrift.kernels.swaps.engine import Swaps
 
 from ...errors import UsageError
 from ...hooks.backend_adapter import Adapter, load_adapter
+from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import CuttingMode, Moment, ScriptFacts
 from ...records.modes.mode_registry import XLA
 from ...records.modes.mode_spec import ModeSpec
 from ...records.tools.graph_record import xla_modules
-from ...tape.recording.step_recorder import StepRecorder
+from ...tape.recording.step_recorder import RecordingRequest, StepRecorders
 from ...torch_private.deferred.xla import (
     around_step_marker,
     execute_pending,
@@ -68,7 +69,6 @@ class XlaMode(CuttingMode):
         self._cutting: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self._cuts_itself = self._is_undecided = False
         self._has_model = False
-        self._unreadable: set[tuple[str, int]] = set()
 
     def require_here(self) -> None:
         require_xla()
@@ -124,6 +124,11 @@ class XlaMode(CuttingMode):
         """Return whether the values of a closed part of the step can be read although nothing was cut."""
         return self.eager.spec.execute == "op" or (moment == "step" and self.policy == "off")
 
+    def capture(self, request: CaptureRequest) -> Capture:
+        capturing = importlib.import_module("numdrift.harness.backends.xla.capture")
+        capture: Capture = capturing.XlaCapture(request)
+        return capture
+
     def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
         cuts = importlib.import_module("numdrift.harness.backends.xla.cut_executions")
         return cuts.XlaCuts(camera, circumstances, self, bound, op_by_op=self.eager.spec.execute == "op")
@@ -147,11 +152,11 @@ class XlaMode(CuttingMode):
         self._cutting.append(watcher)
         return lambda: self._cutting.remove(watcher)
 
-    def step_recorder(self, step: int, script: str) -> StepRecorder:
-        """Return a recorder of the ops of a step that torch_xla executes (see `taped_step`)."""
+    def step_recorders(self, request: RecordingRequest) -> StepRecorders:
+        """Return recorders of the ops that torch_xla executes (see `taped_step`)."""
         recording = importlib.import_module("numdrift.harness.backends.xla.taped_step")
-        recorder: StepRecorder = recording.XlaStepRecorder(step, script, self.observe_cuts, self._unreadable)
-        return recorder
+        recorder, unreadable = recording.XlaStepRecorder, set[tuple[str, int]]()
+        return StepRecorders(lambda step: recorder(step, request.script, self.observe_cuts, unreadable))
 
     def mark_step(self) -> None:
         """Cut the graph where the script calls `numdrift.mark_step()`, if the policy is `script` or `phase`."""

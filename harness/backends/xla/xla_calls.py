@@ -13,13 +13,14 @@ from typing import Any
 from numdrift.kernels.expectation import tensors_in
 from numdrift.kernels.swaps.sites import ModulePaths
 
+from ...hooks.graph_capture import CaptureRequest
 from ...records.tools.graph_record import Node
+from ...script.script_lines import HARNESS
 from ...torch_private.deferred.xla import XLA_KEY
 from ...torch_private.deferred.xla_tensors import xla_kernels
 from ...torch_private.dispatching import current_autograd_node
 from ..call_places import CallPlaces
-from ..called_operators import HARNESS, KeptFailure
-from ..captures import CaptureRequest
+from ..called_operators import KeptFailure
 from ..followed_calls import Arguments, FollowedCall, FollowedKernels, KnownValues, value_of
 from .composed_ops import ComposedOp, ComposedOps
 

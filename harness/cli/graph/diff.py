@@ -88,16 +88,11 @@ def command(
     return 0
 
 
-def page_of_difference(diff: Diff, pair: Pair) -> str:
-    """Both graphs side by side, with what an investigation found guilty. Raises JournalError."""
-    # here and not above: the page's parts are only needed by --html
-    from ...report.pair_graphs import graphs_page, investigated_pair
-
-    return graphs_page(diff, *pair, investigated_pair(pair[0].run, pair[1].run))
-
-
 def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
-    text = page_of_difference(diff, pair)
+    # here and not above: the page's parts are only needed by --html
+    from ...report.pair_graphs import page_of_difference
+
+    text = page_of_difference(diff, *pair)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

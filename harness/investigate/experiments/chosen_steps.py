@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...drift.recorded_drift import common_digests, common_steps, first_computed_difference
 from ...drift.run_comparison import RunComparison
-from ...drift.setup.setup_difference import compared_arguments
+from ...drift.setup.step_setup import compared_arguments
 from ...drift.wholes import entries_of
 from ...errors import UsageError
 from ...runs.recorded_run import RecordedRun

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, replace
 
 from ...drift.run_comparison import reason_without_steps
 from ...drift.setup.met_in_files import met_in_files
-from ...drift.setup.setup_difference import SetupDifference
 from ...drift.setup.setup_triage import environment_differences
+from ...drift.setup_difference import SetupDifference
 from ...drift.step_score import StepScore
 from ...drift.verdict import decide
 from ...records.results.culprit import SETUP, Culprit

@@ -16,8 +16,9 @@ from ...drift.nonfinite import nonfinite
 from ...drift.recorded_drift import Repetition, repetition
 from ...drift.referee_accuracy import Accuracy
 from ...drift.run_comparison import RunComparison, compare_runs
-from ...drift.setup.setup_difference import SetupDifference, made_by_the_training, rounded_arguments
 from ...drift.setup.setup_triage import setup_differences
+from ...drift.setup.step_setup import made_by_the_training, rounded_arguments
+from ...drift.setup_difference import SetupDifference
 from ...drift.verdict import VerdictEvidence
 from ...errors import JournalError
 from ...records.results.culprit import MARK_STEP

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ...drift.setup.setup_difference import SetupDifference
+from ...drift.setup_difference import SetupDifference
 from ...records.results.culprit import NONDETERMINISM, SETUP, Culprit
 from ...records.results.findings import Verdict
 from ..words.culprit_words import title_of, wrong_by_itself

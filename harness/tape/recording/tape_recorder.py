@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,9 +22,7 @@ from ..origin import StepFrames, script_frames
 from ..shards import is_sharded
 from ..step_settings import current_settings, setting_lines
 from ..tape import Call, NotReplayable, Tape, View, Watched, leaves
-from .call_log import CallLog, CallValues, NotedCall, raising
-from .compiled_graphs import CapturedGraph, CompiledGraph, Unrolled, Unroller
-from .random_calls import RandomCalls
+from .call_log import CallLog, NotedCall, raising
 from .step_recorder import StepRecorder
 
 OFF_TAPE = ("profiler", "prim")
@@ -42,8 +40,6 @@ class TapeRecorder(StepRecorder):
 
     script: the file whose lines are recorded
     modules: follow the calls of modules by hooks
-    values: pass the executions of compiled graphs to `executed`, and take them apart by the object that `unroller`
-        creates
     raised: the last op that raised an error, which is not on the tape
     """
 
@@ -53,8 +49,6 @@ class TapeRecorder(StepRecorder):
         script: str,
         *,
         modules: bool,
-        values: CallValues | None = None,
-        unroller: Callable[[CallLog, str], Unroller] | None = None,
         most: int | None = None,
     ) -> None:
         self.reason: str | None = None
@@ -66,12 +60,9 @@ class TapeRecorder(StepRecorder):
         self._process = os.getpid()
         self._watched: list[Watched] = []
         self._given: list[Watched] = []
-        self._log = CallLog(values)
-        self.unroller = None if unroller is None else unroller(self._log, script)
+        self._log = CallLog()
         self._mode = InterceptedOps(self._around)
         self._places: StepPlaces | None = None
-        self._suspended = False
-        self._random: RandomCalls | None = None
         self._settings: Mapping[str, Any] = {}
         self._set_at: Mapping[str, str] = {}
         self._frames = StepFrames(script)
@@ -116,44 +107,6 @@ class TapeRecorder(StepRecorder):
             if self.reason is None:
                 self._log.table.renew(tensor.detach())
 
-    def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Execute the code compiled from a captured graph unchanged, and note its position on the tape."""
-        if self._ignores():
-            return execute()
-        grad = torch.is_grad_enabled()
-        with self._looking():
-            assert self.unroller is not None
-            self.unroller.called(graph, inputs, grad=grad)
-        outputs = execute()
-        if self.unroller is not None:
-            with self._looking():
-                self.unroller.returned(outputs)
-        return outputs
-
-    def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Execute a compiled graph unchanged, and record its calls on the tape."""
-        if self._ignores():
-            return execute()
-        unrolled: Unrolled | None = None
-        with self._looking():
-            assert self._places is not None and self.unroller is not None
-            unrolled = self.unroller.enter(graph, self._places.compiled(), inputs)
-        # Ops that are dispatched from here on belong to the graph, or to its repetitions with probes.
-        before, self._suspended = self._suspended, True
-        random = RandomCalls()
-        try:
-            self._random = random
-            outputs = execute()
-            self._random = None
-            if unrolled is not None:
-                unrolled.probe(outputs)
-        finally:
-            self._suspended, self._random = before, None
-        if unrolled is not None:
-            with self._looking():
-                unrolled.leave(outputs, random)
-        return outputs
-
     def tape(self) -> Tape:
         """Return the recorded tape. Raises NotReplayable with the reason if it does not have the whole step."""
         if self.reason is not None:
@@ -194,7 +147,6 @@ class TapeRecorder(StepRecorder):
             self._watched.clear()
             self._given.clear()
             self._log = CallLog()
-            self.unroller = None
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
@@ -210,7 +162,7 @@ class TapeRecorder(StepRecorder):
     def _ignores(self) -> bool:
         # A process that is forked from the training (a data loader's worker) inherits the mode, but its ops are not the
         # step's.
-        ignored = self.reason is not None or self._suspended or os.getpid() != self._process
+        ignored = self.reason is not None or os.getpid() != self._process
         if not ignored and not self._log.calls:  # a script may change settings at the beginning of a step
             self._settings, self._set_at = current_settings(), dict(setting_lines.known)
         return ignored
@@ -218,7 +170,7 @@ class TapeRecorder(StepRecorder):
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Execute an op unchanged; note its arguments before it runs, and its outputs afterwards."""
         if self._ignores():
-            return operation(*args, **kwargs) if self._random is None else self._random.around(operation, args, kwargs)
+            return operation(*args, **kwargs)
         if is_operation_overload(operation):
             if is_off_tape(operation):
                 return operation(*args, **kwargs)

@@ -11,10 +11,9 @@ import gc
 import os
 import selectors
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -24,7 +23,7 @@ import torch
 from ...records.modes.mode_spec import ModeSpec
 from ...records.run.run_config import RunConfig
 from ...records.run.step_files import outcome_file, recompiled_folder
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import unseen
 from ...torch_private.profiling.device_work import give_back_device_memory
 from ..files.tape_file import TAPES, read_tape, tape_file
 from ..files.tensor_file import write_tensors
@@ -61,9 +60,6 @@ from .wire import ConnectionEnded, Message, WireError, described, receive, send,
 OTHERS_SECONDS = 5.0
 """The seconds to wait until other processes on the device give memory back."""
 
-COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
-"""The module that registers the steps of compiled regions. While it is not loaded there are none."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldStep:
@@ -78,10 +74,14 @@ class HeldStep:
 
 
 class Requests:
-    """The answers to requests. A tape is read at the first request that needs it."""
+    """The answers to requests. A tape is read at the first request that needs it.
 
-    def __init__(self, config: RunConfig) -> None:
+    kernels: the kernels of the recorded steps that were not executed op by op; any other step is replayed
+    """
+
+    def __init__(self, config: RunConfig, kernels: Mapping[int, StepKernels]) -> None:
         self._config = config
+        self._kernels = kernels
         self._folder = Path(config.journal).parent / TAPES
         self._steps: dict[tuple[int, bool], HeldStep] = {}
 
@@ -141,7 +141,7 @@ class Requests:
                 kept = self._step(request).kernels.value(whole(fields["position"]))
                 if kept is None:
                     return Message({"tensors": None})
-                with _unseen():
+                with unseen():
                     values, segments = described(kept)
                 return Message({"tensors": values}, segments)
             case "recompile":
@@ -159,7 +159,7 @@ class Requests:
     def _given(self, request: Message) -> tuple[HeldStep, Computation, tuple[Any, ...], dict[str, Any]]:
         """Return a step, its call, and the arguments of the call with the request's tensors in place of its views."""
         step, computation = self._call(request)
-        with _unseen():
+        with unseen():
             tensors = tensors_of(request.fields["tensors"], request.segments)
             views = list(views_in(computation.call))
             if len(tensors) != len(views) or any(
@@ -183,14 +183,14 @@ class Requests:
         step, computation, arguments, keywords = self._given(request)
         with settings_of_step(_in_force(step, request)):
             outputs = step.kernels.execute(computation, arguments, keywords)
-        with _unseen():
+        with unseen():
             fresh = [output if new else None for output, new in zip(outputs, computation.call.fresh, strict=True)]
             values, segments = described([*fresh, *computation.written(arguments, keywords)])
         return Message({"outputs": values[: len(fresh)], "written": values[len(fresh) :]}, segments)
 
     def _executed(self, request: Message) -> Message:
         step, computation = self._call(request)
-        with _unseen():
+        with unseen():
             # The spans in the request, by slot.
             slots = len(step.tape.slots)
             listed = request.fields["memory"]
@@ -212,7 +212,7 @@ class Requests:
                 f"{computation.call.op} gives {len(outputs)} results, recorded were {len(computation.call.outputs)}"
             )
         fresh = [output if new else None for output, new in zip(outputs, computation.call.fresh, strict=True)]
-        with _unseen():
+        with unseen():
             written = list(dict.fromkeys(view.slot for view in computation.written_views()))
             values, segments = described(fresh)
             return Message(
@@ -236,9 +236,7 @@ class Requests:
         step, apart = whole(request.fields["step"]), request.fields.get("apart") is True
         if (step, apart) not in self._steps:
             tape = self._tape(step).without_values()
-            # A mode that compiles registers the real results of its graphs; any other mode replays.
-            compiled: Mapping[int, StepKernels] = getattr(sys.modules.get(COMPILED_STEPS), "STEPS", {})
-            kernels = compiled.get(step) or ReplayedKernels(lambda: self._tape(step))
+            kernels = self._kernels.get(step) or ReplayedKernels(lambda: self._tape(step))
             if apart:
                 tape, origins = taken_apart(tape)
                 kernels = TakenApartKernels(kernels, origins)
@@ -260,13 +258,6 @@ def _in_force(step: HeldStep, request: Message) -> dict[str, Any]:
     return {**step.tape.settings, **settings}
 
 
-@contextmanager
-def _unseen() -> Iterator[None]:
-    """Hide the context from the modes that the script has left on, and from autograd."""
-    with without_dispatch_modes(), without_function_modes(), torch.no_grad():
-        yield
-
-
 FIRST_WAIT = NEXT_WAIT = 24 * 3600.0
 """Seconds to wait for the first connection and for the next request. Other modes may train for long before they can be
 compared with this one. When the process that started a worker dies, the system ends the worker (see
@@ -278,8 +269,11 @@ LONGEST_PATH = 100
 QUIT = "quit"
 
 
-def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
-    """Answer requests at the path `config.serve` until one asks to quit, or until none comes for a long time."""
+def serve(config: RunConfig, notice: Callable[[str], None], kernels: Mapping[int, StepKernels]) -> None:
+    """Answer requests at the path `config.serve` until one asks to quit, or until none comes for a long time.
+
+    `kernels` are those of `Requests`.
+    """
     path = Path(config.serve)
     if len(os.fsencode(path)) > LONGEST_PATH:
         notice(f"the run is not served: {path} is longer than the {LONGEST_PATH} bytes of a socket's path")
@@ -299,7 +293,7 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
             return
         give_back_memory()
         try:
-            Service(Requests(config)).run(listening)
+            Service(Requests(config, kernels)).run(listening)
         finally:
             with suppress(OSError):
                 path.unlink()

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ...backends.replaying.snapshot_replay import mode_of, replayed
 from ...drift.norms import difference
 from ...drift.ulp import max_ulp
 from ...launch.xla_environment import in_their_interpreters
-from ...observers.snapshots.snapshot_replay import mode_of, replayed
 from ...snapshots.snapshot_file import read_snapshot
 from ...snapshots.snapshot_record import Snapshot
 from ...tape.replaying.ensemble import ReplayNoise, measure_noise

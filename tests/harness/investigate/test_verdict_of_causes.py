@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from numdrift.harness.drift.calibration import Threshold
-from numdrift.harness.drift.setup.setup_difference import SetupDifference
+from numdrift.harness.drift.setup_difference import SetupDifference
 from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide
 from numdrift.harness.investigate.evidence.explained_scores import Scores, with_explanations

@@ -121,7 +121,7 @@ def held(
     tapes.mkdir(parents=True)
     write_tape(tape_file(tapes, 0), recorder.tape())
     config = RunConfig(__file__, parse_mode(spec), str(folder / label / "journal"))
-    worker = Here(Requests(config), device)
+    worker = Here(Requests(config, {}), device)
     tape = read_tape(tape_file(tapes, 0))
     if device:
         tape = replace(tape, slots=tuple(replace(slot, device=device) for slot in tape.slots))
@@ -381,7 +381,7 @@ def test_a_script_in_plain_torch_sets_what_it_can() -> None:
 @pytest.mark.parametrize("settings", [["mkldnn"], {"mkldnn": [1]}, "off"])
 def test_settings_of_a_request_that_are_none_are_refused(settings: Any, tmp_path: Path) -> None:
     held(tmp_path, "first", Halving, {})
-    requests = Requests(RunConfig(__file__, parse_mode("cpu"), str(tmp_path / "first" / "journal")))
+    requests = Requests(RunConfig(__file__, parse_mode("cpu"), str(tmp_path / "first" / "journal")), {})
     fields = {"request": "execute", "step": 0, "position": 0, "memory": [[0, 0]]}
     values = torch.zeros(80, dtype=torch.uint8)  # of 5 x 4 numbers
     assert requests.answer(Message({**fields, "settings": {"mkldnn": False}}, [values])).fields["outputs"]

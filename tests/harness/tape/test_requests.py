@@ -24,11 +24,11 @@ from .elsewhere import Elsewhere, Executed, Memory
 from .trainings import TRAININGS, recorded, started
 
 
-def held(folder: Path, tape: Tape) -> Requests:
-    """The requests of a run that has recorded this tape."""
+def held(folder: Path, tape: Tape, kernels: Mapping[int, Any] | None = None) -> Requests:
+    """The requests of a run that has recorded this tape, and kernels for some of its steps."""
     (folder / "tapes").mkdir()
     write_tape(tape_file(folder / "tapes", tape.step), tape)
-    return Requests(RunConfig(__file__, parse_mode("cpu"), str(folder / "journal")))
+    return Requests(RunConfig(__file__, parse_mode("cpu"), str(folder / "journal")), kernels or {})
 
 
 def executing(requests: Requests, step: int = 0) -> Callable[[int, Memory], Executed]:
@@ -254,20 +254,16 @@ def test_what_is_no_request_is_refused(sum_of_a_slice: tuple[Requests, int, int]
         sum_of_a_slice[0].answer(Message(fields))
 
 
-def test_registered_kernels_answer_in_place_of_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a step whose kernels somebody has registered
-    class Registered:
+def test_recorded_kernels_answer_in_place_of_a_replay(tmp_path: Path) -> None:
+    # given a step that was recorded with its kernels
+    class Recorded:
         def digests(self) -> list[list[str | None]]:
             return [[None]]
 
         def value(self, position: int) -> list[torch.Tensor]:
             return [torch.full((2,), float(position))]
 
-    class Steps:
-        STEPS = {0: Registered()}  # noqa: RUF012
-
-    monkeypatch.setitem(__import__("sys").modules, "numdrift.harness.backends.compiled.node_kernels", Steps)
-    requests = held(tmp_path, started("mlp").taped())
+    requests = held(tmp_path, started("mlp").taped(), {0: Recorded()})
     # when
     digests = requests.answer(Message({"request": "digests", "step": 0}))
     value = requests.answer(Message({"request": "value", "step": 0, "position": 3}))

@@ -9,7 +9,7 @@ import torch
 from numdrift.harness.snapshots.snapshot_record import Snapshot
 from numdrift.harness.tools.snapshots.replay_answer import answer_of, compared
 
-from ...observers.snapshots.samples import snapshot_of, written
+from ...snapshots.samples import snapshot_of, written
 
 
 def values_of(snapshot: Snapshot) -> list[torch.Tensor]:

@@ -10,9 +10,9 @@ import torch
 from tests.harness.records.test_graph_record import run_at
 from torch import nn
 
-from numdrift.harness.backends.captures import CaptureRequest
-from numdrift.harness.backends.eager.capture import EagerCapture
+from numdrift.harness.backends.capturing.eager_capture import EagerCapture
 from numdrift.harness.graphs.run_graphs import RunGraphs
+from numdrift.harness.hooks.graph_capture import CaptureRequest
 from numdrift.harness.records.tools.graph_record import Graph, GraphFolder, Node
 
 Named = Callable[[], dict[str, torch.Tensor]]

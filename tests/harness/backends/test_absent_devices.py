@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from numdrift.harness.backends.eager import mode
+from numdrift.harness.backends import device_presence
 from numdrift.harness.errors import NotAvailable
 
 
@@ -19,7 +19,7 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def said(device: str = "cuda") -> str:
     with pytest.raises(NotAvailable) as refused:
-        mode.require_device(device)
+        device_presence.require_device(device)
     text = str(refused.value)
     assert "\n" not in text
     return text
@@ -27,7 +27,7 @@ def said(device: str = "cuda") -> str:
 
 def test_a_torch_without_cuda_on_a_machine_with_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
-    monkeypatch.setattr(mode, "DRIVER", tmp_path)  # a driver is there
+    monkeypatch.setattr(device_presence, "DRIVER", tmp_path)  # a driver is there
     text = said()
     assert "is built without CUDA, on a machine that has an NVIDIA driver" in text
     assert "install a build of torch with CUDA" in text
@@ -42,14 +42,14 @@ def test_gpus_that_a_variable_hides(hidden: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(mode, "DRIVER", tmp_path / "none")
+    monkeypatch.setattr(device_presence, "DRIVER", tmp_path / "none")
     assert "finds none on this machine" in said()
 
 
 def test_a_number_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    mode.require_device("cuda:1")
+    device_presence.require_device("cuda:1")
     text = said("cuda:3")
     assert "torch finds cuda:0, cuda:1" in text and "name one of these" in text
 

@@ -6,7 +6,6 @@ every method returns at once.
 
 from __future__ import annotations
 
-import importlib
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,12 +23,13 @@ from ...records.run.step_selection import StepSelection
 from ...script.named_tensors import gradients
 from ...tape.files.tensor_file import write_tensors
 from ...tape.shards import local_tensor
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import unseen
 from ...torch_private.untraced import transformation_level
-from .batches import has_value, tensors_in
+from ..state.batches import has_value, input_tensors
+from ..state.optimizer_state import state_tensors
+from ..state.training_state import Checkpoints, StateFiles, training_state
 from .forced_steps import ForcedSteps
-from .optimizer_state import state_tensors
-from .training_state import Checkpoints, StateFiles, training_state
+from .tape_recording import TapeRecording
 
 SCHEMA = 1
 """Schema version of the outcome files."""
@@ -52,7 +52,7 @@ class OutcomeFiles(Observer):
         self._values = {}
 
     def saw(self, name: str, tensor: torch.Tensor) -> None:
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             if tensor.device.type in DEFERRED_DEVICES:
                 self._values[name] = tensor.clone()
             else:
@@ -99,9 +99,7 @@ class Experiments(Observer):
             self._outcomes = OutcomeFiles(around.folder, mode)
             self._watchers.append((config.outcomes, self._outcomes))
         if config.tapes is not None:
-            # Tapes import the compile mode's modules, which takes a while.
-            recording = importlib.import_module("numdrift.harness.observers.calls.tape_recording")
-            tapes = recording.TapeRecording(config, mode, around.notice, around.write)
+            tapes = TapeRecording(config, config.tapes, mode, around.notice, around.write, around.kernels)
             self._watchers.append((config.tapes, tapes))
         self._watching: list[Observer] = []
         self._step = -1
@@ -150,14 +148,9 @@ class Experiments(Observer):
                 for watcher in self._watching:
                     watcher.given_instead(tensor)
         if self._keeps_inputs and self._states.wants(self._step):
-            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-                tensors = enumerate(tensors_in((*args, *kwargs.values())))
-                # A tensor that was computed from parameters in this step will be computed again.
-                inputs = {
-                    f"input {place}": tensor
-                    for place, tensor in tensors
-                    if tensor.grad_fn is None and has_value(tensor)
-                }
+            with unseen():
+                tensors = input_tensors(args, kwargs).items()
+                inputs = {f"input {place}": tensor for place, tensor in tensors if has_value(tensor)}
                 values = dict(zip(inputs, self._mode.read(list(inputs.values())), strict=True))
             path = inputs_file(self._folder / STATES, self._step)
             path.parent.mkdir(parents=True, exist_ok=True)

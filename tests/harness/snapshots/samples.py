@@ -14,7 +14,7 @@ from numdrift.harness.snapshots.snapshot_file import write_snapshot
 from numdrift.harness.snapshots.snapshot_record import Circumstances, Port, Snapshot
 from numdrift.harness.tape.tape import Tape
 
-from ...tape.trainings import started
+from ..tape.trainings import started
 
 EXECUTION = Execution("0-forward", "forward", 3, 2, 0)
 AROUND = Circumstances("cpu", "cpu", 0, 1, torch.__version__, torch.get_num_threads(), "/there/train.py")

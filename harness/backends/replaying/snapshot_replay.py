@@ -10,14 +10,12 @@ from typing import Any
 
 import torch
 
-from ...backends.compiled.adapter import inductor_as_stated
-from ...backends.eager.mode import EagerMode
-from ...backends.mode_presence import require_here
 from ...errors import NotAvailable, SnapshotError
 from ...hooks.backend_adapter import adapter_for
 from ...records.modes.mode_registry import registry
 from ...records.modes.mode_spec import ModeSpec, parse_mode
 from ...records.run.execution_facts import INPUTS
+from ...snapshots.snapshot_graph import DROPOUT, draws_alone, graph_of, scale_of
 from ...snapshots.snapshot_record import Hlo, Snapshot, outputs_of_own_draws
 from ...tape.placed import placed
 from ...tape.replaying.replay import AsRecorded, Computation, Replay, generator_state, set_generator_state
@@ -27,7 +25,9 @@ from ...torch_private.compiler.probing import annotate, compile_graph, fake_mode
 from ...torch_private.deferred.xla import start_xla
 from ...torch_private.deferred.xla_tensors import execute_hlo
 from ...torch_private.first_calls import settle_first_calls
-from .snapshot_graph import DROPOUT, draws_alone, graph_of, scale_of
+from ..compiled.adapter import inductor_as_stated
+from ..eager.mode import EagerMode
+from ..mode_presence import require_here
 
 STATIC = "its graph was compiled for any size, and is compiled for this one here: other code, perhaps with other bits"
 SWAPPED = "the mode's kernels ({}) are not in the snapshot: torch's own are executed in their place"

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from numdrift.harness.observers.snapshots.snapshot_graph import graph_of
-from numdrift.harness.observers.snapshots.snapshot_replay import mode_of, replayed
+from numdrift.harness.backends.replaying.snapshot_replay import mode_of, replayed
+from numdrift.harness.snapshots.snapshot_graph import graph_of
 from numdrift.harness.tape.replaying.replay import is_same
 from numdrift.harness.tape.tape import NotReplayable
 from numdrift.harness.tools.snapshots.replay_answer import answer_of, compared
 
-from ...backends.lazy_transposes import TransposesCopied
-from ...tape.trainings import TRAININGS
+from ..backends.lazy_transposes import TransposesCopied
+from ..tape.trainings import TRAININGS
 from .samples import snapshot_of, written
 
 IN_GRAD_MODE_ONLY = ("lstm",)

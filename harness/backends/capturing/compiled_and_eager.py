@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
+from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Moment
 from ...torch_private.patches import Patches
 from ...torch_private.profiling.compile_work import around_compile_calls
-from ..captures import CaptureRequest
-from ..eager.capture import EagerCapture
-from .capture import CompiledCapture
+from .compiled_capture import CompiledCapture
+from .eager_capture import EagerCapture
 
 
-class EagerUntilCompiled:
+class EagerUntilCompiled(Capture):
     """The capture of eager modes. A capture of compiled graphs joins it once the script calls `torch.compile`.
 
     From that call on, modules are no longer followed, because a compiler would trace the hooks that follow them.
@@ -24,7 +24,7 @@ class EagerUntilCompiled:
     def __init__(self, request: CaptureRequest) -> None:
         self._request = request
         self._eager = EagerCapture(request)
-        self._compiled: CompiledCapture | None = None
+        self._compiled = Capture()
         self._patches = Patches("the capture of graphs")
         self._watching = False
 
@@ -34,7 +34,7 @@ class EagerUntilCompiled:
         self._eager.install()
 
     def _asked(self, compile_: Callable[[], Any]) -> Any:
-        if self._compiled is None and self._watching:
+        if self._watching and not isinstance(self._compiled, CompiledCapture):
             try:
                 compiled = self._joined()
                 compiled.install()
@@ -50,33 +50,28 @@ class EagerUntilCompiled:
         return compiled
 
     def adopted(self, module: torch.nn.Module) -> None:
-        if self._compiled is not None:
-            self._compiled.adopted(module)
+        self._compiled.adopted(module)
         self._eager.adopted(module)
 
     def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
-        if self._compiled is not None:
-            self._compiled.backward_started(losses)
+        self._compiled.backward_started(losses)
         self._eager.backward_started(losses)
 
     # The eager capture begins a step last and ends it first, so its step is within that of the compiled capture.
 
     def closing(self, moment: Moment) -> None:
         self._eager.closing(moment)
-        if self._compiled is not None:
-            self._compiled.closing(moment)
+        self._compiled.closing(moment)
 
     def reached(self, moment: Moment) -> None:
-        if self._compiled is not None:
-            self._compiled.reached(moment)
+        self._compiled.reached(moment)
         self._eager.reached(moment)
 
     def remove(self) -> None:
         self._watching = False
         self._patches.undo()
         self._eager.remove()
-        if self._compiled is not None:
-            self._compiled.remove()
+        self._compiled.remove()
 
 
 class CompiledAndEager(EagerUntilCompiled):
@@ -87,6 +82,5 @@ class CompiledAndEager(EagerUntilCompiled):
         self._compiled = self._joined()
 
     def install(self) -> None:
-        assert self._compiled is not None
         self._compiled.install()
         self._eager.install()

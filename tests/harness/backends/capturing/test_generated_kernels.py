@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from numdrift.harness.backends.compiled.generated_kernels import GraphBefore
+from numdrift.harness.backends.capturing.generated_kernels import GraphBefore
 
 ATEN = torch.ops.aten
 

@@ -15,10 +15,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from numdrift.kernels.expectation import tensors_in
 
-from ..records.tools.graph_record import Graph, Node, Value
-from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
-from ..torch_private.operators import arguments_of, written_names
-from .called_operators import plain
+from ...records.tools.graph_record import Graph, Node, Value
+from ...torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
+from ...torch_private.operators import arguments_of, written_names
+from ..called_operators import plain
 
 # The values that tensors carry: the edges of a graph whose ops are observed one after the other.
 

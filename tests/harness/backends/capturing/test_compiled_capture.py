@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from numdrift.harness.backends.compiled.generated_kernels import computes
+from numdrift.harness.backends.capturing.generated_kernels import computes
 from numdrift.harness.records.tools.graph_record import Graph
 
 from ..compiled_models import Attention, TanhMlp

@@ -14,15 +14,15 @@ import torch
 
 from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
+from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Moment
 from ...records.tools.graph_record import Node
 from ...tape.origin import script_line
 from ...torch_private.dispatching import ShownOps, current_autograd_node
-from ..captured_step import CapturedStep
-from ..captures import CaptureRequest
+from .captured_step import CapturedStep
 
 
-class EagerCapture:
+class EagerCapture(Capture):
     """The capture of the request's `steps`. It calls the request's `failed` if an op cannot be captured."""
 
     def __init__(self, request: CaptureRequest) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 import torch.fx
 
-from ...snapshots.snapshot_record import Snapshot
-from ...tape.storages import viewed
-from ...tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
-from ...torch_private.dispatching import is_operation_overload, registered_operation
-from ...torch_private.operators import schema_of, written_names, written_values
+from ..tape.storages import viewed
+from ..tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped, views_in
+from ..torch_private.dispatching import is_operation_overload, registered_operation
+from ..torch_private.operators import schema_of, written_names, written_values
+from .snapshot_record import Snapshot
 
 CLONE = torch.ops.aten.clone.default
 

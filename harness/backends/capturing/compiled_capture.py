@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ...errors import NotAvailable
+from ...hooks.graph_capture import Capture, NamedTensors
 from ...hooks.mode_protocol import Moment
 from ...records.tools.graph_record import Graph, GraphFolder
 from ...torch_private.compiler.graph_kernels import Lowered, watch_kernels
@@ -35,7 +36,6 @@ from ...torch_private.compiler.graph_stages import (
     without_graph_caches,
 )
 from ...torch_private.patches import Patches, Undo
-from ..captures import NamedTensors
 from .compiled_region import (
     AotBindings,
     CapturedRegion,
@@ -56,7 +56,7 @@ COUNTED = ("compiled", "cached", "executed", "dynamo", "breaks")
 """The events that are counted in a step. An execution is `cached` if its graph was executed before."""
 
 
-class CompiledCapture:
+class CompiledCapture(Capture):
     """The capture of every compilation of the run, in any step and by any backend.
 
     script: the path of the training script.
@@ -112,15 +112,9 @@ class CompiledCapture:
     def adopted(self, module: torch.nn.Module) -> None:
         self._names.adopt(module)
 
-    def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
-        """Do nothing: a compiled backward is observed when it is compiled."""
-
     def closing(self, moment: Moment) -> None:
         if moment == "step":
             self._end_step()
-
-    def reached(self, moment: Moment) -> None:
-        """Do nothing: the events of a step were counted when it closed."""
 
     def remove(self) -> None:
         self._watching = False

@@ -7,21 +7,17 @@ import hashlib
 import inspect
 import math
 import operator
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...records.tools.graph_record import Node, Value
-from ...tape.origin import FRAME, frames_in, line_of
+from ...tape.node_origin import line_in_stack, module_path
 from ...torch_private.compiler.graph_stages import CALL, parts_of_op
 from ...torch_private.operators import arguments_of, overloads_of
 
-TORCH = str(Path(torch.__file__).parent)
-NUMDRIFT = str(Path(__file__).absolute().parents[2])
 GIVEN = ("placeholder", "get_attr")
 """Opcodes of nodes that compute nothing: inputs of the graph, and values stored in it."""
 
@@ -138,7 +134,7 @@ def _node(
         overload=overload,
         phase=reading.phase,
         module=_module(node, reading),
-        source=script_line(stack, reading.script),
+        source=line_in_stack(stack, reading.script),
         stack=stack,
         sequence=sequence if isinstance(sequence, int) and sequence >= 0 else None,
         original=original,
@@ -231,33 +227,6 @@ def modules_by_sequence(nodes: Sequence[Node]) -> dict[int, str]:
         if node.sequence is not None and node.module is not None:
             modules.setdefault(node.sequence, node.module)
     return modules
-
-
-def module_path(stack: Mapping[str, Any]) -> str:
-    """Return the path of the innermost module: `net.1` for `L['self'].net.1`, "" for the outermost, `L['module']`."""
-    innermost = list(stack.values())[-1]
-    return path_in_source(str(innermost[0] if isinstance(innermost, (list, tuple)) else innermost))
-
-
-@functools.cache
-def path_in_source(expression: str) -> str:
-    """Return the dotted path, from the outermost module, in dynamo's expression for a module or a tensor."""
-    path = re.sub(r"^[LG]\['\w+'\]", "", expression)
-    path = re.sub(r"\['?(\w+)'?\]", r".\1", path)
-    return re.sub(r"\._(modules|parameters|buffers|orig_mod)(?=\.|$)", "", path).strip(".")
-
-
-@functools.lru_cache(maxsize=4096)
-def script_line(stack: str, script: str) -> str:
-    """Return the innermost frame of the user's own files in a stack, as `file:line`.
-
-    If there is none, return the innermost frame outside of torch and numdrift, or "".
-    """
-    own_frames = frames_in(stack, script)
-    if own_frames:
-        return line_of(own_frames[0])
-    library_frames = [frame for frame in FRAME.findall(stack) if not frame[0].startswith((TORCH, NUMDRIFT))]
-    return ":".join(library_frames[-1][:2]) if library_frames else ""
 
 
 def value_of(node: torch.fx.Node, binding: str = "") -> Value:

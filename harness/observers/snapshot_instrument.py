@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import torch
 
-from ...errors import NotAvailable
-from ...hooks.mode_protocol import Moment
-from ...hooks.observer import Observer, Progress, Surroundings
-from ...snapshots.camera import Camera, SnapshotFolder
-from ...snapshots.segments import EagerSegments
-from ...snapshots.snapshot_choice import Choice
-from ...snapshots.snapshot_observer import SnapshotObserver
-from ...snapshots.snapshot_record import Circumstances
+from ..errors import NotAvailable
+from ..hooks.mode_protocol import Moment
+from ..hooks.observer import Observer, Progress, Surroundings
+from ..snapshots.camera import Camera, SnapshotFolder
+from ..snapshots.segments import EagerSegments
+from ..snapshots.snapshot_choice import Choice
+from ..snapshots.snapshot_observer import SnapshotObserver
+from ..snapshots.snapshot_record import Circumstances
 
 EVENT = "snapshots"
 """The journal's event that lists the executions and the number of snapshots taken."""

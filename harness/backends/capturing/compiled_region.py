@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from ...hooks.graph_capture import NamedTensors
 from ...records.tools.graph_record import Graph
+from ...tape.node_origin import path_in_source
 from ...torch_private.compiler.graph_stages import DynamoGraph, GraphInput
-from ..captures import NamedTensors
-from .fx_graph import path_in_source
 
 PARAMETER_SOURCE = re.compile(r"\._(parameters|buffers)\[[^\]]*\]$")
 VARIABLE = re.compile(r"^[LG]\['(\w+)'\](.*)$", re.DOTALL)

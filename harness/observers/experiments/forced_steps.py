@@ -28,11 +28,11 @@ from ...records.run.step_files import inputs_file, state_file, steps_in
 from ...script.named_tensors import TrainingTensors
 from ...tape.files.tensor_file import read_tensors
 from ...tape.replaying.replay import is_same
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import unseen
+from ..state.batches import has_value, tensors_in
+from ..state.training_state import GENERATOR, TrainingState, load_generators, load_state, training_state
+from ..state.variation import perturb_
 from ..values.digest import Digester, hash_text
-from .batches import has_value, tensors_in
-from .training_state import GENERATOR, TrainingState, load_generators, load_state, training_state
-from .variation import perturb_
 
 MOST_NAMED = 5
 """Number of names that a notice lists before it only counts the rest."""
@@ -126,7 +126,7 @@ class ForcedSteps:
             return []
         before = len(self._given)
         replaced: list[tuple[int, str]] = []
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             for place, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
                 wanted = inputs.get(f"input {place}")
                 fits = wanted is not None and wanted.shape == tensor.shape and tensor.layout == torch.strided
@@ -149,7 +149,7 @@ class ForcedSteps:
     def settled(self) -> None:
         """Record the distance between computed batches and the reference's, now that the steps so far have values."""
         waiting, self._waiting = self._waiting, []
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             for step, place, tensor, wanted in waiting:
                 own = tensor()
                 if own is not None and has_value(own):
@@ -159,7 +159,7 @@ class ForcedSteps:
     def step_ended(self) -> None:
         """Restore the script's tensors that were overwritten: they may be part of its data."""
         replaced, self._given = self._given, []
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             for tensor, original in replaced:
                 tensor.data.copy_(original)
 
@@ -194,7 +194,7 @@ class ForcedSteps:
         values = [value if value.layout == torch.strided else value.to_dense() for value in map(own.__getitem__, names)]
         if self._mode.device in DEFERRED_DEVICES:
             values = self._mode.read(values)
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             return all(is_same(value.cpu(), tensors[name]) for name, value in zip(names, values, strict=True))
 
 
