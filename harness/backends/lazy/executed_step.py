@@ -32,7 +32,7 @@ from ...tape.recording.tape_recorder import is_off_tape
 from ...tape.replaying.replay import generator_state, set_generator_state
 from ...tape.step_settings import current_settings, setting_lines
 from ...tape.tape import NotReplayable, Phase, Tape, View, Watched, leaves, mapped
-from ...torch_private import dispatching
+from ...torch_private import dispatching, registered_kernels
 from ...torch_private.deferred.lazy import (
     LAZY_KEY,
     lazy_counters,
@@ -44,13 +44,13 @@ from ...torch_private.deferred.lazy import (
 from ...torch_private.deferred.lazy_syncs import EXECUTIONS, around_lazy_syncs
 from ...torch_private.dispatching import (
     InterceptedOps,
-    Overrides,
     registered_operation,
     without_dispatch_modes,
     without_function_modes,
 )
 from ...torch_private.operators import DeviceKernel, device_kernels
 from ...torch_private.profiling.lazy_work import functional_tensors
+from ...torch_private.registered_kernels import Overrides
 from ..call_places import CallPlaces
 from ..called_operators import is_called_by_harness
 from ..dispatched_support import as_tensor
@@ -64,7 +64,7 @@ from .unfilled_memory import UnfilledMemory
 
 TORCH = Path(torch.__file__).parent
 OBSERVING = (
-    *(__file__, dispatching.__file__),
+    *(__file__, dispatching.__file__, registered_kernels.__file__),
     *(str(TORCH / name) for name in ("_ops.py", "_compile.py", "_dynamo/eval_frame.py")),
 )
 """Files whose frames are between an op and its caller while every op is observed."""

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from ...errors import NotAvailable
-from ..dispatching import Overrides
 from ..operators import arguments_of, aten_overload
 from ..patches import Patches, Undo
 from ..presence import private
+from ..registered_kernels import Overrides
 
 
 def start_lazy_backend() -> None:

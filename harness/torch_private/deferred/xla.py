@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 import torch
 
 from ...errors import UsageError
-from ..dispatching import Overrides, original_kernel
 from ..patches import Patches, Undo, wrapped
 from ..presence import private
+from ..registered_kernels import Overrides, original_kernel
 
 CORE = "_XLAC"
 """torch_xla's native module."""

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from ..deferred.lazy import LAZY_KEY, sync_reason
-from ..dispatching import Overrides, original_kernel
 from ..patches import Patches, Undo
 from ..presence import private, require
+from ..registered_kernels import Overrides, original_kernel
 
 COMPILED, FOUND = "UncachedCompile", "CachedCompile"
 """The core's counters of graphs that it compiled, and of graphs that were compiled already."""

@@ -22,7 +22,7 @@ from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.results.culprit import Culprit, CulpritSetting
 from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.tape.files.tape_file import read_tape, tape_file, write_tape
-from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.requests import Requests
 from numdrift.harness.tape.serving.wire import Message
 from numdrift.harness.tape.step_settings import (
     current_settings,

@@ -15,7 +15,7 @@ from numdrift.harness.tape.files.tape_file import tape_file, write_tape
 from numdrift.harness.tape.recording.call_log import digest_of
 from numdrift.harness.tape.replaying.laid_out import LaidOut, relaid
 from numdrift.harness.tape.replaying.replay import Replay, executions, is_same
-from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.requests import Requests
 from numdrift.harness.tape.serving.step_kernels import CallMemory, ReplayedKernels, spans_of
 from numdrift.harness.tape.serving.wire import Message, described, tensors_of
 from numdrift.harness.tape.tape import Tape
