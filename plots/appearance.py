@@ -172,7 +172,8 @@ def finish_rows(axes: Axes) -> None:
 def isolated_points(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Find the points between two gaps (NaN): a line needs two neighbouring points, so it would not show them."""
     before, after = np.r_[np.nan, values[:-1]], np.r_[values[1:], np.nan]
-    return ~np.isnan(values) & np.isnan(before) & np.isnan(after)
+    isolated: NDArray[np.bool_] = ~np.isnan(values) & np.isnan(before) & np.isnan(after)
+    return isolated
 
 
 def place_pieces(figure: Figure, looks: Sequence[tuple[str, str, str]], *, columns: int, size: float) -> None:

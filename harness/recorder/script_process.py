@@ -152,7 +152,7 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
     if isinstance(ended, SystemExit):
         if ended.code is not None and not isinstance(ended.code, int):
             print(ended.code, file=sys.stderr)
-    elif end.told:
+    elif end.is_plain:
         print(f"numdrift: {end.message}", file=sys.stderr)
     elif ended is not None and not isinstance(ended, KeyboardInterrupt):
         traceback.print_exception(type(ended), ended, own_trace(ended, config.script))

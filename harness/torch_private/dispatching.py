@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .operators import dispatched_names
 from .presence import private, require
 
-Taken = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
+OpListener = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 """Receives an op that has run or failed: its overload, its arguments, and the value that it returned or raised."""
 
 
@@ -49,9 +49,9 @@ def dispatch_modes() -> list[Any]:
 class ShownOps(UnorderedMode):
     """A dispatch mode that passes each op to `completed` after it has run, or to `failed` if it has raised."""
 
-    def __init__(self, completed: Taken, failed: Taken | None = None) -> None:
+    def __init__(self, completed: OpListener, failed: OpListener | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._taken = completed
+        self._completed = completed
         self._failed = failed
 
     def __torch_dispatch__(
@@ -66,7 +66,7 @@ class ShownOps(UnorderedMode):
             raise
         # The ops that a profiler and TorchScript insert compute nothing.
         if func.namespace not in ("profiler", "prim"):
-            self._taken(func, args, named, outputs)
+            self._completed(func, args, named, outputs)
         return as_torch_xla_gives(outputs, args, named) if "torch_xla" in sys.modules else outputs
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..errors import NotAvailable
-from .operators import arguments_of
+from .operators import arguments_of, boxed_kernel
 from .presence import private, require
 
 
@@ -30,12 +30,10 @@ def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
 
     Raises NotAvailable if torch has no kernel for the key.
     """
-    find = private("torch.library", "get_kernel")
     try:
-        kernel = find(overload, key)
+        kernel = boxed_kernel(overload, key)
     except RuntimeError as error:
         raise NotAvailable(f"{overload} for {key}", str(error).splitlines()[0]) from error
-    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), key))
     tensors = [
         (place, argument.name) for place, argument in enumerate(arguments_of(overload)) if argument.kind == "Tensor"
     ]
@@ -45,8 +43,8 @@ def original_kernel(overload: Any, key: str) -> Callable[..., Any]:
         for place, name in tensors:
             value = args[place] if place < len(args) else kwargs.get(name)
             if isinstance(value, (int, float, complex)):
-                return _with_numbers(functools.partial(kernel.call_boxed, keys, *args, **kwargs))
-        return kernel.call_boxed(keys, *args, **kwargs)
+                return _with_numbers(functools.partial(kernel, *args, **kwargs))
+        return kernel(*args, **kwargs)
 
     return call
 

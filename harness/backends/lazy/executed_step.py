@@ -102,7 +102,7 @@ class LazyStepRecorder(HeldBackStep):
         self._generator = torch.empty(0)
 
     def start(self) -> None:
-        self._settings, self._set_at = current_settings(), dict(setting_lines.known)
+        self._settings, self._set_at = current_settings(), dict(setting_lines.lines)
         modules = ModulePaths()
         self._places = CallPlaces(self._script, modules)
         had_locations = set_lazy_source_locations(True)
@@ -170,7 +170,7 @@ class LazyStepRecorder(HeldBackStep):
 
         self._look(look)
 
-    def given(self, tensor: torch.Tensor) -> None:
+    def overwritten(self, tensor: torch.Tensor) -> None:
         """Do nothing: a tensor with values other than the script's remains an input of the graph."""
 
     def give_up(self, reason: str) -> None:

@@ -106,7 +106,7 @@ class CompiledGraphs:
     def __init__(self, *, op_by_op: bool, told_again: ToldAgain = told_to_nobody) -> None:
         self.executor: Executor | None = None
         self._op_by_op = op_by_op
-        self._told_again = told_again
+        self._compiled_again = told_again
         self._compiled = itertools.count(1)
         self._patches = Patches("the tape of compiled graphs")
         self._graphs: dict[int, CompiledGraph] = {}
@@ -165,11 +165,11 @@ class CompiledGraphs:
     def _probed(self, module: torch.fx.GraphModule, phase: str, again: Recompile, probes: Probes) -> ProbedGraph:
         number = next(self._compiled)
 
-        def told(copy: torch.fx.GraphModule) -> Boxed:
-            with self._told_again(number, phase == "backward"):
+        def compile_again(copy: torch.fx.GraphModule) -> Boxed:
+            with self._compiled_again(number, phase == "backward"):
                 return again(copy)
 
-        return ProbedGraph(module, told, probes, self._reading)
+        return ProbedGraph(module, compile_again, probes, self._reading)
 
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         if seen.key is None or self._probes is None:

@@ -22,7 +22,7 @@ from ..files.tape_file import TAPES, read_tape, tape_file
 from ..files.tensor_file import write_tensors
 from ..replaying.ensemble import in_words, measure_noise
 from ..replaying.laid_out import LaidOut, relaid
-from ..replaying.replay import Computation, executions, given
+from ..replaying.replay import Computation, call_arguments, executions
 from ..step_settings import settings_of_step
 from ..tape import NotReplayable, Tape, View, views_in
 from ..tape_arguments import whole
@@ -162,13 +162,13 @@ class Requests:
             sent_tensors = iter(tensors)
             devices = iter(step.tape.slots[view.slot].device for view in views)
 
-            def taken(view: View) -> torch.Tensor:
+            def sent(view: View) -> torch.Tensor:
                 tensor, device = next(sent_tensors), next(devices)
                 assert tensor is not None
                 # A copy to another device may have another layout, so the sent layout is restored.
                 return tensor if device == "cpu" else relaid(tensor.to(device), LaidOut.of(tensor))
 
-            arguments, keywords = given(computation.call, taken)
+            arguments, keywords = call_arguments(computation.call, sent)
         return step, computation, arguments, keywords
 
     def _relaid(self, request: Message) -> Message:
@@ -194,7 +194,7 @@ class Requests:
                     raise ValueError(f"a span of slot {slot}, which there is not, or twice")
                 content[slot] = whole(start), segment
             memory = CallMemory(computation.call, step.tape.slots, content)
-            arguments, keywords = memory.given()
+            arguments, keywords = memory.arguments()
         # Execute the kernel as in the step: with the settings of torch there, and under the dispatch and function modes
         # that the script has left on.
         with settings_of_step(_in_force(step, request)):

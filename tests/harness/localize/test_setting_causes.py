@@ -95,7 +95,7 @@ def as_before() -> Iterator[None]:
     put_settings(before)
     TOY.update(toy)
     withdraw()
-    setting_lines.known.clear()
+    setting_lines.lines.clear()
 
 
 def held(
@@ -110,7 +110,7 @@ def held(
     torch.manual_seed(0)
     training = make()
     with settings_of_step(settings):
-        setting_lines.known.clear()
+        setting_lines.lines.clear()
         for name in settings if "," not in spec else ():
             setting_lines.note(name, "/somewhere/train.py:12")
         with recorded() as recorder:
