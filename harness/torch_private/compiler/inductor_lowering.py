@@ -9,7 +9,7 @@ import copy
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,15 +117,6 @@ Other classes that derive from FallbackKernel do not count: complex views, colle
 """
 
 BOXES = ("TensorBox", "StorageBox", "ComputedBuffer", "MutableBox")
-
-
-def code_generators() -> Mapping[str, str]:
-    """Return the versions of the installed languages that Inductor generates code for, by name."""
-    versions = {}
-    for name in ("triton",):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,17 +182,6 @@ def xla_generator_kept() -> Iterator[None]:
 XLA_KEY = "XLA"
 
 
-def xla_versions() -> Mapping[str, str]:
-    """Return the versions of torch_xla and of its compiler's package, if they are installed."""
-    versions = {}
-    for name in ("torch_xla", "libtpu"):
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
 def xla_counter(name: str) -> int:
     """torch_xla's counter of this name; `aten::nonzero` counts executions of that op on the CPU."""
     value: int | None = private("torch_xla.debug.metrics", "counter_value")(name)
