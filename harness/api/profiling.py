@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan, planned
 from ..launch.execute_batch import BatchResult
+from ..records.codec import of_fields
 from ..records.modes.mode_spec import ModeSpec
 from ..records.run.run_request import requested
 from ..records.run.step_selection import KeepParams, StepSelection
@@ -55,7 +56,7 @@ def planned_profile(
         keep_params=KeepParams.parse("last"),
         timeout=timeout,
         force=force,
-        instruments={"profile": request.to_json()},
+        instruments={"profile": of_fields(request)},
         **requested({"max_steps": max_steps, "max_seconds": max_seconds}),
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import UsageError, nearest
 from ..launch.batch_plan import BatchPlan, planned
+from ..records.codec import of_fields
 from ..records.modes.mode_spec import ModeSpec
 from ..records.run.execution_facts import KEYWORDS, MIB
 from ..records.run.run_request import requested
@@ -52,15 +53,14 @@ def planned_snapshots(
         timeout=timeout,
         force=force,
         nproc=nproc,
-        instruments={} if until_drift else {"snapshots": choice.to_json()},
+        instruments={} if until_drift else {"snapshots": of_fields(choice)},
         **requested({"max_steps": max_steps, "max_seconds": max_seconds}),
     )
 
 
 def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) -> BatchPlan:
     """Plan to run one mode of a plan again, taking snapshots of a step; the new run replaces the old one."""
-    data = choice.to_json()
-    at = Choice.from_json({**data, "on": "", "steps": str(StepSelection(((step, step),)))})
+    at = replace(choice, on="", steps=StepSelection(((step, step),)))
     # a limit in seconds might end the second training before the step that the first reached
     limits: dict[str, Any] = {} if plan.max_seconds is None else {"max_seconds": None, "max_steps": step + 1}
     return replace(
@@ -68,7 +68,7 @@ def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) ->
         **limits,
         modes=[spec],
         record="losses",
-        instruments={"snapshots": at.to_json()},
+        instruments={"snapshots": of_fields(at)},
         force=True,
         positions=[mode.name for mode in plan.modes],
     )

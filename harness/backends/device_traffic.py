@@ -16,13 +16,14 @@ import torch
 
 from ..records.tools.backend_work import FROM_DEVICE, ITEM, NON_BLOCKING, TO_DEVICE, Work
 from ..script.script_lines import HARNESS, ScriptLines
-from ..torch_private import device_copies, dispatching
+from ..torch_private import device_copies, dispatching, registered_kernels
 from ..torch_private.device_copies import around_copies, has_fallback
-from ..torch_private.dispatching import InterceptedOps, dispatch_key
+from ..torch_private.dispatching import InterceptedOps
 from ..torch_private.operators import is_taken_by_fallback
+from ..torch_private.registered_kernels import dispatch_key
 from .called_operators import KeptFailure, kind_of
 
-OBSERVING = (__file__, str(device_copies.__file__), str(dispatching.__file__))
+OBSERVING = (__file__, *(str(module.__file__) for module in (device_copies, dispatching, registered_kernels)))
 ON_BEHALF = (str(Path(HARNESS, "script")), str(Path(torch.__file__).parent))
 """Folders of code that acts for its caller. The nearest frame outside of them shows who makes the copy."""
 

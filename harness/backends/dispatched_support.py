@@ -20,8 +20,8 @@ from ..records.tools.backend_work import OperatorCall
 from ..script.main_module import said_by
 from ..script.script_lines import ScriptLines
 from ..torch_private.deferred.lazy import wrapped_number
-from ..torch_private.dispatching import Overrides
 from ..torch_private.operators import DeviceKernel, device_kernels
+from ..torch_private.registered_kernels import Overrides
 from .called_operators import KeptFailure, configuration, instruction, is_called_by_harness
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")

@@ -19,8 +19,8 @@ from numdrift.kernels.expectation import tensors_in
 
 from ..records.tools.graph_record import Node, Value
 from ..tape.origin import CALLED_FROM
-from ..torch_private.dispatching import Overrides
 from ..torch_private.operators import arguments_of, schema_of
+from ..torch_private.registered_kernels import Overrides
 from .called_operators import plain
 from .dispatched_support import as_tensor
 

@@ -30,10 +30,10 @@ from ..tape.files.tensor_file import read_tensors
 from ..tape.replaying.ensemble import in_words
 from ..tape.replaying.replay import is_same
 from ..tape.serving.list_calls import list_ops, taken_apart
-from ..tape.serving.service import give_back_memory
 from ..tape.step_settings import settings_of_step
 from ..tape.tape import NotReplayable, Tape
 from ..torch_private.first_calls import settle_first_calls
+from ..torch_private.profiling.device_work import give_back_memory
 from .align.storage_flow import SIDES, Side
 from .causes.hybrid_tests import Scorer
 from .causes.localized_step import LocalizedStep

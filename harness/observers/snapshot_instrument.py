@@ -11,6 +11,7 @@ import torch
 from ..errors import NotAvailable
 from ..hooks.mode_protocol import Moment
 from ..hooks.observer import Observer, Progress, Surroundings
+from ..records.codec import read
 from ..snapshots.camera import Camera, SnapshotFolder
 from ..snapshots.segments import EagerSegments
 from ..snapshots.snapshot_choice import Choice
@@ -30,7 +31,7 @@ class SnapshotInstrument(Observer):
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
         config = surroundings.config
-        self._choice = Choice.from_json(surroundings.options)
+        self._choice = read(Choice, surroundings.options)
         self._active = config.rank in self._choice.ranks
         folder = SnapshotFolder(surroundings.folder, self._choice.limit_size, self._choice.limit_count)
         # A choice may load a user's callback: ranks that are not chosen do not load it.
@@ -65,7 +66,8 @@ class SnapshotInstrument(Observer):
             self._follower.reached(progress, step)
         if progress == "step":
             self._camera.step = step
-        choice, last = self._camera.choice, self._camera.choice.last_step
+        choice = self._camera.choice
+        last = None if choice.steps is None else choice.steps.last
         if choice.stops and not choice.on and last is not None and self._camera.step > last:
             behind = self._follower is not None and self._follower.is_behind
             self._camera.stopping = self._camera.stopping or ("" if behind else "all that was asked for is taken")

@@ -241,13 +241,21 @@ class DeviceKernel:
     tensors: tuple[bool, ...]
 
 
+def boxed_kernel(overload: Any, key: str) -> Callable[..., Any]:
+    """Return a function that calls an overload's kernel for a dispatch key, also after the key is overridden.
+
+    It adds no Python frame to the stack. Raises RuntimeError if there is no kernel for the key.
+    """
+    kernel = private("torch.library", "get_kernel")(overload, key)
+    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), key))
+    return functools.partial(kernel.call_boxed, keys)
+
+
 def device_kernels(key: str) -> Iterator[DeviceKernel]:
     """Yield the aten ops that reach the backend with this dispatch key; ops that are composed of others do not.
 
     Raises NotAvailable if this torch does not report them.
     """
-    find = private("torch.library", "get_kernel")
-    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), key))
     for name in aten_operations():
         kind = dispatched_to(name, key)
         if kind not in (OWN, FALLBACK):
@@ -257,8 +265,7 @@ def device_kernels(key: str) -> Iterator[DeviceKernel]:
             tensors = tuple(argument.kind in ("Tensor", "Optional[Tensor]") for argument in arguments_of(operation))
             returns = [str(result.type) for result in schema_of(operation).returns]
             is_read = bool(returns) and not any("Tensor" in text for text in returns)
-            call = functools.partial(find(operation, key).call_boxed, keys)
-            yield DeviceKernel(operation, name, call, kind == FALLBACK, is_read, tensors)
+            yield DeviceKernel(operation, name, boxed_kernel(operation, key), kind == FALLBACK, is_read, tensors)
 
 
 def aten_overload(name: str) -> Any | None:

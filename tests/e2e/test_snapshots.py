@@ -128,7 +128,7 @@ def test_the_first_execution_that_is_not_finite(tmp_path: Path) -> None:
     (path,) = run["files"].values()
     found = read_snapshot(path)
     assert found.reason == "nonfinite"
-    assert any(bool(torch.isnan(one).any()) for one in found.given() if one is not None)
+    assert any(bool(torch.isnan(one).any()) for one in found.output_values() if one is not None)
     assert answer_of(path).comparison.identical
 
 

@@ -22,7 +22,7 @@ from ...torch_private.compiler.graph_stages import (
     AotCompiler,
     Compile,
     DynamoGraph,
-    InnerGraph,
+    InnerCompilation,
     broken_captures,
     called_like,
     generated_module,
@@ -192,7 +192,7 @@ class CompiledCapture(Capture):
 
         return compile_
 
-    def _around_inductor(self, seen: InnerGraph, compile_: Compile) -> Any:
+    def _around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         region = self._regions.get(seen.key) if seen.phase == "backward" else self._region
         if region is None:
             with self._inside.entered():

@@ -22,13 +22,13 @@ from ...torch_private.compiler.compiling import inductor_settings_kept
 from ...torch_private.compiler.graph_stages import CALL, number_decomposed_calls, parts_of_op, without_graph_caches
 from ...torch_private.compiler.inductor_lowering import (
     LoweredNode,
-    code_generators,
     compile_by_backend,
     compile_by_inductor,
     inductor_without_execution,
     lower,
     watch_lowering,
 )
+from ...torch_private.presence import versions_of
 from ...torch_private.profiling.compile_work import compile_times, compiler_counters
 from ...torch_private.profiling.device_work import is_accelerator
 from ..called_operators import KeptFailure, configuration, described_value, kind_of, tensor_text
@@ -64,7 +64,7 @@ class CompileAdapter:
         require_backend(spec.name, self.name)
 
     def versions(self) -> Mapping[str, str]:
-        return {"torch": torch.__version__, **code_generators()}
+        return {"torch": torch.__version__, **versions_of("triton")}
 
     def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         self._require_inductor("support analysis")

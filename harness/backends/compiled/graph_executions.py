@@ -21,10 +21,11 @@ from ...torch_private.compiler.graph_stages import (
     AotCompiler,
     Compile,
     DynamoGraph,
+    InnerCompilation,
     called_like,
     is_compiled_by_inductor,
 )
-from ...torch_private.compiler.probing import InnerCompilation, copied_graph, watch_compiled_graphs
+from ...torch_private.compiler.probing import copied_graph, watch_compiled_graphs
 from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
 from ...torch_private.patches import Patches
 from ..capturing.compiled_region import AotBindings, GraphSignature, ScriptNames, signature_of

@@ -17,10 +17,11 @@ from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.tools.backend_work import OperatorCall, SupportAnswer, Work
 from ...script.script_lines import ScriptLines
-from ...torch_private import dispatching
-from ...torch_private.dispatching import ShownOps, dispatch_key
+from ...torch_private import dispatching, registered_kernels
+from ...torch_private.dispatching import ShownOps
 from ...torch_private.operators import is_taken_by_fallback
 from ...torch_private.profiling.device_work import is_accelerator
+from ...torch_private.registered_kernels import dispatch_key
 from ..called_operators import KeptFailure, configuration, instruction, is_called_by_harness, kind_of
 from ..device_presence import require_device
 from ..device_traffic import DeviceTraffic
@@ -93,7 +94,7 @@ def observe_eager(script: str, device: str, report: Callable[[OperatorCall], Non
     lines, kind_of_device = ScriptLines(script), device.partition(":")[0]
     key = dispatch_key(kind_of_device)
     kept = KeptFailure()
-    own = (__file__, str(dispatching.__file__))
+    own = (__file__, str(dispatching.__file__), str(registered_kernels.__file__))
 
     def tell(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Any, reason: str) -> None:
         if is_called_by_harness(own):

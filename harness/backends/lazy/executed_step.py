@@ -32,7 +32,7 @@ from ...tape.recording.tape_recorder import is_off_tape
 from ...tape.replaying.replay import generator_state, set_generator_state
 from ...tape.step_settings import current_settings, setting_lines
 from ...tape.tape import NotReplayable, Phase, Tape, View, Watched, leaves, mapped
-from ...torch_private import dispatching
+from ...torch_private import dispatching, registered_kernels
 from ...torch_private.deferred.lazy import (
     LAZY_KEY,
     lazy_counters,
@@ -44,13 +44,13 @@ from ...torch_private.deferred.lazy import (
 from ...torch_private.deferred.lazy_syncs import EXECUTIONS, around_lazy_syncs
 from ...torch_private.dispatching import (
     InterceptedOps,
-    Overrides,
     registered_operation,
     without_dispatch_modes,
     without_function_modes,
 )
 from ...torch_private.operators import DeviceKernel, device_kernels
 from ...torch_private.profiling.lazy_work import functional_tensors
+from ...torch_private.registered_kernels import Overrides
 from ..call_places import CallPlaces
 from ..called_operators import is_called_by_harness
 from ..dispatched_support import as_tensor
@@ -64,7 +64,7 @@ from .unfilled_memory import UnfilledMemory
 
 TORCH = Path(torch.__file__).parent
 OBSERVING = (
-    *(__file__, dispatching.__file__),
+    *(__file__, dispatching.__file__, registered_kernels.__file__),
     *(str(TORCH / name) for name in ("_ops.py", "_compile.py", "_dynamo/eval_frame.py")),
 )
 """Files whose frames are between an op and its caller while every op is observed."""
@@ -102,7 +102,7 @@ class LazyStepRecorder(HeldBackStep):
         self._generator = torch.empty(0)
 
     def start(self) -> None:
-        self._settings, self._set_at = current_settings(), dict(setting_lines.known)
+        self._settings, self._set_at = current_settings(), dict(setting_lines.lines)
         modules = ModulePaths()
         self._places = CallPlaces(self._script, modules)
         had_locations = set_lazy_source_locations(True)
@@ -170,7 +170,7 @@ class LazyStepRecorder(HeldBackStep):
 
         self._look(look)
 
-    def given(self, tensor: torch.Tensor) -> None:
+    def overwritten(self, tensor: torch.Tensor) -> None:
         """Do nothing: a tensor with values other than the script's remains an input of the graph."""
 
     def give_up(self, reason: str) -> None:

@@ -150,7 +150,7 @@ class XlaStepRecorder(HeldBackStep):
 
         self._look(look)
 
-    def given(self, tensor: torch.Tensor) -> None:
+    def overwritten(self, tensor: torch.Tensor) -> None:
         """Do nothing: a tensor with values other than the script's is an input of the step, with a new number."""
 
     def give_up(self, reason: str) -> None:

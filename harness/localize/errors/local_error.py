@@ -27,7 +27,7 @@ import torch
 
 from ...drift.step_score import UNIT_ROUNDOFF
 from ...tape.replaying.in_double import EXACT_DTYPES, exact_values
-from ...tape.replaying.replay import executions, given
+from ...tape.replaying.replay import call_arguments, executions
 from ...tape.storages import Storages
 from ...tape.tape import Tape, View
 from ..execute.hybrid import Values
@@ -153,7 +153,7 @@ def _bounds(versions: Sequence[Tape]) -> Bounds:
             if len(computing) != 1 or computing[0].call.draw is not None:
                 continue
             (execution,) = computing
-            arguments, keywords = given(execution.call, Storages(tape, _in_double).tensor)
+            arguments, keywords = call_arguments(execution.call, Storages(tape, _in_double).tensor)
             for number, view in enumerate(execution.call.outputs or execution.written_views()):
                 if not isinstance(view, View):
                     continue

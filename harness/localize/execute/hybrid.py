@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ...tape.replaying.replay import executed, given, set_apart
+from ...tape.replaying.replay import call_arguments, executed, set_apart
 from ..align.alignment import align
 from ..align.blocks import Block
 from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
@@ -243,7 +243,7 @@ def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memor
     for use in node.writes:
         storages[use.value.slot] = storages[use.value.slot].clone()
 
-    arguments, keywords = given(node.call, lambda view: memory.viewed(side, storages[view.slot], view))
+    arguments, keywords = call_arguments(node.call, lambda view: memory.viewed(side, storages[view.slot], view))
     with torch.set_grad_enabled(node.call.grad):
         outputs = kernels.execute(number, node, arguments, keywords)
     for made, output in zip(node.makes, outputs, strict=True):

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import torch
 
 from ...tape.replaying.laid_out import LaidOut, relaid
-from ...tape.replaying.replay import given, is_same
+from ...tape.replaying.replay import call_arguments, is_same
 from ...tape.tape import Call, View, leaves, mapped
 from ...torch_private.operators import arguments_of
 from ..align.storage_flow import SIDES, FlowNode, Side, other
@@ -139,7 +139,7 @@ def _taken(execution: HybridExecution, number: int, before: Memory) -> dict[Side
         memory, place = before.fork(), pair.blocks[number].of(side)[0]
         node = pair.flows[side].nodes[place]
         storages = storages_read(node, side, memory, execution.instead(side, place, number))
-        inputs[side] = _Taken(place, node, *given(node.call, _viewed(memory, side, storages)))
+        inputs[side] = _Taken(place, node, *call_arguments(node.call, _viewed(memory, side, storages)))
     return inputs
 
 

@@ -120,7 +120,7 @@ class TapeRecording(Observer):
 
     def given_instead(self, tensor: torch.Tensor) -> None:
         if self._recorder is not None:
-            self._recorder.given(tensor)
+            self._recorder.overwritten(tensor)
 
     def step_ended(self, step: int) -> None:
         """Write the tape of the step. In a mode that defers ops, it is written once they have been executed."""

@@ -150,10 +150,6 @@ def _text(value: str) -> str:
     return value
 
 
-def _any_text(value: str) -> str:
-    return value
-
-
 PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "device": _text,
     "backend": _text,
@@ -171,7 +167,7 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "timeout": _seconds,
 }
 DOTTED_KEYS: Mapping[str, Callable[[str], str]] = {
-    "env": _any_text,
+    "env": str,
     "kernel": _text,
     "decompose": _one_of("off"),
     "inductor": _text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,12 +16,13 @@ from ...torch_private.compiler.graph_stages import (
     AotCompiler,
     Compile,
     DynamoGraph,
+    InnerCompilation,
     called_like,
     is_compiled_by_inductor,
 )
 from ...torch_private.compiler.probing import (
     Boxed,
-    InnerCompilation,
+    compile_again,
     copied_graph,
     undescribed_graph,
     watch_compiled_graphs,
@@ -79,7 +81,7 @@ class CompiledGraphs:
     def __init__(self, *, op_by_op: bool, told_again: CompilingAgain = told_to_nobody) -> None:
         self.executor: Executor | None = None
         self._op_by_op = op_by_op
-        self._told_again = told_again
+        self._compiled_again = told_again
         self._compiled = itertools.count(1)
         self._patches = Patches("the tape of compiled graphs")
         self._graphs: dict[int, CompiledGraph] = {}
@@ -138,11 +140,11 @@ class CompiledGraphs:
     def _probed(self, module: torch.fx.GraphModule, phase: str, again: Recompile, probes: Probes) -> ProbedGraph:
         number = next(self._compiled)
 
-        def told(copy: torch.fx.GraphModule) -> Boxed:
-            with self._told_again(number, phase == "backward"):
+        def compile_reported(copy: torch.fx.GraphModule) -> Boxed:
+            with self._compiled_again(number, phase == "backward"):
                 return again(copy)
 
-        return ProbedGraph(module, told, probes, self._reading)
+        return ProbedGraph(module, compile_reported, probes, self._reading)
 
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         if seen.key is None or self._probes is None:
@@ -152,7 +154,12 @@ class CompiledGraphs:
         forward_region = self._regions.get(seen.key) if seen.phase == "backward" else None
         region = self._regions[seen.key] = self._region() if forward_region is None else forward_region
         copied = copied_graph(seen.module)
-        graph = CompiledGraph(region, seen.phase, copied, self._probed(copied, seen.phase, seen.again, self._probes))
+        graph = CompiledGraph(
+            region,
+            seen.phase,
+            copied,
+            self._probed(copied, seen.phase, functools.partial(compile_again, seen), self._probes),
+        )
         with self._reading.compiling():
             compiled = compile_()
         if is_compiled_by_inductor(compiled):

@@ -50,7 +50,7 @@ class StepRecorder(Protocol):
         """Note the arguments of the first root module before its call."""
 
     @abstractmethod
-    def given(self, tensor: torch.Tensor) -> None:
+    def overwritten(self, tensor: torch.Tensor) -> None:
         """Note that values were written to a tensor without an op, in place of those from the script."""
 
     def over(self) -> None:

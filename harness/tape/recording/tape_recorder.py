@@ -59,7 +59,7 @@ class TapeRecorder(StepRecorder):
         self._most = most
         self._process = os.getpid()
         self._watched: list[Watched] = []
-        self._given: list[Watched] = []
+        self._batch: list[Watched] = []
         self._log = CallLog()
         self._mode = InterceptedOps(self._around)
         self._places: StepPlaces | None = None
@@ -70,7 +70,7 @@ class TapeRecorder(StepRecorder):
     def start(self) -> None:
         if is_group_in_python():  # the tensors that it receives would look like the step's data
             self.give_up(PYTHON_GROUP)
-        self._settings, self._set_at = current_settings(), dict(setting_lines.known)
+        self._settings, self._set_at = current_settings(), dict(setting_lines.lines)
         self._places = StepPlaces(modules=self._modules)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
@@ -86,22 +86,21 @@ class TapeRecorder(StepRecorder):
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
         """Note the present content of a value by which the step is compared."""
-        with self._looking():
-            if self.reason is None:
-                view = self._log.table.view(tensor.detach(), is_input=True)
-                value = tensor.detach().to("cpu", copy=True)
-                self._watched.append(Watched(len(self._log.calls), name, view, value))
+        self._note(self._watched, {name: tensor})
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Note the arguments of the first root module before its call: plain tensors, as the script created them."""
+        self._note(self._batch, tensors)
+
+    def _note(self, values: list[Watched], tensors: Mapping[str, torch.Tensor]) -> None:
         with self._looking():
             for name, tensor in tensors.items():
                 if self.reason is None:
                     view = self._log.table.view(tensor.detach(), is_input=True)
                     value = tensor.detach().to("cpu", copy=True)
-                    self._given.append(Watched(len(self._log.calls), name, view, value))
+                    values.append(Watched(len(self._log.calls), name, view, value))
 
-    def given(self, tensor: torch.Tensor) -> None:
+    def overwritten(self, tensor: torch.Tensor) -> None:
         """Note that values were written to a tensor without an op, in place of those from the script."""
         with self._looking():
             if self.reason is None:
@@ -117,7 +116,7 @@ class TapeRecorder(StepRecorder):
             for call, parameters in zip(self._log.calls, owners, strict=True)
         )
         table = self._log.table
-        watched, batch = tuple(self._watched), tuple(self._given)
+        watched, batch = tuple(self._watched), tuple(self._batch)
         return Tape(
             self._step,
             table.slots,
@@ -145,7 +144,7 @@ class TapeRecorder(StepRecorder):
         if self.reason is None:
             self.reason = reason
             self._watched.clear()
-            self._given.clear()
+            self._batch.clear()
             self._log = CallLog()
 
     @contextmanager
@@ -164,7 +163,7 @@ class TapeRecorder(StepRecorder):
         # step's.
         ignored = self.reason is not None or os.getpid() != self._process
         if not ignored and not self._log.calls:  # a script may change settings at the beginning of a step
-            self._settings, self._set_at = current_settings(), dict(setting_lines.known)
+            self._settings, self._set_at = current_settings(), dict(setting_lines.lines)
         return ignored
 
     def _around(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

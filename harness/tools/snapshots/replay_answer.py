@@ -181,7 +181,7 @@ def compared(
 
     `drawn_otherwise` names the watched values that depend on random numbers of which the replay drew others.
     """
-    recorded_values = snapshot.given()
+    recorded_values = snapshot.output_values()
     same = [kept is None or is_same(kept, value) for kept, value in zip(recorded_values, values, strict=True)]
     # Measuring the noise takes further replays, so it is measured only where it decides something.
     noise, unmeasured = ({}, "") if all(same) else _noise(snapshot)

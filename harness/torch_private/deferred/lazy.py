@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from ...errors import NotAvailable
-from ..dispatching import Overrides
-from ..operators import arguments_of, aten_overload
+from ..operators import arguments_of, aten_overload, boxed_kernel
 from ..patches import Patches, Undo
 from ..presence import private
+from ..registered_kernels import Overrides
 
 
 def start_lazy_backend() -> None:
@@ -220,14 +220,8 @@ def lazy_kernels() -> dict[Any, Callable[..., Any]]:
     The function works even if the overload is replaced later, and adds no Python frame to the stack.
     """
     names = private("torch._C", "_dispatch_get_registrations_for_dispatch_key")(LAZY_KEY)
-    find = private("torch.library", "get_kernel")
-    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), LAZY_KEY))
-    kernels: dict[Any, Callable[..., Any]] = {}
-    for full in names:
-        operation = aten_overload(full)
-        if operation is not None:
-            kernels[operation] = functools.partial(find(operation, LAZY_KEY).call_boxed, keys)
-    return kernels
+    operations = [operation for name in names if (operation := aten_overload(name)) is not None]
+    return {operation: boxed_kernel(operation, LAZY_KEY) for operation in operations}
 
 
 def lazy_tensor_id(tensor: torch.Tensor) -> int:

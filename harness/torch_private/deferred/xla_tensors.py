@@ -5,14 +5,13 @@ An op makes a new value, and a tensor that is written in place gets a new one.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..operators import OWN, aten_overload, device_kernels, dispatched_to
+from ..operators import OWN, aten_overload, boxed_kernel, device_kernels, dispatched_to
 from ..presence import private
 from .xla import CORE, XLA_KEY, read_xla, sync_xla, xla_generator_kept
 
@@ -56,14 +55,12 @@ def xla_composites() -> dict[Any, Callable[..., Any]]:
 
     Torch itself has one kernel with one derivative for it, as for `native_layer_norm`.
     """
-    find = private("torch.library", "get_kernel")
-    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), XLA_AUTOGRAD_KEY))
     composites: dict[Any, Callable[..., Any]] = {}
     for name in private("torch._C", "_dispatch_get_registrations_for_dispatch_key")(XLA_AUTOGRAD_KEY):
         operation = aten_overload(name)
         kinds = (dispatched_to(name, XLA_AUTOGRAD_KEY), dispatched_to(name, "AutogradCPU"))
         if operation is not None and kinds == (OWN, "[autograd kernel]"):
-            composites[operation] = functools.partial(find(operation, XLA_AUTOGRAD_KEY).call_boxed, keys)
+            composites[operation] = boxed_kernel(operation, XLA_AUTOGRAD_KEY)
     return composites
 
 

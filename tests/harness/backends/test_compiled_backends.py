@@ -10,7 +10,8 @@ from torch import nn
 from numdrift.harness.backends.capturing import compiled_capture as compiled
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.torch_private.compiler import graph_kernels
-from numdrift.harness.torch_private.dispatching import OpaqueOps, ShownOps
+from numdrift.harness.torch_private.dispatching import ShownOps
+from numdrift.harness.torch_private.registered_kernels import OpaqueOps
 
 from .capturing.test_compiled_capture import mlp_batch, seeded
 from .compiled_models import Broken, TanhMlp, Uncapturable

@@ -71,7 +71,7 @@ def taped(plant: Plant, put: Tape | None = None) -> Tape:
             for one in () if put is None else put.given:
                 if not torch.equal(given[one.name], one.value):
                     given[one.name].data.copy_(one.value)
-                    recorder.given(given[one.name])
+                    recorder.overwritten(given[one.name])
 
         training.called = called
         training.step(recorder.watch)

@@ -23,7 +23,7 @@ from numdrift.harness.localize.execute.verification import Found, SideKernels
 from numdrift.harness.records.results.culprit import Culprit
 from numdrift.harness.tape.replaying.laid_out import LaidOut, relaid
 from numdrift.harness.tape.replaying.replay import is_same
-from numdrift.harness.torch_private.dispatching import Overrides
+from numdrift.harness.torch_private.registered_kernels import Overrides
 
 from .pairs import Plant, Sides, Small, localized, sides, taped
 

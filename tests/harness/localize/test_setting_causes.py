@@ -22,7 +22,7 @@ from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.results.culprit import Culprit, CulpritSetting
 from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.tape.files.tape_file import read_tape, tape_file, write_tape
-from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.requests import Requests
 from numdrift.harness.tape.serving.wire import Message
 from numdrift.harness.tape.step_settings import (
     current_settings,
@@ -95,7 +95,7 @@ def as_before() -> Iterator[None]:
     put_settings(before)
     TOY.update(toy)
     withdraw()
-    setting_lines.known.clear()
+    setting_lines.lines.clear()
 
 
 def held(
@@ -110,7 +110,7 @@ def held(
     torch.manual_seed(0)
     training = make()
     with settings_of_step(settings):
-        setting_lines.known.clear()
+        setting_lines.lines.clear()
         for name in settings if "," not in spec else ():
             setting_lines.note(name, "/somewhere/train.py:12")
         with recorded() as recorder:

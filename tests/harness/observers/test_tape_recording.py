@@ -19,7 +19,7 @@ from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.tape.files.tape_file import read_tape
 from numdrift.harness.tape.replaying.replay import is_same
-from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.requests import Requests
 from numdrift.harness.tape.serving.wire import Message
 
 from ..tape.trainings import Training, started

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from numdrift import on_snapshot
+from numdrift.harness.records.codec import plain, read
 from numdrift.harness.records.run.execution_facts import Execution
 from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.script.script_api import registered
 from numdrift.harness.snapshots.camera import Camera, SnapshotFolder
-from numdrift.harness.snapshots.snapshot_choice import Choice, asked, load_callback
+from numdrift.harness.snapshots.snapshot_choice import Choice, answer_of, load_callback
 
 FORWARD = Execution("0-forward", "forward", 3, 2, 1)
 
@@ -36,13 +37,13 @@ def choosing(**fields: str) -> Choice:
 )
 def test_an_execution_is_chosen_by_step_count_and_name(choice: Choice, wanted: bool) -> None:
     assert choice.matches(FORWARD) is wanted
-    assert Choice.from_json(choice.to_json()) == choice
+    assert read(Choice, plain(choice)) == choice
 
 
 def test_the_last_step_that_is_asked_for() -> None:
-    assert choosing(steps="0,5-7").last_step == 7
-    assert choosing(steps="0,5-").last_step is None
-    assert Choice().last_step is None
+    assert StepSelection.parse("0,5-7").last == 7
+    assert StepSelection.parse("0,5-").last is None
+    assert StepSelection().last is None
 
 
 def test_a_callback_is_told_of_the_execution() -> None:
@@ -52,26 +53,26 @@ def test_a_callback_is_told_of_the_execution() -> None:
         told.append(given)
         return "outputs"
 
-    assert asked(choose, FORWARD) == ("outputs",)
+    assert answer_of(choose, FORWARD) == ("outputs",)
     assert told == [("0-forward", 1, 2, 3)]
     # and one of the founding signature is not told the step
-    assert asked(lambda name, device_index, execution_count: "outputs inputs", FORWARD) == (
+    assert answer_of(lambda name, device_index, execution_count: "outputs inputs", FORWARD) == (
         "inputs",
         "outputs",
     )
-    assert asked(lambda name, device_index, execution_count, step: "", FORWARD) == ()
+    assert answer_of(lambda name, device_index, execution_count, step: "", FORWARD) == ()
 
 
 @pytest.mark.parametrize("answer", ["input", "inputs, outputs", None, 3])
 def test_an_answer_that_is_no_word_is_refused(answer: Any) -> None:
     with pytest.raises(ValueError, match="it returned"):
-        asked(lambda *given: answer, FORWARD)
+        answer_of(lambda *given: answer, FORWARD)
 
 
 def test_a_callback_is_loaded_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "choose.py"
     path.write_text("def choose(name, device_index, execution_count, step):\n    return 'inputs'\n")
-    assert asked(load_callback(f"{path}:choose"), FORWARD) == ("inputs",)
+    assert answer_of(load_callback(f"{path}:choose"), FORWARD) == ("inputs",)
     with pytest.raises(TypeError, match="no function 'other'"):
         load_callback(f"{path}:other")
 

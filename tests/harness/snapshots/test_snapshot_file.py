@@ -38,7 +38,7 @@ def test_a_snapshot_comes_back_and_gives_every_bit_again(name: str, tmp_path: Pa
     assert len(found.tape.calls) == len(made.tape.calls)
     assert all(
         is_same(one, other)
-        for one, other in zip(found.given(), made.given(), strict=True)
+        for one, other in zip(found.output_values(), made.output_values(), strict=True)
         if one is not None and other is not None
     )
     answer = answer_of(path)
@@ -212,7 +212,7 @@ def test_values_of_rare_kinds_are_kept(tmp_path: Path) -> None:
     rare = [torch.full((2, 3), 1.5).to(torch.float8_e4m3fn), torch.full((3,), complex(1, -2))]
     watched = tuple(replace(one, value=value) for one, value in zip(tape.watched, rare, strict=False))
     path = written(tmp_path, "mlp", tape=replace(tape, watched=watched), outputs=snapshot_of("mlp").outputs[:2])
-    found = read_snapshot(path).given()
+    found = read_snapshot(path).output_values()
     assert [str(one.dtype) for one in found if one is not None] == ["torch.float8_e4m3fn", "torch.complex64"]
     facts = contents_of(read_snapshot(path)).outputs
     assert [(one.minimum, one.maximum) for one in facts] == [(1.5, 1.5), (-2.0, 1.0)]

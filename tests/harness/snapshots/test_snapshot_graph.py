@@ -28,7 +28,7 @@ def test_the_graph_gives_what_the_calls_give(name: str) -> None:
     with torch.no_grad():
         outputs = graph.module(*graph.inputs())
         again = graph.module(*graph.inputs())
-    given = snapshot.given()
+    given = snapshot.output_values()
     assert len(outputs) == len(given)
     for recorded, output, other in zip(given, outputs, again, strict=True):
         assert recorded is not None and is_same(recorded, output) and is_same(recorded, other)

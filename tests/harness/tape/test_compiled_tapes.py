@@ -23,7 +23,7 @@ from numdrift.harness.records.run.run_request import NOISE_REPLAYS
 from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.tape.files.tape_file import read_tape
 from numdrift.harness.tape.recording.call_log import digest_of
-from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, executions, given, is_same
+from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, call_arguments, executions, is_same
 from numdrift.harness.tape.serving.step_kernels import ReplayedKernels, StepKernels
 from numdrift.harness.tape.tape import Tape, View
 from numdrift.harness.torch_private.compiler.compiling import compile_in_place
@@ -374,7 +374,7 @@ def test_a_kernel_is_the_same_alone_and_among_others(tmp_path: Path) -> None:
         return made.copy_(torch.randn(view.size, generator=generator).abs())
 
     for one in chosen:
-        arguments, keywords = given(one.call, tensor)
+        arguments, keywords = call_arguments(one.call, tensor)
         some = together.execute(one, arguments, keywords)
         others = alone.execute(one, arguments, keywords)
         assert all(is_same(left, right) for left, right in zip(some, others, strict=True)), one.call.op

@@ -15,7 +15,7 @@ from numdrift.harness.tape.files.tape_file import tape_file, write_tape
 from numdrift.harness.tape.recording.call_log import digest_of
 from numdrift.harness.tape.replaying.laid_out import LaidOut, relaid
 from numdrift.harness.tape.replaying.replay import Replay, executions, is_same
-from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.requests import Requests
 from numdrift.harness.tape.serving.step_kernels import CallMemory, ReplayedKernels, spans_of
 from numdrift.harness.tape.serving.wire import Message, described, tensors_of
 from numdrift.harness.tape.tape import Tape
@@ -113,7 +113,7 @@ def test_execution_leaves_the_process_as_it_is() -> None:
     # when it is executed with autocast and gradients on, on other values
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.enable_grad():
         memory = {slot: (0, torch.zeros(size, dtype=torch.uint8)) for slot, (_, size) in spans_of(one.call).items()}
-        arguments, keywords = CallMemory(one.call, tape.slots, memory).given()
+        arguments, keywords = CallMemory(one.call, tape.slots, memory).arguments()
         for tensor in (one for one in arguments if isinstance(one, torch.Tensor)):
             tensor.fill_(2)
         kernels.execute(one, arguments, keywords)
@@ -145,7 +145,7 @@ def test_a_span_keeps_its_place_in_the_memory() -> None:
     assert (first, last) == (37 * 4, 90 * 4)
     content = torch.arange(100.0).view(torch.uint8)[first:last].clone()
     memory = CallMemory(one.call, tape.slots, {slot: (first, content)})
-    (tensor, *_), _ = memory.given()
+    (tensor, *_), _ = memory.arguments()
     assert tensor.tolist() == list(range(37, 90))
     assert tensor.data_ptr() % 64 == first % 64
     tensor.zero_()

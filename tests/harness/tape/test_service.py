@@ -29,7 +29,8 @@ from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.runs.run_layout import InvestigationFolder
 from numdrift.harness.tape.files.tape_file import read_tape, tape_file
 from numdrift.harness.tape.replaying.replay import Replay, executions, is_same
-from numdrift.harness.tape.serving.service import Requests, Service, serve
+from numdrift.harness.tape.serving.requests import Requests
+from numdrift.harness.tape.serving.service import Service, serve
 from numdrift.harness.tape.serving.step_kernels import ReplayedKernels
 from numdrift.harness.tape.serving.wire import Message, receive, send
 from numdrift.harness.tape.tape import Tape

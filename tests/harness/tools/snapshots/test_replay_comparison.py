@@ -13,7 +13,7 @@ from ...snapshots.samples import snapshot_of, written
 
 
 def values_of(snapshot: Snapshot) -> list[torch.Tensor]:
-    return [one.clone() for one in snapshot.given() if one is not None]
+    return [one.clone() for one in snapshot.output_values() if one is not None]
 
 
 def test_what_rounding_does_is_within_rounding() -> None:
