@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from numdrift.harness import search
-from numdrift.harness.localize.align import alignment
+from numdrift.harness.localize.align import alignment, value_links
+from numdrift.harness.localize.align.alignment import align
 from numdrift.harness.localize.align.op_units import op_name
 from numdrift.harness.localize.align.storage_flow import flow_of
 from numdrift.harness.localize.causes import swap_sites
@@ -24,6 +25,7 @@ from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 KNOWN: dict[str, Any] = {
     "torch": torch,
     "TapeRecorder": TapeRecorder,
+    "align": align,
     "flow_of": flow_of,
     "op_name": op_name,
     "paired": paired,
@@ -43,7 +45,9 @@ def executed(example: doctest.DocTest) -> doctest.TestResults:
     return doctest.DocTestRunner(optionflags=doctest.FAIL_FAST).run(example, clear_globs=False)
 
 
-@pytest.mark.parametrize("module", [tape, alignment, hybrid, layouts, swap_sites, search], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "module", [tape, alignment, value_links, hybrid, layouts, swap_sites, search], ids=lambda one: one.__name__
+)
 def test_an_example_prints_what_it_says(module: ModuleType) -> None:
     # given the step that the tape's example records
     of_tape = example_of(tape, KNOWN)

@@ -11,8 +11,8 @@ import torch
 from ...tape.serving.list_calls import PREFIX
 from ...tape.tape import GeneratorState, View, leaves, views_in
 from ...torch_private.operators import argument_names
-from .storage_flow import FlowNode, Use, layout_of
-from .value_links import Links, are_folded, arguments_of, common_reads, is_turned_product
+from .links import Links, are_folded, is_turned_product
+from .storage_flow import FlowNode, Use, common_reads, layout_of
 
 LAYOUT = "another layout"
 """The same values in another order in memory: the call computes the same, perhaps by another kernel."""
@@ -68,8 +68,8 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
             is_relaid = (
                 link is not None
                 and link.value == right_use.value
-                and layout_of(link.mine) == layout_of(left_use.view)
-                and layout_of(link.theirs) == layout_of(right_use.view)
+                and layout_of(link.own_view) == layout_of(left_use.view)
+                and layout_of(link.far_view) == layout_of(right_use.view)
             )
             differences += _views(left_use.view, right_use.view, relaid=is_relaid)
             if not links.are_linked(left_use.value, right_use.value):
@@ -186,7 +186,7 @@ def epsilon_difference(left_nodes: Sequence[FlowNode], right_nodes: Sequence[Flo
 
 def _by_name(node: FlowNode) -> dict[str, list[tuple[Any, Use | None]]]:
     """Return the leaves of a call's arguments by keyword; those of positional arguments are under ""."""
-    flat = iter(arguments_of(node))
+    flat = iter(node.arguments)
     call = node.call
     positional = {"": [next(flat) for _ in leaves(call.arguments)]}
     return positional | {name: [next(flat) for _ in leaves(value)] for name, value in call.keywords.items()}

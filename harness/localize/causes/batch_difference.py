@@ -122,7 +122,7 @@ def _fewest(pair: TapePair, name: str, left_value: torch.Tensor, parts: Mapping[
 
 def _upstream(pair: TapePair, name: str) -> tuple[set[int], set[tuple[Side, FlowValue]]]:
     """Return the blocks that an argument depends on, on either side, and the inputs of the step that it depends on."""
-    pending: list[tuple[Side, FlowValue]] = [(side, pair.flows[side].given[name].value) for side in SIDES]
+    pending: list[tuple[Side, FlowValue]] = [(side, pair.flows[side].batch[name].value) for side in SIDES]
     blocks, inputs = set[int](), set[tuple[Side, FlowValue]]()
     while pending:
         side, value = pending.pop()

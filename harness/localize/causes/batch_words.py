@@ -174,7 +174,7 @@ def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tup
         read = f"; first read by {_placed(reader)}" if reader is not None else ""
         source = source or (None if reader is None else reader.call.line)
         descriptions.append(f"{how_apart(*_both(pair, value))}{read}")
-    is_given = all(value in [use.value for use in pair.flows["a"].given.values()] for value in inputs)
+    is_given = all(value in [use.value for use in pair.flows["a"].batch.values()] for value in inputs)
     subject = "it" if is_given else "what it is made from"
     why = f"it came from {BEFORE if begins == 'step' else ''}outside of torch (a file, NumPy, Python)"
     return f"no op of the {begins} made {subject} ({' and '.join(descriptions)}): {why}", None, source
@@ -183,7 +183,7 @@ def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tup
 def _both(pair: TapePair, value: FlowValue) -> tuple[torch.Tensor, torch.Tensor]:
     """Return both sides' contents of an input of the step, which is identified by side a's value."""
     link = pair.links.of["a"][value]
-    tapes = (pair.flows["a"].tape, value.slot, link.mine), (pair.flows["b"].tape, link.value.slot, link.theirs)
+    tapes = (pair.flows["a"].tape, value.slot, link.own_view), (pair.flows["b"].tape, link.value.slot, link.far_view)
     left, right = (
         torch.empty(0, dtype=view.dtype).set_(
             tape.inputs[slot].clone().untyped_storage(), view.offset, view.size, view.stride

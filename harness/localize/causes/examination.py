@@ -236,7 +236,7 @@ def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
                 link = pair.links.of[side].get(use.value)
                 if link is None or not pair.readers[side].get(use.value, set()) - {number}:
                     continue
-                own_use, linked_use = Use(link.mine, use.value), Use(link.theirs, link.value)
+                own_use, linked_use = Use(link.own_view, use.value), Use(link.far_view, link.value)
                 a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
                 # both exist at the end of the block
                 if pair.maker("a", a.value) <= number and pair.maker("b", b.value) <= number:

@@ -198,7 +198,7 @@ def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left
                     link = pair.links.of[side].get(use.value)
                     if link is None:
                         continue
-                    own_use, linked_use = Use(link.mine, use.value), Use(link.theirs, link.value)
+                    own_use, linked_use = Use(link.own_view, use.value), Use(link.far_view, link.value)
                     a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
                     # One value may be linked to several of the other side: the one with readers outside counts.
                     readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 
 from ...records.results.culprit import ARGUMENTS
 from ..align.storage_flow import SIDES
-from ..align.value_links import arguments_of
 from ..execute.hybrid import TapePair
 from .swap_sites import Cause, Groups, joined_causes
 
@@ -65,7 +64,7 @@ def _told(pair: TapePair, cause: Cause) -> Numbers | None:
         if not block.is_pair:
             return None
         node_a, node_b = (pair.flows[side].nodes[block.of(side)[0]] for side in SIDES)
-        for (value_a, _), (value_b, _) in zip(arguments_of(node_a), arguments_of(node_b), strict=False):
+        for (value_a, _), (value_b, _) in zip(node_a.arguments, node_b.arguments, strict=False):
             if isinstance(value_a, int | float) and isinstance(value_b, int | float) and value_a != value_b:
                 numbers.add((float(value_a), float(value_b)))
     return numbers.pop() if len(numbers) == 1 else None

@@ -332,16 +332,15 @@ def phase_of(pair: TapePair, number: int) -> Phase:
 def differing_inputs(pair: TapePair) -> list[FlowValue]:
     """Return the inputs of the step that differ between the sides, by side a's value."""
     differing = []
+    flows = pair.flows
     for value, link in pair.links.of["a"].items():
-        bytes_a = pair.flows["a"].tape.inputs.get(value.slot) if value.version == 0 else None
-        bytes_b = pair.flows["b"].tape.inputs.get(link.value.slot) if link.value.version == 0 else None
+        bytes_a, bytes_b = flows["a"].input_bytes(value), flows["b"].input_bytes(link.value)
         if bytes_a is None or bytes_b is None or pair.maker("a", value) >= 0:
             continue
-        flows = pair.flows
-        if flows["a"].is_whole(link.mine, value) and flows["b"].is_whole(link.theirs, link.value):
+        if flows["a"].is_whole(link.own_view, value) and flows["b"].is_whole(link.far_view, link.value):
             # one of them may be a part of a larger storage that the step does not read otherwise
-            bytes_a = bits_of(viewed(bytes_a.untyped_storage(), link.mine))
-            bytes_b = bits_of(viewed(bytes_b.untyped_storage(), link.theirs))
+            bytes_a = bits_of(viewed(bytes_a.untyped_storage(), link.own_view))
+            bytes_b = bits_of(viewed(bytes_b.untyped_storage(), link.far_view))
         if bytes_a.numel() != bytes_b.numel() or not bool((bytes_a == bytes_b).all()):
             differing.append(value)
     return differing

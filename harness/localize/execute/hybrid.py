@@ -25,8 +25,9 @@ import torch
 from ...tape.replaying.replay import executed, given, set_apart
 from ..align.alignment import align
 from ..align.blocks import Block
-from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
-from ..align.value_links import Links, common_reads, linked
+from ..align.links import Links
+from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, common_reads, layout_of, other
+from ..align.value_links import linked
 from .step_memory import Flows, Lifetimes, Memory, Stand, Unbound, is_one
 
 Values = dict[str, torch.Tensor]
@@ -84,7 +85,7 @@ class TapePair:
             for number, node in enumerate(flow.nodes):
                 for use in node.reads:
                     self.readers[side].setdefault(use.value, set()).add(self.home[side][number])
-            for use in (*flow.watched.values(), *flow.given.values()):
+            for use in (*flow.watched.values(), *flow.batch.values()):
                 self.readers[side].setdefault(use.value, set()).add(END)
 
     def devices(self) -> list[str]:
@@ -186,7 +187,7 @@ class HybridExecution:
     def given(self, name: str) -> torch.Tensor:
         """Return the argument of the first model with this name, which both sides have. Raises Unbound."""
         base = self.hybrid.base
-        own, far = (self.pair.flows[side].given[name] for side in (base, other(base)))
+        own, far = (self.pair.flows[side].batch[name] for side in (base, other(base)))
         if self._comes_later(base, own, far):
             with suppress(Unbound):
                 return self.memory.tensor(other(base), far).clone()

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numdrift.harness.localize.align.argument_differences import LAYOUT, argument_differences, draws_differ
+from numdrift.harness.localize.align.links import are_folded
 from numdrift.harness.localize.align.storage_flow import FlowNode
-from numdrift.harness.localize.align.value_links import are_folded
 from numdrift.harness.localize.causes.examination import examine
 from numdrift.harness.localize.causes.suspects import names_of, suspects
 from numdrift.harness.localize.execute.hybrid import TapePair
