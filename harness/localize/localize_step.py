@@ -27,10 +27,11 @@ from .causes.setting_causes import with_settings
 from .causes.suspects import CASTS, UNROUNDED, Suspect, suspects
 from .causes.swap_sites import Cause, SwapSite, causes_of, differing_inputs, sites_of
 from .causes.undoing_causes import with_undone_together
-from .execute.hybrid import Hybrid, Kernels, TapePair, Values, execute, paired
-from .execute.layouts import both_in_words, looks_of
+from .execute.hybrid import Hybrid, TapePair, Values, execute, paired
+from .execute.layout_words import both_in_words, looks_of
+from .execute.prepared_call import Kernels
 from .execute.verification import Digests, Found, verify
-from .execute.worker import WorkerCalls
+from .execute.worker_calls import WorkerCalls
 
 
 def taken_apart(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:

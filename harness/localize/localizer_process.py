@@ -37,7 +37,8 @@ from ..torch_private.first_calls import settle_first_calls
 from .align.storage_flow import SIDES, Side
 from .causes.hybrid_tests import Scorer
 from .causes.localized_step import LocalizedStep
-from .execute.worker import Worker, WorkerCalls
+from .execute.worker import Worker
+from .execute.worker_calls import WorkerCalls
 from .localize_step import Held, followed_preparation, localize_step
 from .scripts.script_interpreter import Scripts
 from .scripts.standalone_scripts import ScriptWriter

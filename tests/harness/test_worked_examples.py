@@ -17,13 +17,15 @@ from numdrift.harness.localize.align.storage_flow import flow_of
 from numdrift.harness.localize.causes import swap_sites
 from numdrift.harness.localize.causes.examination import examine
 from numdrift.harness.localize.causes.suspects import suspects
-from numdrift.harness.localize.execute import hybrid, layouts
+from numdrift.harness.localize.execute import hybrid, layout_words
 from numdrift.harness.localize.execute.hybrid import paired
 from numdrift.harness.tape import tape
 from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
+from numdrift.harness.tape.replaying.laid_out import relaid
 
 KNOWN: dict[str, Any] = {
     "torch": torch,
+    "relaid": relaid,
     "TapeRecorder": TapeRecorder,
     "align": align,
     "flow_of": flow_of,
@@ -46,7 +48,7 @@ def executed(example: doctest.DocTest) -> doctest.TestResults:
 
 
 @pytest.mark.parametrize(
-    "module", [tape, alignment, value_links, hybrid, layouts, swap_sites, search], ids=lambda one: one.__name__
+    "module", [tape, alignment, value_links, hybrid, layout_words, swap_sites, search], ids=lambda one: one.__name__
 )
 def test_an_example_prints_what_it_says(module: ModuleType) -> None:
     # given the step that the tape's example records

@@ -159,7 +159,7 @@ def _given(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: 
             execution = HybridExecution(pair, hybrid)
             for number in range(last + 1):
                 execution.run(number)
-            return execution.given(name)
+            return execution.argument(name)
     except Exception:  # noqa: BLE001, an op may raise anything on values that are not its own
         return None
 

@@ -25,8 +25,9 @@ import torch
 from ...tape.replaying.replay import is_same, set_apart
 from ...tape.tape import View
 from ..align.op_units import op_name
-from ..align.storage_flow import SIDES, FlowNode, Side
-from ..execute.hybrid import Hybrid, HybridExecution, Kernels, TapePair
+from ..align.storage_flow import SIDES, Side
+from ..execute.hybrid import Hybrid, HybridExecution, TapePair
+from ..execute.prepared_call import Kernels, PreparedCall
 from .hybrid_tests import Drift, Scorer
 from .swap_sites import Cause
 
@@ -71,7 +72,7 @@ def _leaky_relu(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> lis
     return [torch.where(a[0] > 0, b[0], b[0] * (b[1] if len(b) > 1 else 0.01))]
 
 
-def _as_given(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+def _as_in_reference(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     return [output.clone() if isinstance(output, torch.Tensor) else output for output in a_out]
 
 
@@ -87,7 +88,7 @@ CHOICES: Mapping[str, Choose] = {
     "leaky_relu_backward": lambda a, a_out, b: [torch.where(a[1] > 0, b[0], b[0] * b[2])],
     **dict.fromkeys(
         ["argmax", "argmin", "sgn", "sign", "gt", "ge", "lt", "le", "eq", "ne", "floor", "ceil", "round", "trunc"],
-        _as_given,
+        _as_in_reference,
     ),
 }
 """Ops that choose, by their names without the underscore of in-place ops."""
@@ -101,12 +102,10 @@ class _Remembering:
         self._kernels = kernels
         self._nodes = nodes
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        block = self._nodes.get(number)
-        before = [_copied(value) for value in arguments] if block is not None else []
-        outputs = self._kernels.execute(number, node, arguments, keywords)
+    def execute(self, call: PreparedCall) -> list[Any]:
+        block = self._nodes.get(call.number)
+        before = [_copied(value) for value in call.arguments] if block is not None else []
+        outputs = self._kernels.execute(call)
         if block is not None:
             self.seen[block] = (before, [_copied(value) for value in outputs])
         return outputs
@@ -124,24 +123,22 @@ class _Forced:
         self._nodes = nodes
         self._seen = seen
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        block = self._nodes.get(number)
+    def execute(self, call: PreparedCall) -> list[Any]:
+        block, name = self._nodes.get(call.number), op_name(call.node)
         if block is None or block not in self._seen:
-            return self._kernels.execute(number, node, arguments, keywords)
-        before = [_copied(argument) for argument in arguments]
-        outputs = self._kernels.execute(number, node, arguments, keywords)
+            return self._kernels.execute(call)
+        before = [_copied(argument) for argument in call.arguments]
+        outputs = self._kernels.execute(call)
         # The kernel runs first, so that an in-place op writes as usual; the choice uses the copy of its arguments.
         device = next(value.device for value in (*before, *outputs) if isinstance(value, torch.Tensor))
         reference_arguments, reference_outputs = (
             [_moved(value, device) for value in values] for values in self._seen[block]
         )
-        chosen = CHOICES[op_name(node)](reference_arguments, reference_outputs, before)
+        chosen = CHOICES[name](reference_arguments, reference_outputs, before)
         for output, value in zip(outputs, chosen, strict=True):
             if isinstance(output, torch.Tensor) and not is_same(output, value.to(output.dtype)):
                 self.flipped += int((output != value).sum())
-                self.ops[op_name(node)] = None
+                self.ops[name] = None
                 output.copy_(value)
         return outputs
 

@@ -23,7 +23,8 @@ from ..align.storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
 from ..errors.local_error import ExactResults, LocalError, exact_block
 from ..errors.sum_lengths import terms_added
 from ..execute.hybrid import Hybrid, HybridExecution, Instead, TapePair, storage_read
-from ..execute.layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
+from ..execute.layout_words import RelaidArgument, looks_of
+from ..execute.layouts import SwappedLayout, swapped_layout
 from ..execute.step_memory import Memory, Unbound
 from .selections import names_other_elements
 from .suspects import CASTS, Suspect, names_of

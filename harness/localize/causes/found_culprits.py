@@ -28,7 +28,7 @@ from ..align.op_units import op_name
 from ..align.storage_flow import SIDES, FlowNode, Side
 from ..errors.local_error import LocalError
 from ..execute.hybrid import TapePair
-from ..execute.layouts import look_at
+from ..execute.layout_words import look_at
 from ..execute.verification import Found
 from .batch_words import first_reader
 from .examination import Examined

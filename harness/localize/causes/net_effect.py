@@ -17,9 +17,10 @@ import torch
 
 from ...tape.replaying.in_double import EXACT_DTYPES, Exact
 from ...tape.replaying.replay import set_apart
-from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, Use
+from ..align.storage_flow import SIDES, FlowValue, Side, Use
 from ..errors.local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
-from ..execute.hybrid import Hybrid, HybridExecution, Kernels, TapePair, Values
+from ..execute.hybrid import Hybrid, HybridExecution, TapePair, Values
+from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
 from .examination import in_roundings, is_single, precision, relative
 from .swap_sites import Cause, SwapSite, only_puts
@@ -129,13 +130,11 @@ class _Doubles:
     def __init__(self) -> None:
         self.arithmetic = Exact()
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
+    def execute(self, call: PreparedCall) -> list[Any]:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # the dtype of an op's results for integers and numbers
         try:
-            return self.arithmetic.execute(node.execution, arguments, keywords)
+            return self.arithmetic.execute(call.node.execution, call.arguments, call.keywords)
         finally:
             torch.set_default_dtype(before)
 

@@ -22,10 +22,11 @@ import torch
 
 from ...tape.replaying.replay import is_same, set_apart
 from ...tape.tape import Tape
-from ..align.storage_flow import SIDES, FlowNode, Side, other
-from ..execute.hybrid import Hybrid, HybridExecution, Kernels, TapePair
+from ..align.storage_flow import SIDES, Side, other
+from ..execute.hybrid import Hybrid, HybridExecution, TapePair
+from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
-from ..execute.worker import WorkerCalls
+from ..execute.worker_calls import WorkerCalls
 from .examination import Examined, compared_results, relative
 from .judged_alone import LOCAL_FAULT
 from .setting_difference import SettingDifference, all_together, liberties, setting_differences
@@ -56,10 +57,8 @@ class OtherwiseSet:
         self._calls = calls
         self._settings = settings
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        return self._calls.execute(node, arguments, keywords, self._settings)
+    def execute(self, call: PreparedCall) -> list[Any]:
+        return self._calls.execute(call, self._settings)
 
 
 def blocks_by_setting(

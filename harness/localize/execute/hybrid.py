@@ -18,40 +18,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import torch
 
-from ...tape.replaying.replay import executed, given, set_apart
+from ...tape.replaying.replay import given, set_apart
 from ..align.alignment import align
 from ..align.blocks import Block
 from ..align.links import Links
 from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, common_reads, layout_of, other
 from ..align.value_links import linked
+from .prepared_call import Kernels, PlainKernels, PreparedCall
 from .step_memory import Flows, Lifetimes, Memory, Stand, Unbound, is_one
 
 Values = dict[str, torch.Tensor]
 
 END = -2
 """The block number of the end of the step, after the last block, and of the batch as a whole."""
-
-
-class Kernels(Protocol):
-    """The kernels by which one side executes its calls."""
-
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        """Execute a node on these arguments, which include those that it writes, and return its flat outputs."""
-
-
-class PlainKernels:
-    """This process's own kernels."""
-
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        return executed(node.execution, arguments, keywords)
 
 
 @dataclass(slots=True, eq=False)
@@ -184,7 +166,7 @@ class HybridExecution:
                 values[name] = self.memory.tensor(other(base), far_watched[name]).clone()
         return values
 
-    def given(self, name: str) -> torch.Tensor:
+    def argument(self, name: str) -> torch.Tensor:
         """Return the argument of the first model with this name, which both sides have. Raises Unbound."""
         base = self.hybrid.base
         own, far = (self.pair.flows[side].batch[name] for side in (base, other(base)))
@@ -243,15 +225,20 @@ def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memor
     storages = storages_read(node, side, memory, instead)
     for use in node.writes:
         storages[use.value.slot] = storages[use.value.slot].clone()
-
-    arguments, keywords = given(node.call, lambda view: memory.viewed(side, storages[view.slot], view))
     with torch.set_grad_enabled(node.call.grad):
-        outputs = kernels.execute(number, node, arguments, keywords)
+        outputs = kernels.execute(prepared(number, node, side, memory, storages))
     for made, output in zip(node.makes, outputs, strict=True):
         if made is not None:
             memory.bind(side, made, output)
     for use in node.writes:
         memory.put(side, use.value, storages[use.value.slot])
+
+
+def prepared(
+    number: int, node: FlowNode, side: Side, memory: Memory, storages: Mapping[int, torch.UntypedStorage]
+) -> PreparedCall:
+    """Return a node with its arguments in these storages, by slot."""
+    return PreparedCall(number, node, *given(node.call, lambda view: memory.viewed(side, storages[view.slot], view)))
 
 
 def storages_read(node: FlowNode, side: Side, memory: Memory, instead: Instead) -> dict[int, torch.UntypedStorage]:

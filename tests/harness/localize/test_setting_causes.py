@@ -16,7 +16,8 @@ from numdrift.harness.drift.step_noise import Noise
 from numdrift.harness.investigate.questions.whole_trainings import remedy
 from numdrift.harness.localize.causes.localized_step import LocalizedStep
 from numdrift.harness.localize.causes.setting_difference import setting_differences, statements
-from numdrift.harness.localize.execute.worker import Worker, WorkerCalls
+from numdrift.harness.localize.execute.worker import Worker
+from numdrift.harness.localize.execute.worker_calls import WorkerCalls
 from numdrift.harness.localize.localize_step import Held, localize_step
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.results.culprit import Culprit, CulpritSetting

@@ -239,14 +239,15 @@ class Elsewhere(AsRecorded):
     digests: list[list[str | None]] = field(default_factory=list)
     count: int = 0
 
-    def execute(self, one: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        execution: Computation = one if isinstance(one, Computation) else one.execution
+    def execute(self, one: Any, *given: Any) -> list[Any]:
+        execution: Computation = one if isinstance(one, Computation) else one.node.execution
+        arguments, keywords = given or (one.arguments, one.keywords)
         self.count += 1
         swapped = execution.call.op == self.op
         outputs = [self.kernel(*arguments)] if swapped else executed(execution, arguments, keywords)
         if execution is one:
-            given = results(execution, outputs, arguments, keywords)
-            self.digests[execution.position] = [digest_of(each) for each in given]
+            made = results(execution, outputs, arguments, keywords)
+            self.digests[execution.position] = [digest_of(each) for each in made]
         return outputs
 
     def prepare(self, nodes: Any) -> None:
