@@ -37,9 +37,10 @@ from ..torch_private.first_calls import settle_first_calls
 from .align.storage_flow import SIDES, Side
 from .causes.hybrid_tests import Scorer
 from .causes.localized_step import LocalizedStep
+from .execute.step_side import StepSide
 from .execute.worker import Worker
 from .execute.worker_calls import WorkerCalls
-from .localize_step import Held, followed_preparation, localize_step
+from .localize_step import followed_preparation, localize_step
 from .scripts.script_interpreter import Scripts
 from .scripts.standalone_scripts import ScriptWriter
 
@@ -128,7 +129,7 @@ def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack
     return writer
 
 
-def _differs_op_by_op(held_side: Held, outcome: str) -> list[str]:
+def _differs_op_by_op(step_side: StepSide, outcome: str) -> list[str]:
     """Name the values that differ between the tape and the mode itself.
 
     If there are any, the mode does not execute the calls that the tape recorded.
@@ -138,14 +139,14 @@ def _differs_op_by_op(held_side: Held, outcome: str) -> list[str]:
     values = read_tensors(Path(outcome))[0]
     return [
         name
-        for name, value in held_side.tape.expected().items()
+        for name, value in step_side.tape.expected().items()
         if name not in values or not is_same(values[name], value)
     ]
 
 
-def _apart(held_side: Held, outcome: str, noise: Noise) -> float:
+def _apart(step_side: StepSide, outcome: str, noise: Noise) -> float:
     """Return the distance of the mode's step from its tape's values, in multiples of the reference's noise."""
-    return Scorer(held_side.tape.expected(), noise).drift(read_tensors(Path(outcome))[0]).distance
+    return Scorer(step_side.tape.expected(), noise).drift(read_tensors(Path(outcome))[0]).distance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,17 +207,17 @@ def _lists_alike(read: Mapping[Side, ReadSide]) -> Mapping[Side, ReadSide]:
     return {side: replace(read_side, tape=taken_apart(read_side.tape)[0]) for side, read_side in read.items()}
 
 
-def _asked(read: ReadSide, step: int, asking: Executor) -> Held:
-    held_side = Held(read.tape, read.label, spec=read.spec)
+def _asked(read: ReadSide, step: int, asking: Executor) -> StepSide:
+    step_side = StepSide(read.tape, read.label, spec=read.spec)
     if read.worker is None:
-        return held_side
+        return step_side
     calls, notes = WorkerCalls(read.worker, step), read.worker.notes(step)
     # The worker executes the whole step for its digests; meanwhile both tapes are aligned.
     pending = asking.submit(read.worker.digests, step)
-    return replace(held_side, digests=pending.result, calls=calls, notes=notes)
+    return replace(step_side, digests=pending.result, calls=calls, notes=notes)
 
 
-def _facts(localized_step: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object]:
+def _facts(localized_step: LocalizedStep, sides: Mapping[Side, StepSide]) -> dict[str, object]:
     kernels = {
         side: {
             "foreign": len(verified.foreign),
@@ -228,7 +229,7 @@ def _facts(localized_step: LocalizedStep, sides: Mapping[Side, Held]) -> dict[st
     calls = {side: len(localized_step.pair.flows[side].nodes) for side in SIDES}
     draws = {side: sum(node.call.draw is not None for node in localized_step.pair.flows[side].nodes) for side in SIDES}
     executed_there = {
-        side: held_side.calls.count if held_side.calls is not None else 0 for side, held_side in sides.items()
+        side: step_side.calls.count if step_side.calls is not None else 0 for side, step_side in sides.items()
     }
     chosen = localized_step.chosen
     choices = (

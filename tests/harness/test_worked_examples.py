@@ -16,6 +16,7 @@ from numdrift.harness.localize.align.op_units import op_name
 from numdrift.harness.localize.align.storage_flow import flow_of
 from numdrift.harness.localize.causes import swap_sites
 from numdrift.harness.localize.causes.examination import examine
+from numdrift.harness.localize.causes.site_causes import causes_of
 from numdrift.harness.localize.causes.suspects import suspects
 from numdrift.harness.localize.execute import hybrid, layout_words
 from numdrift.harness.localize.execute.hybrid import paired
@@ -32,6 +33,7 @@ KNOWN: dict[str, Any] = {
     "op_name": op_name,
     "paired": paired,
     "examine": examine,
+    "causes_of": causes_of,
     "suspects": suspects,
 }
 """What the examples use of other modules."""

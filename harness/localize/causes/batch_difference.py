@@ -22,7 +22,8 @@ from ..align.storage_flow import SIDES, FlowValue, Side
 from ..execute.hybrid import Hybrid, HybridExecution, TapePair
 from .batch_words import Begins, Labels, how_apart, what_it_does
 from .examination import Examined
-from .swap_sites import Cause
+from .found_culprits import place_of
+from .site_causes import Cause
 
 MOST_FOLLOWED = 8
 """The most differing arguments that are followed. Where more differ, they share causes."""
@@ -132,8 +133,7 @@ def _upstream(pair: TapePair, name: str) -> tuple[set[int], set[tuple[Side, Flow
         elif number not in blocks:
             blocks.add(number)
             for block_side in SIDES:
-                nodes = (pair.flows[block_side].nodes[node] for node in pair.blocks[number].of(block_side))
-                pending += [(block_side, use.value) for node in nodes for use in node.reads]
+                pending += [(block_side, use.value) for node in pair.nodes(number, block_side) for use in node.reads]
     return blocks, inputs
 
 
@@ -168,14 +168,15 @@ def _given(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: 
 
 
 def with_batch(
-    culprits: Sequence[Culprit], places: Sequence[Culprit], followed: FollowedBatch, a: str
+    pair: TapePair, examined: Mapping[int, Examined], culprits: Sequence[Culprit], followed: FollowedBatch, a: str
 ) -> list[Culprit]:
     """Return the culprits of a step, preceded by the causes of its batch's difference, which the batch itself proves.
 
-    `places` describe those causes as culprits with no more than their kind and place.
+    `a` is the reference's name.
     """
     rest, first = list(culprits), list[Culprit]()
-    for entry, place in zip(followed.causes, places, strict=True):
+    for entry in followed.causes:
+        place = place_of(pair, examined, entry.cause)
         culprit = next(
             (
                 candidate

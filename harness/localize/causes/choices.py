@@ -29,7 +29,7 @@ from ..align.storage_flow import SIDES, Side
 from ..execute.hybrid import Hybrid, HybridExecution, TapePair
 from ..execute.prepared_call import Kernels, PreparedCall
 from .hybrid_tests import Drift, Scorer
-from .swap_sites import Cause
+from .site_causes import Cause
 
 Choose = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
 """Takes side a's arguments and outputs and side b's arguments; returns the outputs for b's values by a's choice."""

@@ -27,7 +27,7 @@ from ..execute.layout_words import RelaidArgument, looks_of
 from ..execute.layouts import SwappedLayout, swapped_layout
 from ..execute.step_memory import Memory, Unbound
 from .selections import names_other_elements
-from .suspects import CASTS, Suspect, names_of
+from .suspects import CASTS, Suspect
 
 ALONE = "what it makes has no counterpart"
 
@@ -108,6 +108,11 @@ class Examined:
         return self.differs is None and self.why != ALONE
 
 
+def flagged(examined: Mapping[int, Examined], blocks: Iterable[int]) -> list[int]:
+    """Return those of these blocks, in order, that differ or cannot be shown to be equal."""
+    return [number for number in sorted(blocks) if number in examined and examined[number].differs is not False]
+
+
 def examine(pair: TapePair, suspects_by_block: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
     """Execute side b block by block, and side a's version of every suspect block on b's values.
 
@@ -163,7 +168,7 @@ def examined_block(
     elements = max((math.prod(argument.lies["a"].size) for argument in relaid_arguments), default=0)
     terms = elements // max(1, min((value.numel() for value in results["b"] if value.is_floating_point()), default=1))
     terms = max(terms if suspect.kind == "layout" else 0, _terms_of_ops(pair, number))
-    if suspect.kind == "structure" and CASTS.issuperset((*names_of(pair, number, "a"), *names_of(pair, number, "b"))):
+    if suspect.kind == "structure" and pair.all_names(number) <= CASTS:
         # A cast that only one side has rounds its results: compare with the digits that they have without it.
         widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
         results = {
@@ -198,8 +203,8 @@ def examined_block(
 
 
 def _terms_of_ops(pair: TapePair, number: int) -> int:
-    nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
-    return max((terms_added(node.call.name, [use.view.size for use in node.reads]) for node in nodes), default=0)
+    lengths = (terms_added(node.call.name, [use.view.size for use in node.reads]) for node in pair.all_nodes(number))
+    return max(lengths, default=0)
 
 
 def _by_layout(
@@ -231,17 +236,14 @@ def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
     """Return the pairs of linked values that either side makes in the block and that both sides have after it."""
     results: dict[tuple[FlowValue, FlowValue], tuple[Use, Use]] = {}
     for side in SIDES:
-        flow = pair.flows[side]
-        for node in pair.blocks[number].of(side):
-            for use in flow.nodes[node].made:
-                link = pair.links.of[side].get(use.value)
-                if link is None or not pair.readers[side].get(use.value, set()) - {number}:
-                    continue
-                own_use, linked_use = Use(link.own_view, use.value), Use(link.far_view, link.value)
-                a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
-                # both exist at the end of the block
-                if pair.maker("a", a.value) <= number and pair.maker("b", b.value) <= number:
-                    results[a.value, b.value] = (a, b)
+        for use in (use for node in pair.nodes(number, side) for use in node.made):
+            uses = pair.counterparts(side, use)
+            if uses is None or not pair.readers[side].get(use.value, set()) - {number}:
+                continue
+            a, b = uses
+            # both exist at the end of the block
+            if pair.maker("a", a.value) <= number and pair.maker("b", b.value) <= number:
+                results[a.value, b.value] = uses
     return list(results.values())
 
 

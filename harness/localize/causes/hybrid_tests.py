@@ -17,7 +17,7 @@ from ...drift.step_score import TINY, UNIT_ROUNDOFF
 from ...tape.replaying.ensemble import in_words
 from ..align.storage_flow import Side
 from ..execute.hybrid import Hybrid, TapePair, Values, execute
-from .swap_sites import Cause
+from .site_causes import Cause
 
 LARGE = 1e12
 

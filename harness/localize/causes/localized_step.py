@@ -13,7 +13,7 @@ from ..execute.verification import Found
 from .choices import ChosenDrift
 from .examination import Examined
 from .proofs import Proofs
-from .swap_sites import Cause
+from .site_causes import Cause
 
 
 @dataclass(frozen=True, slots=True, eq=False)

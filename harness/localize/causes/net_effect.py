@@ -23,7 +23,8 @@ from ..execute.hybrid import Hybrid, HybridExecution, TapePair, Values
 from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
 from .examination import in_roundings, is_single, precision, relative
-from .swap_sites import Cause, SwapSite, only_puts
+from .site_causes import Cause
+from .swap_sites import SwapSite, only_puts
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,19 +165,11 @@ def _regions(pair: TapePair, site: SwapSite) -> list[range]:
     """
     phases: dict[str, list[int]] = {}
     for number in sorted(site.blocks):
-        nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
-        phases.setdefault(nodes[0].call.phase, []).append(number)
-
-    own_blocks = set(site.blocks)
+        phases.setdefault(pair.phase(number), []).append(number)
 
     def is_for_itself(number: int) -> bool:
-        made_values = [
-            (side, use.value)
-            for side in SIDES
-            for node in pair.blocks[number].of(side)
-            for use in pair.flows[side].nodes[node].made
-        ]
-        return all(pair.readers[side].get(value, set()) <= own_blocks for side, value in made_values)
+        made = ((side, use.value) for side in SIDES for node in pair.nodes(number, side) for use in node.made)
+        return all(pair.readers[side].get(value, set()) <= site.blocks for side, value in made)
 
     for numbers in phases.values():
         while len(numbers) > 1 and is_for_itself(numbers[-1]):
@@ -190,19 +183,16 @@ def _regions(pair: TapePair, site: SwapSite) -> list[range]:
 def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left:
     """Return the values that either side makes in this region and that blocks not `inside` read."""
     left: dict[int, dict[tuple[FlowValue, FlowValue], tuple[Use, Use]]] = {}
-    for side in SIDES:
-        for number in region:
-            for node in pair.blocks[number].of(side):
-                for use in pair.flows[side].nodes[node].made:
-                    link = pair.links.of[side].get(use.value)
-                    if link is None:
-                        continue
-                    own_use, linked_use = Use(link.own_view, use.value), Use(link.far_view, link.value)
-                    a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
-                    # One value may be linked to several of the other side: the one with readers outside counts.
-                    readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
-                    last = max(pair.maker("a", a.value), pair.maker("b", b.value))
-                    # A value that one side makes only in a later phase belongs to that phase.
-                    if last < region.stop and all(reading.difference(inside) for reading in readers):
-                        left.setdefault(last, {})[a.value, b.value] = (a, b)
-    return {number: list(uses.values()) for number, uses in left.items()}
+    made = ((side, use) for side in SIDES for n in region for node in pair.nodes(n, side) for use in node.made)
+    for side, use in made:
+        uses = pair.counterparts(side, use)
+        if uses is None:
+            continue
+        a, b = uses
+        # One value may be linked to several of the other side: the one with readers outside counts.
+        readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
+        last = max(pair.maker("a", a.value), pair.maker("b", b.value))
+        # A value that one side makes only in a later phase belongs to that phase.
+        if last < region.stop and all(reading.difference(inside) for reading in readers):
+            left.setdefault(last, {})[a.value, b.value] = uses
+    return {number: list(pairs.values()) for number, pairs in left.items()}

@@ -21,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from ...records.results.culprit import ARGUMENTS
 from ..align.storage_flow import SIDES
 from ..execute.hybrid import TapePair
-from .swap_sites import Cause, Groups, joined_causes
+from .site_causes import Cause, joined_causes
+from .swap_sites import Groups
 
 Numbers = tuple[float, float]
 """Both sides' numbers in one place: side a's, then side b's."""
@@ -33,7 +34,7 @@ ALIKE = 1e-6
 def of_one_number(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes, with those of the optimizer joined if their numbers derive from one number that differs."""
     numbers_of = {
-        place: differing for place, cause in enumerate(causes) if (differing := _told(pair, cause)) is not None
+        place: differing for place, cause in enumerate(causes) if (differing := _only_numbers(pair, cause)) is not None
     }
     groups, count = Groups(numbers_of), pair.flows["a"].tape.step + 1
     for place, numbers in numbers_of.items():
@@ -53,7 +54,7 @@ def of_one_number(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
     return merged
 
 
-def _told(pair: TapePair, cause: Cause) -> Numbers | None:
+def _only_numbers(pair: TapePair, cause: Cause) -> Numbers | None:
     """Return the only pair of numbers in which the calls of a cause in the optimizer differ; None for any other
     cause."""
     if cause.kind != ARGUMENTS or cause.phase != "optimizer":

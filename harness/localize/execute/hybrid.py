@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ...tape.replaying.replay import given, set_apart
+from ...tape.tape import Phase
 from ..align.alignment import align
 from ..align.blocks import Block
 from ..align.links import Links
@@ -74,11 +75,42 @@ class TapePair:
         draws = (node.call.draw for flow in self.flows.values() for node in flow.nodes)
         return sorted({state.device for draw in draws if draw is not None for state in draw.states})
 
+    def nodes(self, number: int, side: Side) -> list[FlowNode]:
+        """Return the nodes of a block on one side."""
+        nodes = self.flows[side].nodes
+        return [nodes[node] for node in self.blocks[number].of(side)]
+
+    def all_nodes(self, number: int) -> list[FlowNode]:
+        """Return the nodes of a block, side a's first."""
+        return [*self.nodes(number, "a"), *self.nodes(number, "b")]
+
+    def names(self, number: int, side: Side) -> list[str]:
+        """Return the ops of a block on one side."""
+        return [node.call.name for node in self.nodes(number, side)]
+
+    def all_names(self, number: int) -> set[str]:
+        """Return the ops of a block on both sides."""
+        return {node.call.name for node in self.all_nodes(number)}
+
+    def phase(self, number: int) -> Phase:
+        """Return the phase of a block's first call."""
+        return self.all_nodes(number)[0].call.phase
+
+    def module(self, number: int) -> str | None:
+        """Return the module of a block's first call."""
+        return self.all_nodes(number)[0].call.module
+
     def is_one_op(self, number: int) -> bool:
         """Check that a block is one op on both sides; one of them may execute it repeatedly."""
-        block = self.blocks[number]
-        names = {self.flows[side].nodes[node].call.name for side in SIDES for node in block.of(side)}
-        return block.paired and len(names) == 1
+        return self.blocks[number].paired and len(self.all_names(number)) == 1
+
+    def counterparts(self, side: Side, use: Use) -> tuple[Use, Use] | None:
+        """Return a side's value as side a's and side b's views of it; None if it has no counterpart."""
+        link = self.links.of[side].get(use.value)
+        if link is None:
+            return None
+        own, far = Use(link.own_view, use.value), Use(link.far_view, link.value)
+        return (own, far) if side == "a" else (far, own)
 
     def maker(self, side: Side, value: FlowValue) -> int:
         """Return the number of the block that makes a value, -1 for a value from before the step."""

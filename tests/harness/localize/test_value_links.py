@@ -13,7 +13,7 @@ from numdrift.harness.localize.align.argument_differences import LAYOUT, argumen
 from numdrift.harness.localize.align.links import are_folded
 from numdrift.harness.localize.align.storage_flow import FlowNode
 from numdrift.harness.localize.causes.examination import examine
-from numdrift.harness.localize.causes.suspects import names_of, suspects
+from numdrift.harness.localize.causes.suspects import suspects
 from numdrift.harness.localize.execute.hybrid import TapePair
 from numdrift.harness.tape.tape import View
 
@@ -157,7 +157,7 @@ def test_what_is_drawn_for_another_layout_comes_into_other_elements(
 ) -> None:
     pair = pair_of(lambda x, y: op(x + y), lambda x, y: op(torch.add(x, y, out=torch.empty(4, 4).t())))
     found = suspects(pair)
-    drawn = next(number for number in reversed(range(len(pair.blocks))) if names_of(pair, number, "b") == [name])
+    drawn = next(number for number in reversed(range(len(pair.blocks))) if pair.names(number, "b") == [name])
     assert (found[drawn].reasons, found[drawn].kind) == ((reason,), kind)
     assert examine(pair, found)[drawn].differs is differs
 
