@@ -3,14 +3,14 @@ bit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ..errors import JournalError
-from ..runs.journal import StepDigests, TensorEntry
+from ..runs.journal import TensorEntry
 from ..runs.recorded_run import RecordedRun
-from .recorded_drift import bits, common_digests
+from .recorded_drift import common_digests, differing_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +52,27 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
     steps = tensors = 0
     for rank in ranks[1:]:
         # The parameters that both ranks have a copy of: with one shape and, if sharded, with one place in the whole.
-        a = ranks[0]
-        left, right = _parameters(a), _parameters(rank)
+        left, right = _parameters(ranks[0]), _parameters(rank)
         names = {
             name
             for name, entry in left.items()
             if name in right and entry.shape == right[name].shape and _place(entry) == _place(right[name])
         }
         tensors = max(tensors, len(names))
-        looked = 0
+        compared = 0
         with suppress(JournalError):
             for step, reference_digests, digests in common_digests(ranks[0].journal, rank.journal):
-                looked += 1
-                disagreement = next(_differences(step, reference_digests, digests, names, rank.manifest.rank), None)
-                if disagreement is not None and (first is None or disagreement.step < first.step):
-                    first = disagreement
-                if disagreement is not None:
-                    break
-        steps = max(steps, looked)
+                compared += 1
+                differing = (
+                    (what, name) for what, name in differing_tensors(reference_digests, digests) if name in names
+                )
+                tensor = next(differing, None)
+                if tensor is None:
+                    continue
+                if first is None or step < first.step:
+                    first = Disagreement(step, *tensor, rank.manifest.rank)
+                break
+        steps = max(steps, compared)
     if not tensors or not steps:
         return None
     # The copies are kept equal by a wrapper of the models, or by the mesh on which the tensors are placed.
@@ -106,15 +109,3 @@ def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:
     # The last entry of a name is not enough: a layer that is frozen during the training is a buffer from then on, and
     # was a parameter before.
     return {entry.name: entry for table in run.journal.tables.values() for entry in table if entry.kind == "parameter"}
-
-
-def _differences(
-    step: int, reference_digests: StepDigests, digests: StepDigests, names: set[str], rank: int
-) -> Iterator[Disagreement]:
-    for what, left, right in (
-        ("gradient", reference_digests.gradients, digests.gradients),
-        ("value", reference_digests.values, digests.values),
-    ):
-        for name in left:
-            if name in names and name in right and bits(left[name]) != bits(right[name]):
-                yield Disagreement(step, what, name, rank)

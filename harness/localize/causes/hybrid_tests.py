@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import torch
 
 from ...drift.step_noise import Noise
-from ...drift.step_score import TINY, UNIT_ROUNDOFF
+from ...drift.step_score import TINY
 from ...tape.replaying.ensemble import in_words
 from ..align.storage_flow import Side
+from ..errors.result_distances import unit_roundoff_of
 from ..execute.hybrid import Hybrid, TapePair, Values, execute
 from .site_causes import Cause
 
@@ -113,8 +114,8 @@ class Scorer:
         size, noise = self._norms[name], self._noise.of(name)
         # The noise of an unmeasured value is known as a share of its size
         rms = 0.0 if noise is None else noise.size if name in self._noise.tensors else noise.rms * size
-        units = (UNIT_ROUNDOFF.get(str(tensor.dtype).removeprefix("torch."), 2.0**-24) for tensor in (a, b))
-        z = distance / (rms + max(units) * size + TINY)
+        unit = max(unit_roundoff_of(tensor.dtype, unknown=2.0**-24) for tensor in (a, b))
+        z = distance / (rms + unit * size + TINY)
         if z > 1 and name.startswith("state ") and not a.is_complex() and bool((left >= 0).all() & (right >= 0).all()):
             z = self._noise.of_gradient(name, z)
         return z

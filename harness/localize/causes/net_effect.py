@@ -19,10 +19,10 @@ from ...tape.replaying.in_double import EXACT_DTYPES, Exact
 from ...tape.replaying.replay import set_apart
 from ..align.storage_flow import SIDES, FlowValue, Side, Use
 from ..errors.local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
+from ..errors.result_distances import is_single, largest_distance
 from ..execute.hybrid import Hybrid, HybridExecution, TapePair, Values
 from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
-from .examination import in_roundings, is_single, precision, relative
 from .site_causes import Cause
 from .swap_sites import SwapSite, only_puts
 
@@ -102,8 +102,7 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, 
     hybrids: Mapping[Side, Hybrid] = {"a": Hybrid("b", blocks), "b": Hybrid("b")}
     results = {side: _left_values(pair, hybrids[side], before.fork(), min(blocks), left) for side in SIDES}
     values = list(zip(*(results_of(results[side]) for side in SIDES), strict=True))
-    moves = [(relative(a, b), precision(a, b)) for a, b in values]
-    largest, roundings = max(change for change, _ in moves), max(in_roundings(*move) for move in moves)
+    largest, roundings = largest_distance(values)
     computing = frozenset(number for number in blocks if not only_puts(pair, number))
     if roundings <= enough:
         return NetEffect(largest, roundings, {}, computing, is_single(values), like_others=True)

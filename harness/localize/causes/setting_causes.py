@@ -22,12 +22,13 @@ import torch
 
 from ...tape.replaying.replay import is_same, set_apart
 from ..align.storage_flow import SIDES, Side, other
+from ..errors.result_distances import relative
 from ..execute.hybrid import Hybrid, HybridExecution, TapePair
 from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
 from ..execute.step_side import StepSide
 from ..execute.worker_calls import WorkerCalls
-from .examination import Examined, compared_results, flagged, relative
+from .examination import Examined, compared_results, flagged
 from .judged_alone import LOCAL_FAULT
 from .kernel_names import is_generated
 from .setting_difference import SettingDifference, all_together, liberties, setting_differences
@@ -84,15 +85,13 @@ def blocks_by_setting(
     reasons: dict[int, SettingDifference] = {}
     with set_apart(pair.devices()):
         execution = HybridExecution(pair, Hybrid("b"))
-        for number in range(max(looked, default=-1) + 1 if calls else 0):
-            if number in looked:
-                trials = _Trials(execution, number, execution.memory.fork(), calls)
-                reason = next((difference for difference in tried if trials.is_reason(difference)), None)
-                if reason is None and number in wide:
-                    reason = next((difference for difference in narrower if trials.is_nearer(difference)), None)
-                if reason is not None:
-                    reasons[number] = reason
-            execution.run(number)
+        for number, before in execution.stops(looked if calls else ()):
+            trials = _Trials(execution, number, before, calls)
+            reason = next((difference for difference in tried if trials.is_reason(difference)), None)
+            if reason is None and number in wide:
+                reason = next((difference for difference in narrower if trials.is_nearer(difference)), None)
+            if reason is not None:
+                reasons[number] = reason
     return reasons
 
 

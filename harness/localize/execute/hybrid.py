@@ -15,7 +15,7 @@ swap_sites.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -160,6 +160,20 @@ class HybridExecution:
         """Execute a block and release the values that no later block reads."""
         self.run_as(self.hybrid.side(number), number, self.memory)
         self.memory.block_ended(number)
+
+    def stops(self, numbers: Collection[int]) -> Iterator[tuple[int, Memory]]:
+        """Execute the blocks up to the last of these; yield each of these after its execution.
+
+        It is yielded with the memory at its start. The values that no later block reads are still in both memories.
+        """
+        for number in range(max(numbers, default=-1) + 1):
+            if number not in numbers:
+                self.run(number)
+                continue
+            before = self.memory.fork()
+            self.run_as(self.hybrid.side(number), number, self.memory)
+            yield number, before
+            self.memory.block_ended(number)
 
     def run_all(self) -> HybridExecution:
         """Execute every block."""

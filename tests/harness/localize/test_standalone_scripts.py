@@ -24,7 +24,7 @@ from numdrift.harness.localize.align.storage_flow import SIDES, Side
 from numdrift.harness.localize.causes.localized_step import LocalizedStep, UnprovenCauses
 from numdrift.harness.localize.execute.step_side import StepSide
 from numdrift.harness.localize.localize_step import localize_step
-from numdrift.harness.localize.scripts import standalone_scripts as script_ways
+from numdrift.harness.localize.scripts import script_ways
 from numdrift.harness.localize.scripts import standalone_scripts as scripts
 from numdrift.harness.localize.scripts.script_calls import literal
 from numdrift.harness.localize.scripts.script_interpreter import ScriptInterpreter, Scripts
