@@ -51,28 +51,11 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
     first: Disagreement | None = None
     steps = tensors = 0
     for rank in ranks[1:]:
-        # The parameters that both ranks have a copy of: with one shape and, if sharded, with one place in the whole.
-        left, right = _parameters(ranks[0]), _parameters(rank)
-        names = {
-            name
-            for name, entry in left.items()
-            if name in right and entry.shape == right[name].shape and _place(entry) == _place(right[name])
-        }
-        tensors = max(tensors, len(names))
-        compared = 0
-        with suppress(JournalError):
-            for step, reference_digests, digests in common_digests(ranks[0].journal, rank.journal):
-                compared += 1
-                differing = (
-                    (what, name) for what, name in differing_tensors(reference_digests, digests) if name in names
-                )
-                tensor = next(differing, None)
-                if tensor is None:
-                    continue
-                if first is None or step < first.step:
-                    first = Disagreement(step, *tensor, rank.manifest.rank)
-                break
-        steps = max(steps, compared)
+        names = _copied_parameters(ranks[0], rank)
+        compared, disagreement = _compared(ranks[0], rank, names)
+        steps, tensors = max(steps, compared), max(tensors, len(names))
+        if disagreement is not None and (first is None or disagreement.step < first.step):
+            first = disagreement
     if not tensors or not steps:
         return None
     # The copies are kept equal by a wrapper of the models, or by the mesh on which the tensors are placed.
@@ -94,6 +77,29 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
         where = f"between rank 0 and rank {first.rank} from step {first.step} on"
         text = f"ranks do not agree: {of} differs {where}; {remedy}"
     return Agreement(first is None, steps, tensors, replicated, first, text)
+
+
+def _copied_parameters(a: RecordedRun, b: RecordedRun) -> set[str]:
+    """Return the parameters that both ranks have a copy of: with one shape and, if sharded, with one place in the
+    whole."""
+    left, right = _parameters(a), _parameters(b)
+    return {
+        name
+        for name, entry in left.items()
+        if name in right and entry.shape == right[name].shape and _place(entry) == _place(right[name])
+    }
+
+
+def _compared(reference: RecordedRun, rank: RecordedRun, names: set[str]) -> tuple[int, Disagreement | None]:
+    """Return the number of steps that were compared, up to the first with a disagreement, and this disagreement."""
+    compared = 0
+    with suppress(JournalError):
+        for step, reference_digests, digests in common_digests(reference.journal, rank.journal):
+            compared += 1
+            for what, name in differing_tensors(reference_digests, digests):
+                if name in names:
+                    return compared, Disagreement(step, what, name, rank.manifest.rank)
+    return compared, None
 
 
 def _place(entry: TensorEntry) -> tuple[object, ...] | None:

@@ -19,7 +19,7 @@ from numdrift.harness.localize.causes.examination import examine
 from numdrift.harness.localize.causes.site_causes import causes_of
 from numdrift.harness.localize.causes.suspects import suspects
 from numdrift.harness.localize.execute import hybrid, layout_words
-from numdrift.harness.localize.execute.hybrid import paired
+from numdrift.harness.localize.execute.tape_pair import paired
 from numdrift.harness.tape import tape
 from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 from numdrift.harness.tape.replaying.laid_out import relaid

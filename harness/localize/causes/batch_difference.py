@@ -19,7 +19,8 @@ import torch
 from ...records.results.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from ...tape.replaying.replay import is_same, set_apart
 from ..align.storage_flow import SIDES, FlowValue, Side
-from ..execute.hybrid import Hybrid, HybridExecution, TapePair
+from ..execute.hybrid import Hybrid, HybridExecution
+from ..execute.tape_pair import TapePair
 from .batch_words import Begins, Labels, how_apart, what_it_does
 from .examination import Examined
 from .found_culprits import place_of
@@ -80,7 +81,7 @@ def follow_batch(
         before = {number: part for number, part in parts.items() if part.sites or part.inputs}
         fewest = _fewest(pair, name, left_value, before, max(blocks, default=-1))
         if fewest:
-            put_in = _given(pair, name, "a", [before[number] for number in fewest], max(blocks, default=-1))
+            put_in = _argument_in(pair, name, "a", [before[number] for number in fewest], max(blocks, default=-1))
             comes = put_in is not None and not is_same(put_in, left_value)
             for number in fewest:
                 parts_by_cause.setdefault(number, []).append((name, before[number], comes))
@@ -108,7 +109,7 @@ def _fewest(pair: TapePair, name: str, left_value: torch.Tensor, parts: Mapping[
     """
 
     def gives(tried: Sequence[int]) -> bool:
-        value = _given(pair, name, "b", [parts[number] for number in tried], last)
+        value = _argument_in(pair, name, "b", [parts[number] for number in tried], last)
         return value is not None and is_same(value, left_value)
 
     tried = list(parts)
@@ -147,7 +148,7 @@ def _part(cause: Cause, blocks: Collection[int], inputs: Collection[tuple[Side, 
     )
 
 
-def _given(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: int) -> torch.Tensor | None:
+def _argument_in(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: int) -> torch.Tensor | None:
     """Compute the argument in a hybrid: side `base` with these parts of causes from the other side.
 
     The hybrid is executed up to the block `last`. Return None where that fails.

@@ -18,13 +18,12 @@ import torch
 from ...records.results.culprit import SETUP
 from ...tape.tape import GeneratorState, View, leaves
 from ...torch_private.operators import argument_names
-from ..align.argument_differences import plain_text
+from ..align.argument_differences import WIRING, named_arguments, plain_text
 from ..align.op_units import op_name
 from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side
-from ..execute.hybrid import TapePair
+from ..execute.tape_pair import TapePair
 from .examination import Examined, flagged
 from .site_causes import Cause
-from .suspects import WIRING
 
 Labels = Mapping[Side, str]
 
@@ -83,12 +82,11 @@ def _placed(node: FlowNode, suffix: str = "") -> str:
 
 def _arguments(node: FlowNode) -> dict[str, Any]:
     """Return the arguments of a call that are not tensors, by name, defaults included."""
-    call, arguments = node.call, dict[str, Any]()
-    for place, (name, default) in enumerate(argument_names(node.execution.operation)):
-        value = call.arguments[place] if place < len(call.arguments) else call.keywords.get(name, default)
-        if not any(isinstance(leaf, (View, GeneratorState)) for leaf in leaves(value)):
-            arguments[name] = value
-    return arguments
+    return {
+        name: value
+        for name, value in named_arguments(node).items()
+        if not any(isinstance(leaf, (View, GeneratorState)) for leaf in leaves(value))
+    }
 
 
 def _other_arguments(left: FlowNode, right: FlowNode, labels: Labels) -> str:

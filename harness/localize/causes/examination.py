@@ -22,10 +22,11 @@ from ..align.storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
 from ..errors.local_error import ExactResults, LocalError, exact_block
 from ..errors.result_distances import is_single, largest_distance
 from ..errors.sum_lengths import terms_added
-from ..execute.hybrid import Hybrid, HybridExecution, Instead, TapePair, storage_read
+from ..execute.hybrid import Hybrid, HybridExecution, Instead, storage_read
 from ..execute.layout_words import RelaidArgument, looks_of
 from ..execute.layouts import SwappedLayout, swapped_layout
 from ..execute.step_memory import Memory, Unbound
+from ..execute.tape_pair import TapePair
 from .selections import names_other_elements
 from .suspects import CASTS, Suspect
 

@@ -21,8 +21,8 @@ from ...tape.origin import line_of
 from ..align.op_units import op_name
 from ..align.storage_flow import SIDES, FlowNode, Side
 from ..errors.local_error import LocalError
-from ..execute.hybrid import TapePair
 from ..execute.layout_words import look_at
+from ..execute.tape_pair import TapePair
 from .batch_words import first_reader
 from .examination import Examined, flagged
 from .hybrid_tests import Drift

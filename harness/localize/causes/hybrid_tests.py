@@ -17,7 +17,8 @@ from ...drift.step_score import TINY
 from ...tape.replaying.ensemble import in_words
 from ..align.storage_flow import Side
 from ..errors.result_distances import unit_roundoff_of
-from ..execute.hybrid import Hybrid, TapePair, Values, execute
+from ..execute.hybrid import Hybrid, Values, execute
+from ..execute.tape_pair import TapePair
 from .site_causes import Cause
 
 LARGE = 1e12
@@ -29,7 +30,7 @@ class Drift:
 
     scores: z of every floating value (see `harness.drift.step_score`).
     discrete: the number of integer tensors that differ.
-    score: the largest of the scores, that of the value `tensor`.
+    score: the largest of the scores.
     amount: the root mean square of the scores, with infinite ones counted as LARGE.
     """
 
@@ -39,10 +40,6 @@ class Drift:
     @property
     def score(self) -> float:
         return max(self.scores.values(), default=0.0)
-
-    @property
-    def tensor(self) -> str:
-        return max(self.scores, key=lambda name: self.scores[name], default="")
 
     @property
     def amount(self) -> float:
@@ -132,7 +129,7 @@ class HybridTests:
     pair: TapePair
     scorer: Scorer
     count: int = 0
-    _known: dict[Hybrid, Drift | Infeasible] = field(default_factory=dict)
+    _outcomes: dict[Hybrid, Drift | Infeasible] = field(default_factory=dict)
 
     def swapped_in(self, causes: Sequence[Cause]) -> Drift:
         """Execute side a with these causes from side b. Raises Infeasible."""
@@ -144,21 +141,21 @@ class HybridTests:
 
     def measured(self, hybrid: Hybrid, values: Values) -> None:
         """Record these values as the result of the hybrid."""
-        self.count += hybrid not in self._known
-        self._known[hybrid] = self.scorer.drift(values)
+        self.count += hybrid not in self._outcomes
+        self._outcomes[hybrid] = self.scorer.drift(values)
 
     def _drift(self, base: Side, causes: Sequence[Cause]) -> Drift:
         blocks = frozenset(block for cause in causes for block in cause.blocks)
         hybrid = Hybrid(base, blocks, frozenset(value for cause in causes for value in cause.inputs))
-        if hybrid not in self._known:
+        if hybrid not in self._outcomes:
             self.count += 1
             try:
-                self._known[hybrid] = self.scorer.drift(execute(self.pair, hybrid))
+                self._outcomes[hybrid] = self.scorer.drift(execute(self.pair, hybrid))
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
-                self._known[hybrid] = Infeasible(in_words(error))
-        outcome = self._known[hybrid]
+                self._outcomes[hybrid] = Infeasible(in_words(error))
+        outcome = self._outcomes[hybrid]
         if isinstance(outcome, Infeasible):
             raise outcome
         return outcome

@@ -10,7 +10,7 @@ import torch
 
 from ..align.op_units import op_name
 from ..align.storage_flow import SIDES, Side, StorageFlow, Use
-from ..execute.hybrid import TapePair
+from ..execute.tape_pair import TapePair
 from ..execute.verification import Found
 from .suspects import CASTS, UNROUNDED, Suspect
 

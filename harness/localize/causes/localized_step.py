@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...records.results.culprit import Culprit
 from ...records.results.localization_record import LeftOver
 from ..align.storage_flow import Side
-from ..execute.hybrid import TapePair
+from ..execute.tape_pair import TapePair
 from ..execute.verification import Found
 from .choices import ChosenDrift
 from .examination import Examined

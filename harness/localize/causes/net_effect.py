@@ -20,9 +20,10 @@ from ...tape.replaying.replay import set_apart
 from ..align.storage_flow import SIDES, FlowValue, Side, Use
 from ..errors.local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
 from ..errors.result_distances import is_single, largest_distance
-from ..execute.hybrid import Hybrid, HybridExecution, TapePair, Values
+from ..execute.hybrid import Hybrid, HybridExecution, Values
 from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
+from ..execute.tape_pair import TapePair
 from .site_causes import Cause
 from .swap_sites import SwapSite, only_puts
 
@@ -59,35 +60,55 @@ Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
 blocks cannot be executed as a hybrid. Later calls of the backward read the values that the first phase has left."""
 
 
+@dataclass(frozen=True, slots=True)
+class _SiteRegion:
+    """The part of a site in one phase of the step.
+
+    span: all blocks from the site's first to its last one in this phase.
+    phase: the index of the phase among those of the site.
+    blocks: the blocks of the site's cause within the span.
+    inside: the blocks of all regions of the cause.
+    measured: the roundings of the cause's regions in this phase whose errors are known.
+    """
+
+    span: range
+    site: SwapSite
+    phase: int
+    blocks: frozenset[int]
+    inside: frozenset[int]
+    measured: list[float]
+
+
 def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:
     """Measure the effects of the sites of these causes.
 
     In each phase, all blocks between a site's first and last one belong to the site.
     """
     effects: dict[SwapSite, list[NetEffect | None]] = {}
-    waiting: list[tuple[range, SwapSite, int, frozenset[int], Collection[int], list[float]]] = []
+    regions: list[_SiteRegion] = []
     for cause in causes:
-        regions = {site: _regions(pair, site) for site in cause.sites}
-        inside: Collection[int] = {number for phases in regions.values() for span in phases for number in span}
-        measured: dict[int, list[float]] = {}  # by phase, the roundings of the sites whose errors are known
-        for site, phases in regions.items():
+        spans = {site: _spans(pair, site) for site in cause.sites}
+        inside = frozenset(number for phases in spans.values() for span in phases for number in span)
+        measured: dict[int, list[float]] = {}
+        for site, phases in spans.items():
             effects[site] = [None] * len(phases)
-            waiting += [
-                (span, site, place, cause.blocks & set(span), inside, measured.setdefault(place, []))
-                for place, span in enumerate(phases)
+            regions += [
+                _SiteRegion(span, site, phase, cause.blocks & set(span), inside, measured.setdefault(phase, []))
+                for phase, span in enumerate(phases)
             ]
     with set_apart(pair.devices()):
         execution, position = HybridExecution(pair, Hybrid("b")), 0
-        for region, site, place, blocks, inside, measured_roundings in sorted(waiting, key=lambda item: item[0].start):
-            for number in range(position, region.start):
+        for region in sorted(regions, key=lambda region: region.span.start):
+            for number in range(position, region.span.start):
                 execution.run(number)
-            position = region.start
-            left = _left_behind(pair, region, inside)
-            enough = 1.5 * max(measured_roundings) if len(measured_roundings) >= MEASURED else -1.0
+            position = region.span.start
+            left = _left_behind(pair, region)
+            enough = 1.5 * max(region.measured) if len(region.measured) >= MEASURED else -1.0
             with suppress(Exception):  # an op may raise anything on values that are not its own
-                effects[site][place] = effect = _effect(pair, execution.memory, blocks, left, enough)
+                effect = _effect(pair, execution.memory, region.blocks, left, enough)
+                effects[region.site][region.phase] = effect
                 if effect is not None and effect.errors:
-                    measured_roundings.append(effect.roundings)
+                    region.measured.append(effect.roundings)
     return effects
 
 
@@ -156,7 +177,7 @@ def _left_values(
     return values
 
 
-def _regions(pair: TapePair, site: SwapSite) -> list[range]:
+def _spans(pair: TapePair, site: SwapSite) -> list[range]:
     """Return the range of blocks from the first to the last one of a site, phase by phase.
 
     A compiled forward may compute a value at its end that only the site's backward reads. Such a block is left out,
@@ -179,10 +200,10 @@ def _regions(pair: TapePair, site: SwapSite) -> list[range]:
     )
 
 
-def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left:
-    """Return the values that either side makes in this region and that blocks not `inside` read."""
+def _left_behind(pair: TapePair, region: _SiteRegion) -> Left:
+    """Return the values that either side makes in this region and that blocks outside of the cause's regions read."""
     left: dict[int, dict[tuple[FlowValue, FlowValue], tuple[Use, Use]]] = {}
-    made = ((side, use) for side in SIDES for n in region for node in pair.nodes(n, side) for use in node.made)
+    made = ((side, use) for side in SIDES for n in region.span for node in pair.nodes(n, side) for use in node.made)
     for side, use in made:
         uses = pair.counterparts(side, use)
         if uses is None:
@@ -192,6 +213,6 @@ def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left
         readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
         last = max(pair.maker("a", a.value), pair.maker("b", b.value))
         # A value that one side makes only in a later phase belongs to that phase.
-        if last < region.stop and all(reading.difference(inside) for reading in readers):
+        if last < region.span.stop and all(reading.difference(region.inside) for reading in readers):
             left.setdefault(last, {})[a.value, b.value] = uses
     return {number: list(pairs.values()) for number, pairs in left.items()}

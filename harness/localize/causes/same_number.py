@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 from ...records.results.culprit import ARGUMENTS
 from ..align.storage_flow import SIDES
-from ..execute.hybrid import TapePair
+from ..execute.tape_pair import TapePair
 from .site_causes import Cause, joined_causes
 from .swap_sites import Groups
 

@@ -23,10 +23,11 @@ import torch
 from ...tape.replaying.replay import is_same, set_apart
 from ..align.storage_flow import SIDES, Side, other
 from ..errors.result_distances import relative
-from ..execute.hybrid import Hybrid, HybridExecution, TapePair
+from ..execute.hybrid import Hybrid, HybridExecution
 from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
 from ..execute.step_side import StepSide
+from ..execute.tape_pair import TapePair
 from ..execute.worker_calls import WorkerCalls
 from .examination import Examined, compared_results, flagged
 from .judged_alone import LOCAL_FAULT

@@ -14,8 +14,8 @@ from ...tape.replaying.replay import bits_of
 from ...tape.storages import viewed
 from ...tape.tape import Phase
 from ..align.storage_flow import SIDES, FlowValue, Side
-from ..execute.hybrid import TapePair
 from ..execute.layout_words import both_in_words, looks_of
+from ..execute.tape_pair import TapePair
 from .examination import Examined
 from .setting_difference import SettingDifference
 from .suspects import READ, Kind

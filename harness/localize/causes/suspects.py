@@ -16,13 +16,14 @@ from ..align.argument_differences import (
     LAYOUT,
     PART,
     TURNED,
+    WIRING,
     argument_differences,
     drawn_reasons,
     draws_differ,
     epsilon_difference,
 )
 from ..align.storage_flow import SIDES, FlowNode, Side
-from ..execute.hybrid import TapePair
+from ..execute.tape_pair import TapePair
 
 Kind = Literal["kernel", "layout", "arguments", "structure", "setup", "setting"]
 
@@ -32,8 +33,6 @@ CASTS = frozenset(("_to_copy", "convert_element_type"))
 UNROUNDED = "its compiled graph does not round what"
 """The beginning of the reason for a node whose inputs have more digits in its graph than in their dtype, and whose
 results agree with those digits."""
-
-WIRING = "reads another tensor"
 
 READ = (WIRING, LAYOUT, PART)
 """Reasons that concern the inputs of one call, and do not carry over to other calls."""
@@ -45,6 +44,8 @@ KINDS: Mapping[tuple[str, ...], Kind] = {
     (FOLDED,): "kernel",
 }
 """The kind of a call that differs for this reason alone."""
+
+MOST_LISTED = 6
 
 DRAWS = f"draws other random numbers: {GENERATOR}"
 
@@ -155,9 +156,9 @@ def _again(pair: TapePair, number: int) -> tuple[str, ...]:
     return (f"{AGAIN}, {times} times in all, as what it gave was not kept",) if times > 1 else ()
 
 
-def listed(pair: TapePair, number: int, side: Side, most: int = 6) -> str:
+def listed(pair: TapePair, number: int, side: Side) -> str:
     names = [node.call.name for node in pair.nodes(number, side) if node.call.repeats is None]
     if len(names) > 1 and len(set(names)) == 1:
         return f"{names[0]} ({len(names)} times)"
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    more = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from ...records.results.culprit import AGAIN
 from ...torch_private.operators import view_behind
 from ..align.storage_flow import SIDES, FlowValue, Side, other
-from ..execute.hybrid import END, TapePair
+from ..execute.tape_pair import END, TapePair
 from .examination import Examined, flagged
 from .suspects import CASTS, UNROUNDED
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ..execute.hybrid import TapePair
+from ..execute.tape_pair import TapePair
 from .hybrid_tests import HybridTests, Infeasible
 from .proofs import FEW
 from .site_causes import Cause

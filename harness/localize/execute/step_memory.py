@@ -30,15 +30,15 @@ class Memory:
     """The contents of storages by side and value.
 
     A value that its own side has not made is taken from the other side through its link. Each side has its own contents
-    of linked inputs, except for those in `taken_from` (by side a's value): both sides take these from the side named
+    of linked inputs, except for those in `input_sides` (by side a's value): both sides take these from the side named
     there.
     """
 
-    def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, taken_from: Mapping[FlowValue, Side]) -> None:
+    def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, input_sides: Mapping[FlowValue, Side]) -> None:
         self._flows = flows
         self._links = links
         self._lifetimes = lifetimes
-        self._taken_from = taken_from
+        self._input_sides = input_sides
         self._slots = {side: HeldSlots(flows[side].tape) for side in SIDES}
         self._live: dict[tuple[Side, FlowValue], torch.UntypedStorage] = {}
         self._before: Mapping[tuple[Side, FlowValue], torch.UntypedStorage] = {}
@@ -83,7 +83,7 @@ class Memory:
 
     def fork(self) -> Memory:
         """Return a memory with the same contents; changes of the copy do not affect this one."""
-        copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
+        copy = Memory(self._flows, self._links, self._lifetimes, self._input_sides)
         # The contents can be shared: a node writes only to copies (see run_node).
         copy._live = dict(self._live)
         copy._slots, copy._before, copy._moved = self._slots, self._before, self._moved
@@ -94,7 +94,7 @@ class Memory:
 
         `moved` changes the values before their conversion.
         """
-        copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
+        copy = Memory(self._flows, self._links, self._lifetimes, self._input_sides)
         copy._slots = {side: HeldSlots(self._flows[side].tape, held) for side in SIDES}
         copy._before, copy._moved = dict(self._live), moved
         return copy
@@ -119,17 +119,17 @@ class Memory:
         link = self._links.of[side].get(value)
         data = self._flows[side].input_bytes(value)
         # True if the other side's value is an input as well, whose content may be needed
-        from_far = link is not None and self._flows[far_side].input_bytes(link.value) is not None
-        if data is not None:
-            is_taken = link is not None and self._taken_from.get(value if side == "a" else link.value, side) != side
-            if not (from_far and is_taken):
-                return self._content(side, value.slot, data)
+        is_input_there = link is not None and self._flows[far_side].input_bytes(link.value) is not None
+        value_of_a = value if side == "a" or link is None else link.value
+        is_own = not is_input_there or self._input_sides.get(value_of_a, side) == side
+        if data is not None and is_own:
+            return self._content(side, value.slot, data)
         if link is None:
             raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
         # The other value must exist, or have another origin than this one. Otherwise two values that are linked to each
         # other, and of which neither was made, would be searched for endlessly.
         back = self._links.of[far_side].get(link.value)
-        comes = from_far or (far_side, link.value) in self._live or (back is not None and back.value != value)
+        comes = is_input_there or (far_side, link.value) in self._live or (back is not None and back.value != value)
         if data is None and not comes:
             raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
         return self._converted(side, value, link)

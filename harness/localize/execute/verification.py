@@ -22,8 +22,9 @@ from ...tape.replaying.replay import set_apart
 from ...tape.tape import NotReplayable
 from ...torch_private.own_operators import has_kernel
 from ..align.storage_flow import Side
-from .hybrid import Hybrid, HybridExecution, TapePair
+from .hybrid import Hybrid, HybridExecution
 from .prepared_call import Kernels, PreparedCall
+from .tape_pair import TapePair
 from .worker_calls import WorkerCalls
 
 Digests = Sequence[Sequence[str | None]]

@@ -22,8 +22,9 @@ from ..align.storage_flow import SIDES, FlowValue, Side, Use, is_contiguous
 from ..causes.examination import Examined, examined_block
 from ..causes.suspects import Suspect
 from ..errors.local_error import results_of
-from ..execute.hybrid import Hybrid, HybridExecution, TapePair
+from ..execute.hybrid import Hybrid, HybridExecution
 from ..execute.step_memory import Memory
+from ..execute.tape_pair import TapePair
 
 
 class NotShown(Exception):

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from numdrift.harness.drift.step_noise import Noise, TensorNoise
 from numdrift.harness.localize.align.storage_flow import flow_of
 from numdrift.harness.localize.causes.localized_step import LocalizedStep
-from numdrift.harness.localize.execute.hybrid import TapePair, Values, paired
+from numdrift.harness.localize.execute.hybrid import Values
 from numdrift.harness.localize.execute.step_side import StepSide
+from numdrift.harness.localize.execute.tape_pair import TapePair, paired
 from numdrift.harness.localize.localize_step import localize_step
 from numdrift.harness.tape.replaying.ensemble import measure_noise
 from numdrift.harness.tape.replaying.replay import is_same

@@ -15,8 +15,9 @@ from numdrift.harness.localize.align.storage_flow import SIDES, FlowValue, other
 from numdrift.harness.localize.causes.examination import examine
 from numdrift.harness.localize.causes.suspects import suspects
 from numdrift.harness.localize.causes.swap_sites import SwapSite, sites_of
-from numdrift.harness.localize.execute.hybrid import Hybrid, TapePair, Values, execute
+from numdrift.harness.localize.execute.hybrid import Hybrid, Values, execute
 from numdrift.harness.localize.execute.step_memory import Unbound
+from numdrift.harness.localize.execute.tape_pair import TapePair
 from numdrift.harness.tape.tape import Tape
 
 from ..tape.trainings import TRAININGS, started

@@ -16,9 +16,9 @@ from torch import Tensor
 from numdrift.harness.investigate.words.culprit_words import lines_of
 from numdrift.harness.localize.causes.examination import Examined, examine
 from numdrift.harness.localize.causes.suspects import Suspect, suspects
-from numdrift.harness.localize.execute.hybrid import TapePair
 from numdrift.harness.localize.execute.layout_words import both_in_words, in_words
 from numdrift.harness.localize.execute.prepared_call import Kernels, PlainKernels, PreparedCall
+from numdrift.harness.localize.execute.tape_pair import TapePair
 from numdrift.harness.localize.execute.verification import Found, SideKernels
 from numdrift.harness.records.results.culprit import Culprit
 from numdrift.harness.tape.replaying.laid_out import LaidOut, relaid

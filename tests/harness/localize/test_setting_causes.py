@@ -334,7 +334,7 @@ def tapes(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Tape]:
         ),
     ],
 )
-def test_settings_are_told_by_the_keys_of_a_mode(
+def test_settings_are_share_between_the_keys_of_a_mode(
     a: Mapping[str, Any], b: Mapping[str, Any], specs: tuple[str, str], expected: list[tuple[str, str, str]]
 ) -> None:
     put_settings({"matmul_precision": "highest"})

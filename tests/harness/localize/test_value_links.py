@@ -14,7 +14,7 @@ from numdrift.harness.localize.align.links import are_folded
 from numdrift.harness.localize.align.storage_flow import FlowNode
 from numdrift.harness.localize.causes.examination import examine
 from numdrift.harness.localize.causes.suspects import suspects
-from numdrift.harness.localize.execute.hybrid import TapePair
+from numdrift.harness.localize.execute.tape_pair import TapePair
 from numdrift.harness.tape.tape import View
 
 from .pairs import Sides, taped
@@ -162,7 +162,7 @@ def test_what_is_drawn_for_another_layout_comes_into_other_elements(
     assert examine(pair, found)[drawn].differs is differs
 
 
-def test_a_generator_of_the_scripts_own_is_told_by_its_state() -> None:
+def test_a_generator_of_the_scripts_own_is_share_between_its_state() -> None:
     def seeded(seed: int) -> Made:
         return lambda x, y: torch.rand(4, 4, generator=torch.Generator().manual_seed(seed))
 
