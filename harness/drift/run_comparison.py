@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..runs.recorded_run import RecordedRun
 from .loss_distance import LossDrift, loss_drift
 from .parameter_distance import ParameterComparison, parameter_drift
-from .recorded_drift import bits, cut_short
+from .recorded_drift import common_digests, cut_short, differing_tensors
 from .ulp import max_ulp
 
 SCHEMA = 1
@@ -143,21 +143,12 @@ def _losses(run: RecordedRun) -> tuple[list[int], list[float | None]]:
 
 def _first_tensor(a: RecordedRun, b: RecordedRun) -> tuple[TensorDifference | None, int]:
     """Return the first differing tensor, and the number of steps for which both runs have digests."""
-    steps_of_b = dict(b.journal.digests())
     first, compared = None, 0
-    for step, digests_a in a.journal.digests():
-        digests_b = steps_of_b.get(step)
-        if digests_b is None:
-            continue
+    for step, digests_a, digests_b in common_digests(a.journal, b.journal):
         compared += 1
-        # A gradient is computed before the value that it changes.
-        groups = (("gradient", digests_a.gradients, digests_b.gradients), ("value", digests_a.values, digests_b.values))
-        for what, left, right in groups if first is None else ():
-            names = (name for name in left if name in right and bits(left[name]) != bits(right[name]))
-            name = next(names, None)
-            if name is not None:
-                first = TensorDifference(step, name, what)
-                break
+        if first is None and (tensor := next(differing_tensors(digests_a, digests_b), None)) is not None:
+            what, name = tensor
+            first = TensorDifference(step, name, what)
     return first, compared
 
 

@@ -180,15 +180,15 @@ def _at(changes: Sequence[tuple[int, Any]], step: int) -> Optimizers | None:
 
 def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterator[SetupDifference]:
     if len(a) != len(b):
-        yield _said(step, "optimizers", f"{len(a)} against {len(b)} optimizers (from step {step})")
+        yield _hyper_difference(step, "optimizers", f"{len(a)} against {len(b)} optimizers (from step {step})")
     for left, right in zip(a, b, strict=False):
         if left["class"] != right["class"]:
             text = f"optimizer {left['class']} against {right['class']} (from step {step})"
-            yield _said(step, "optimizer", text)
+            yield _hyper_difference(step, "optimizer", text)
             continue
         if len(left["groups"]) != len(right["groups"]):
             counts = f"{len(left['groups'])} against {len(right['groups'])} groups"
-            yield _said(step, "groups", f"{counts} ({left['class']}, from step {step})")
+            yield _hyper_difference(step, "groups", f"{counts} ({left['class']}, from step {step})")
         for number, (group_a, group_b) in enumerate(zip(left["groups"], right["groups"], strict=False)):
             place = f"({left['class']}, group {number}, from step {step})"
             # A key that one side lacks is ignored: other versions of torch have other keys.
@@ -196,7 +196,9 @@ def _differences(step: int, a: Optimizers, b: Optimizers, late: bool) -> Iterato
                 if key in IMPLEMENTATION or key not in group_b or _same(group_a[key], group_b[key]):
                     continue
                 if key == "params":
-                    yield _said(step, key, f"other parameters: {_other_parameters(group_a[key], group_b[key])} {place}")
+                    yield _hyper_difference(
+                        step, key, f"other parameters: {_other_parameters(group_a[key], group_b[key])} {place}"
+                    )
                     continue
                 size = _relative(group_a[key], group_b[key])
                 text = f"{key} {_shown(group_a[key])} against {_shown(group_b[key])} {place}"
@@ -216,7 +218,7 @@ def _other_parameters(a: Sequence[str], b: Sequence[str]) -> str:
     return " against ".join(shown)
 
 
-def _said(step: int, name: str, text: str) -> SetupDifference:
+def _hyper_difference(step: int, name: str, text: str) -> SetupDifference:
     return SetupDifference("hyper-parameter", step, name, text)
 
 

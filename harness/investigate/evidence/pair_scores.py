@@ -219,5 +219,5 @@ def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
             noise = read_noise(run.path, step) or Noise(step, 0, {})
             if noise.equal:
                 a, b = (read_outcome(run_of_step[step].path, step) for run_of_step in (outcomes, started))
-                steps.append(step_errors(a, b, exact, noise))
+                steps.append(step_errors(a, b, exact, noise.step))
     return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)

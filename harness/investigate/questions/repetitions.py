@@ -204,7 +204,7 @@ def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -
     except NumdriftError as error:
         return Repeated(steps, trainings, reason=str(error))
     # The calls of a training that was cut short end somewhere: that is neither a difference nor an agreement.
-    at_an_end = difference is None or difference.one is None or difference.other is None
+    at_an_end = difference is None or difference.a is None or difference.b is None
     if at_an_end and not (first.manifest.got_through and last.manifest.got_through):
         return unfinished
     return Repeated(steps, trainings, difference)

@@ -23,7 +23,7 @@ OUTSIDE = "came from outside of torch (another generator, the time, the operatin
 
 def sentence_of(difference: CallDifference) -> str:
     """Describe how two trainings came apart, by the call that shows it."""
-    first_call, second_call, made = difference.one, difference.other, difference.made
+    first_call, second_call, made = difference.a, difference.b, difference.made
     when = _when(difference.step, difference.call.phase)
     if difference.what == "branch":
         left, right = (

@@ -19,10 +19,12 @@ import torch
 from ...records.results.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from ...tape.replaying.replay import is_same, set_apart
 from ..align.storage_flow import SIDES, FlowValue, Side
-from ..execute.hybrid import Hybrid, HybridExecution, TapePair
+from ..execute.hybrid import Hybrid, HybridExecution
+from ..execute.tape_pair import TapePair
 from .batch_words import Begins, Labels, how_apart, what_it_does
 from .examination import Examined
-from .swap_sites import Cause
+from .found_culprits import place_of
+from .site_causes import Cause
 
 MOST_FOLLOWED = 8
 """The most differing arguments that are followed. Where more differ, they share causes."""
@@ -79,7 +81,7 @@ def follow_batch(
         before = {number: part for number, part in parts.items() if part.sites or part.inputs}
         fewest = _fewest(pair, name, left_value, before, max(blocks, default=-1))
         if fewest:
-            put_in = _given(pair, name, "a", [before[number] for number in fewest], max(blocks, default=-1))
+            put_in = _argument_in(pair, name, "a", [before[number] for number in fewest], max(blocks, default=-1))
             comes = put_in is not None and not is_same(put_in, left_value)
             for number in fewest:
                 parts_by_cause.setdefault(number, []).append((name, before[number], comes))
@@ -107,7 +109,7 @@ def _fewest(pair: TapePair, name: str, left_value: torch.Tensor, parts: Mapping[
     """
 
     def gives(tried: Sequence[int]) -> bool:
-        value = _given(pair, name, "b", [parts[number] for number in tried], last)
+        value = _argument_in(pair, name, "b", [parts[number] for number in tried], last)
         return value is not None and is_same(value, left_value)
 
     tried = list(parts)
@@ -122,7 +124,7 @@ def _fewest(pair: TapePair, name: str, left_value: torch.Tensor, parts: Mapping[
 
 def _upstream(pair: TapePair, name: str) -> tuple[set[int], set[tuple[Side, FlowValue]]]:
     """Return the blocks that an argument depends on, on either side, and the inputs of the step that it depends on."""
-    pending: list[tuple[Side, FlowValue]] = [(side, pair.flows[side].given[name].value) for side in SIDES]
+    pending: list[tuple[Side, FlowValue]] = [(side, pair.flows[side].batch[name].value) for side in SIDES]
     blocks, inputs = set[int](), set[tuple[Side, FlowValue]]()
     while pending:
         side, value = pending.pop()
@@ -132,8 +134,7 @@ def _upstream(pair: TapePair, name: str) -> tuple[set[int], set[tuple[Side, Flow
         elif number not in blocks:
             blocks.add(number)
             for block_side in SIDES:
-                nodes = (pair.flows[block_side].nodes[node] for node in pair.blocks[number].of(block_side))
-                pending += [(block_side, use.value) for node in nodes for use in node.reads]
+                pending += [(block_side, use.value) for node in pair.nodes(number, block_side) for use in node.reads]
     return blocks, inputs
 
 
@@ -147,7 +148,7 @@ def _part(cause: Cause, blocks: Collection[int], inputs: Collection[tuple[Side, 
     )
 
 
-def _given(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: int) -> torch.Tensor | None:
+def _argument_in(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: int) -> torch.Tensor | None:
     """Compute the argument in a hybrid: side `base` with these parts of causes from the other side.
 
     The hybrid is executed up to the block `last`. Return None where that fails.
@@ -159,7 +160,7 @@ def _given(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: 
             execution = HybridExecution(pair, hybrid)
             for number in range(last + 1):
                 execution.run(number)
-            return execution.given(name)
+            return execution.argument(name)
     except Exception:  # noqa: BLE001, an op may raise anything on values that are not its own
         return None
 
@@ -168,14 +169,15 @@ def _given(pair: TapePair, name: str, base: Side, parts: Sequence[Cause], last: 
 
 
 def with_batch(
-    culprits: Sequence[Culprit], places: Sequence[Culprit], followed: FollowedBatch, a: str
+    pair: TapePair, examined: Mapping[int, Examined], culprits: Sequence[Culprit], followed: FollowedBatch, a: str
 ) -> list[Culprit]:
     """Return the culprits of a step, preceded by the causes of its batch's difference, which the batch itself proves.
 
-    `places` describe those causes as culprits with no more than their kind and place.
+    `a` is the reference's name.
     """
     rest, first = list(culprits), list[Culprit]()
-    for entry, place in zip(followed.causes, places, strict=True):
+    for entry in followed.causes:
+        place = place_of(pair, examined, entry.cause)
         culprit = next(
             (
                 candidate

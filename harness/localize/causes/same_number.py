@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 
 from ...records.results.culprit import ARGUMENTS
 from ..align.storage_flow import SIDES
-from ..align.value_links import arguments_of
-from ..execute.hybrid import TapePair
-from .swap_sites import Cause, Groups, joined_causes
+from ..execute.tape_pair import TapePair
+from .site_causes import Cause, joined_causes
+from .swap_sites import Groups
 
 Numbers = tuple[float, float]
 """Both sides' numbers in one place: side a's, then side b's."""
@@ -34,7 +34,7 @@ ALIKE = 1e-6
 def of_one_number(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
     """Return the causes, with those of the optimizer joined if their numbers derive from one number that differs."""
     numbers_of = {
-        place: differing for place, cause in enumerate(causes) if (differing := _told(pair, cause)) is not None
+        place: differing for place, cause in enumerate(causes) if (differing := _only_numbers(pair, cause)) is not None
     }
     groups, count = Groups(numbers_of), pair.flows["a"].tape.step + 1
     for place, numbers in numbers_of.items():
@@ -54,7 +54,7 @@ def of_one_number(pair: TapePair, causes: Sequence[Cause]) -> list[Cause]:
     return merged
 
 
-def _told(pair: TapePair, cause: Cause) -> Numbers | None:
+def _only_numbers(pair: TapePair, cause: Cause) -> Numbers | None:
     """Return the only pair of numbers in which the calls of a cause in the optimizer differ; None for any other
     cause."""
     if cause.kind != ARGUMENTS or cause.phase != "optimizer":
@@ -65,7 +65,7 @@ def _told(pair: TapePair, cause: Cause) -> Numbers | None:
         if not block.is_pair:
             return None
         node_a, node_b = (pair.flows[side].nodes[block.of(side)[0]] for side in SIDES)
-        for (value_a, _), (value_b, _) in zip(arguments_of(node_a), arguments_of(node_b), strict=False):
+        for (value_a, _), (value_b, _) in zip(node_a.arguments, node_b.arguments, strict=False):
             if isinstance(value_a, int | float) and isinstance(value_b, int | float) and value_a != value_b:
                 numbers.add((float(value_a), float(value_b)))
     return numbers.pop() if len(numbers) == 1 else None

@@ -16,21 +16,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from ...tape.replaying.replay import is_same, set_apart
-from ...tape.tape import Tape
-from ..align.storage_flow import SIDES, FlowNode, Side, other
-from ..execute.hybrid import Hybrid, HybridExecution, Kernels, TapePair
+from ..align.storage_flow import SIDES, Side, other
+from ..errors.result_distances import relative
+from ..execute.hybrid import Hybrid, HybridExecution
+from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
-from ..execute.worker import WorkerCalls
-from .examination import Examined, compared_results, relative
+from ..execute.step_side import StepSide
+from ..execute.tape_pair import TapePair
+from ..execute.worker_calls import WorkerCalls
+from .examination import Examined, compared_results, flagged
 from .judged_alone import LOCAL_FAULT
+from .kernel_names import is_generated
 from .setting_difference import SettingDifference, all_together, liberties, setting_differences
-from .suspects import names_of
-from .swap_sites import PHASES, Cause, SettingReason, SwapSite, phase_of
+from .site_causes import PHASES, Cause, SettingReason
+from .swap_sites import SwapSite
 
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "linear", "matmul"))
 
@@ -46,8 +50,6 @@ CHOSEN_OPS: Mapping[str, str] = {
 }
 """The settings that an op requires to be on, by the beginning of its name."""
 
-GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
-
 
 class OtherwiseSet:
     """The kernels of a side's process, executed with other values of some of torch's settings."""
@@ -56,10 +58,8 @@ class OtherwiseSet:
         self._calls = calls
         self._settings = settings
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        return self._calls.execute(node, arguments, keywords, self._settings)
+    def execute(self, call: PreparedCall) -> list[Any]:
+        return self._calls.execute(call, self._settings)
 
 
 def blocks_by_setting(
@@ -86,15 +86,13 @@ def blocks_by_setting(
     reasons: dict[int, SettingDifference] = {}
     with set_apart(pair.devices()):
         execution = HybridExecution(pair, Hybrid("b"))
-        for number in range(max(looked, default=-1) + 1 if calls else 0):
-            if number in looked:
-                trials = _Trials(execution, number, execution.memory.fork(), calls)
-                reason = next((difference for difference in tried if trials.is_reason(difference)), None)
-                if reason is None and number in wide:
-                    reason = next((difference for difference in narrower if trials.is_nearer(difference)), None)
-                if reason is not None:
-                    reasons[number] = reason
-            execution.run(number)
+        for number, before in execution.stops(looked if calls else ()):
+            trials = _Trials(execution, number, before, calls)
+            reason = next((difference for difference in tried if trials.is_reason(difference)), None)
+            if reason is None and number in wide:
+                reason = next((difference for difference in narrower if trials.is_nearer(difference)), None)
+            if reason is not None:
+                reasons[number] = reason
     return reasons
 
 
@@ -105,10 +103,9 @@ def _is_candidate(pair: TapePair, number: int, block: Examined) -> bool:
     """
     if not block.differs or block.suspect.kind not in ("kernel", "layout") or not pair.blocks[number].is_pair:
         return False
-    nodes = [pair.flows[side].nodes[pair.blocks[number].of(side)[0]] for side in SIDES]
-    compiled = [node.call.compiled is not None for node in nodes]
-    generated = not set(GENERATED).isdisjoint(getattr(nodes[1].execution.operation, "tags", ()))
-    return nodes[0].call.op == nodes[1].call.op and not (generated and compiled[0] != compiled[1])
+    left, right = pair.all_nodes(number)
+    is_compiled_once = (left.call.compiled is None) != (right.call.compiled is None)
+    return left.call.op == right.call.op and not (is_generated(right) and is_compiled_once)
 
 
 class _Trials:
@@ -160,26 +157,13 @@ class _Trials:
         return [memory.tensor(side, uses[place]).clone() for uses in compared_results(pair, self._number)]
 
 
-class SetSide(Protocol):
-    """A side of a step: its tape, its label, its mode's specification, and its worker's calls if it has one."""
-
-    @property
-    def tape(self) -> Tape: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def spec(self) -> str: ...
-    @property
-    def calls(self) -> WorkerCalls | None: ...
-
-
 def with_settings(
-    pair: TapePair, examined: Mapping[int, Examined], causes: Sequence[Cause], sides: Mapping[Side, SetSide]
+    pair: TapePair, examined: Mapping[int, Examined], causes: Sequence[Cause], sides: Mapping[Side, StepSide]
 ) -> list[Cause]:
     """Return the causes, with all sites that differ because of one setting joined into one cause."""
     specs = {side: sides[side].spec for side in SIDES}
     differences = setting_differences({side: sides[side].tape for side in SIDES}, specs)
-    calls = {side: set_side.calls for side, set_side in sides.items() if set_side.calls is not None}
+    calls = {side: step_side.calls for side, step_side in sides.items() if step_side.calls is not None}
     narrower = liberties(sides["b"].tape, specs["b"]) if "b" in calls else []
     by_setting = blocks_by_setting(pair, examined, differences, calls, narrower)
     if not by_setting and not differences:
@@ -213,13 +197,13 @@ def _reason(
     differences: Sequence[SettingDifference],
 ) -> SettingDifference | None:
     """Return the setting that makes a site differ; None if there is no such setting or if there are several reasons."""
-    flagged = [number for number in site.blocks if number in examined and examined[number].differs is not False]
-    reasons = {by_setting[number].name: by_setting[number] for number in flagged if number in by_setting}
-    if len(reasons) == 1 and all(number in by_setting for number in flagged if examined[number].differs):
+    differing = flagged(examined, site.blocks)
+    reasons = {by_setting[number].name: by_setting[number] for number in differing if number in by_setting}
+    if len(reasons) == 1 and all(number in by_setting for number in differing if examined[number].differs):
         return next(iter(reasons.values()))
-    if reasons or any(len(_devices(pair, number)) > 1 for number in flagged):
+    if reasons or any(len(_devices(pair, number)) > 1 for number in differing):
         return None
-    chosen = {name for number in flagged for name in _chosen_by(pair, number, differences)}
+    chosen = {name for number in differing for name in _chosen_by(pair, number, differences)}
     return next((difference for difference in differences if chosen.intersection(difference.values["a"])), None)
 
 
@@ -230,7 +214,7 @@ def _chosen_by(pair: TapePair, number: int, differences: Sequence[SettingDiffere
         for side in SIDES
     }
     for side in SIDES:
-        for op in names_of(pair, number, side):
+        for op in pair.names(number, side):
             name = next((name for start, name in CHOSEN_OPS.items() if op.startswith(start)), None)
             if name is not None and settings[side].get(name) and not settings[other(side)].get(name, True):
                 yield name
@@ -239,8 +223,8 @@ def _chosen_by(pair: TapePair, number: int, differences: Sequence[SettingDiffere
 def _devices(pair: TapePair, number: int) -> set[str]:
     """Return the devices of the values that a block makes, on the sides that have the block."""
     slots = {side: pair.flows[side].tape.slots for side in SIDES}
-    nodes = [(side, pair.flows[side].nodes[node]) for side in SIDES for node in pair.blocks[number].of(side)]
-    return {slots[side][use.value.slot].device for side, node in nodes for use in node.made}
+    made = ((side, use.value.slot) for side in SIDES for node in pair.nodes(number, side) for use in node.made)
+    return {slots[side][slot].device for side, slot in made}
 
 
 def _cause(
@@ -251,14 +235,12 @@ def _cause(
     reference: str,
 ) -> Cause:
     leads = [site.lead for site in sites]
-    flagged = [
+    blocks = [
         number for site in sites for number in site.blocks if number in examined and examined[number].differs
     ] or leads
-    flagged.sort(key=lambda number: (PHASES.index(phase_of(pair, number)), number))
-    ops = {
-        side: tuple(dict.fromkeys(op for number in flagged for op in names_of(pair, number, side))) for side in SIDES
-    }
-    effect = _what(pair, flagged)
+    blocks.sort(key=lambda number: (PHASES.index(pair.phase(number)), number))
+    ops = {side: tuple(dict.fromkeys(op for number in blocks for op in pair.names(number, side))) for side in SIDES}
+    effect = _what(pair, blocks)
     why = f"{difference.name} is {difference.shown['b']}{_where(difference, 'b')}"
     if "a" in difference.shown:
         why += f", {difference.shown['a']}{_where(difference, 'a')} in {reference}"
@@ -267,18 +249,18 @@ def _cause(
         why += f": with {difference.swapped} they are within rounding of {reference}"
     ordered = tuple(sorted(sites, key=lambda site: site.lead))
     setting = SettingReason(difference, effect)
-    return Cause("setting", phase_of(pair, flagged[0]), ops, (f"{effect} because {why}",), ordered, setting=setting)
+    return Cause("setting", pair.phase(blocks[0]), ops, (f"{effect} because {why}",), ordered, setting=setting)
 
 
 def _what(pair: TapePair, blocks: Sequence[int]) -> str:
     """Return `all 72 matrix products differ`."""
-    names = list(dict.fromkeys(op for number in blocks for op in names_of(pair, number, "a")))
+    names = list(dict.fromkeys(op for number in blocks for op in pair.names(number, "a")))
     if not all(pair.blocks[number].is_pair for number in blocks):  # the sides execute different ops
-        executed = [op for number in blocks for side in SIDES for op in names_of(pair, number, side)]
+        executed = [op for number in blocks for side in SIDES for op in pair.names(number, side)]
         chosen = list(dict.fromkeys(op for op in executed if op.startswith(tuple(CHOSEN_OPS))))
         return f"{_listed(chosen)} {'is' if len(chosen) == 1 else 'are'} executed on one side alone"
     alike_count = sum(
-        block.is_pair and set(names_of(pair, number, "a")) <= {*names} for number, block in enumerate(pair.blocks)
+        block.is_pair and set(pair.names(number, "a")) <= {*names} for number, block in enumerate(pair.blocks)
     )
     several, some = len(blocks) > 1, len(blocks) < alike_count
     every = "both" if len(blocks) == 2 else f"all {len(blocks)}" if several else "1"

@@ -16,10 +16,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ..execute.hybrid import TapePair
+from ..execute.tape_pair import TapePair
 from .hybrid_tests import HybridTests, Infeasible
 from .proofs import FEW
-from .swap_sites import Cause, SwapSite, module_of
+from .site_causes import Cause
+from .swap_sites import SwapSite
 
 UNDONE = 2.0
 """The factor of drift, of a cause alone over all causes together, from which on the others undo the cause."""
@@ -27,7 +28,7 @@ UNDONE = 2.0
 MOST = 6
 """The most causes of which pairs are tried."""
 
-TOLD = ("structure", "arguments")
+STATED = ("structure", "arguments")
 """The kinds of causes in which the script itself computes something differently."""
 
 
@@ -40,7 +41,7 @@ def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Ca
     joined = list(causes)
     if len(joined) > FEW:
         return joined  # too many to try each one alone
-    candidates = [cause for cause in joined if cause.kind in TOLD and _is_undone(tests, [cause])]
+    candidates = [cause for cause in joined if cause.kind in STATED and _is_undone(tests, [cause])]
     while len(candidates) in range(2, MOST + 1):
         pairs = [pair for pair in combinations(candidates, 2) if pair[0].phase == pair[1].phase]
         pair = next((tried_pair for tried_pair in pairs if not _is_undone(tests, tried_pair)), None)
@@ -52,7 +53,7 @@ def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Ca
     for place in (_place, _phase):
         groups: dict[object, list[Cause]] = {}
         for cause in joined:
-            if cause.kind in TOLD and (_is_undone(tests, [cause]) or not _is_feasible(tests, cause)):
+            if cause.kind in STATED and (_is_undone(tests, [cause]) or not _is_feasible(tests, cause)):
                 groups.setdefault(place(tests.pair, cause), []).append(cause)
         for group in groups.values():
             if len(group) > 1 and any(_is_undone(tests, [member]) for member in group) and _goes_together(tests, group):
@@ -66,7 +67,7 @@ def _phase(pair: TapePair, cause: Cause) -> object:
 
 
 def _place(pair: TapePair, cause: Cause) -> object:
-    return cause.phase, module_of(pair, cause.sites[0].lead)
+    return cause.phase, pair.module(cause.sites[0].lead)
 
 
 def _is_feasible(tests: HybridTests, cause: Cause) -> bool:

@@ -16,8 +16,10 @@ from numdrift.harness.drift.step_noise import Noise
 from numdrift.harness.investigate.questions.whole_trainings import remedy
 from numdrift.harness.localize.causes.localized_step import LocalizedStep
 from numdrift.harness.localize.causes.setting_difference import setting_differences, statements
-from numdrift.harness.localize.execute.worker import Worker, WorkerCalls
-from numdrift.harness.localize.localize_step import Held, localize_step
+from numdrift.harness.localize.execute.step_side import StepSide
+from numdrift.harness.localize.execute.worker import Worker
+from numdrift.harness.localize.execute.worker_calls import WorkerCalls
+from numdrift.harness.localize.localize_step import localize_step
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.results.culprit import Culprit, CulpritSetting
 from numdrift.harness.records.run.run_config import RunConfig
@@ -105,7 +107,7 @@ def held(
     settings: Mapping[str, Any],
     spec: str = "cpu",
     device: str = "",
-) -> Held:
+) -> StepSide:
     """A side: one step of a training, recorded with torch set so, and a process that executes its calls."""
     torch.manual_seed(0)
     training = make()
@@ -125,10 +127,10 @@ def held(
     tape = read_tape(tape_file(tapes, 0))
     if device:
         tape = replace(tape, slots=tuple(replace(slot, device=device) for slot in tape.slots))
-    return Held(tape, label, lambda: worker.digests(0), WorkerCalls(worker, 0), spec=f"{label}={spec}")
+    return StepSide(tape, label, lambda: worker.digests(0), WorkerCalls(worker, 0), spec=f"{label}={spec}")
 
 
-def found_in(a: Held, b: Held, threshold: float = 16.0) -> LocalizedStep:
+def found_in(a: StepSide, b: StepSide, threshold: float = 16.0) -> LocalizedStep:
     with settings_of_step(a.tape.settings):
         return localize_step({"a": a, "b": b}, Noise(0, 0, {}), threshold, lambda text: None)
 
@@ -222,7 +224,7 @@ def test_without_the_settings_the_same_calls_are_a_kernel(tmp_path: Path) -> Non
     a, b = held(tmp_path, "first", Halving, {}), held(tmp_path, "second", Halving, {"toy.rounding": "coarse"})
     plain = {name: value for name, value in b.tape.settings.items() if name != "toy.rounding"}
     tape = Tape(0, b.tape.slots, b.tape.inputs, b.tape.calls, b.tape.watched, plain)
-    found = found_in(a, Held(tape, "second", b.digests, b.calls, spec=b.spec))
+    found = found_in(a, StepSide(tape, "second", b.digests, b.calls, spec=b.spec))
     assert {one.kind for one in found.culprits} == {"kernel"}
 
 
@@ -332,7 +334,7 @@ def tapes(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Tape]:
         ),
     ],
 )
-def test_settings_are_told_by_the_keys_of_a_mode(
+def test_settings_are_share_between_the_keys_of_a_mode(
     a: Mapping[str, Any], b: Mapping[str, Any], specs: tuple[str, str], expected: list[tuple[str, str, str]]
 ) -> None:
     put_settings({"matmul_precision": "highest"})

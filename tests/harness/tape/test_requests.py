@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from numdrift.harness.localize.align.storage_flow import flow_of
-from numdrift.harness.localize.execute.worker import Worker, WorkerCalls
+from numdrift.harness.localize.execute.prepared_call import PreparedCall
+from numdrift.harness.localize.execute.worker import Worker
+from numdrift.harness.localize.execute.worker_calls import WorkerCalls
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.tape.files.tape_file import tape_file, write_tape
@@ -224,7 +226,7 @@ def test_a_worker_is_asked_for_the_layout_that_is_given(tmp_path: Path) -> None:
     for lies in (LaidOut((3, 4), (4, 1), 0), LaidOut((3, 4), (1, 3), 0), LaidOut((3, 4), (4, 1), 8)):
         given = relaid(torch.full((3, 4), 2.0), lies)
         # when, then
-        calls.execute(node, (given, y), {})
+        calls.execute(PreparedCall(0, node, (given, y), {}))
         assert torch.equal(given, 2 + y) and LaidOut.of(given) == lies
 
 
