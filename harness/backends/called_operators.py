@@ -24,8 +24,8 @@ TORCH = str(Path(torch.__file__).parent)
 ADOPTION = {
     str(Path(HARNESS, "script", f"{name}.py"))
     for name in (
-        "adoption", "autocast", "cuda", "devices", "meeting", "parallel", "placement", "script_api",
-        "script_compiling", "understood",
+        "adopted/adoption", "adopted/autocast", "adopted/cuda", "adopted/devices", "adopted/meeting",
+        "adopted/placement", "parallel", "script_api", "script_compiling", "understood",
     )
 }  # fmt: skip
 """Files that the script's own calls pass through. The other files of that folder read values for numdrift."""
