@@ -32,7 +32,7 @@ from ...tape.op_names import UNREPLAYED
 from ..evidence.batches_followed import own_arguments
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, begun_in, repeating
 from .executed_steps import SIDES, as_executed, executed_step, has_executed, is_to_be_executed
 from .question import Inquiry, QuestionAnswer
@@ -48,10 +48,10 @@ class Ops:
     """A step of both modes taken apart: the ops that compute other bits on the same inputs, and those that cause the
     drift."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         return (localization := known(inquiry)) is None or is_to_be_executed(inquiry, localization)
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         specs = [spec_of(run) for inquiry in inquiries for run in (inquiry.evidence.a, inquiry.evidence.b)]
         jobs = laboratory.jobs if laboratory.has_room(specs) else 1
         for start in range(0, len(inquiries), jobs):
@@ -105,7 +105,7 @@ def _is_data(culprit: Culprit) -> bool:
     return culprit.kind == SETUP and culprit.op is None
 
 
-def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
     """Localize steps of different modes at the same time."""
     made: dict[str, BatchPlan] = {}
     feasible = []

@@ -21,7 +21,7 @@ from ...runs.recorded_run import RecordedRun
 from ..evidence.batches_followed import own_arguments
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, repeating
 from .ops import inputs_of, localizer
 from .question import Inquiry, QuestionAnswer
@@ -33,14 +33,14 @@ FOLLOWED = ("batch", "generator", "initial")
 class Preparation:
     """The origin of different first batches or initial values, where no op of a step causes them."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         evidence = inquiry.evidence
         alone = evidence.a.manifest.is_one_process and evidence.b.manifest.is_one_process
         localization = _known(evidence)
         is_followed = localization is not None and localization.content.get("inputs") == inputs_of(evidence)
         return _is_unplaced(inquiry.pair) and alone and not is_followed
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         runs = {run.path: run for pending in inquiries for run in (pending.evidence.a, pending.evidence.b)}
         laboratory.make(Round("what is done before the first step", [_once_more(run) for run in runs.values()]))
         for inquiry in inquiries:
