@@ -22,7 +22,7 @@ from ..tools.profile.profile_made import profile_of
 class ProfileRequest(TrainingRequest):
     """The trainings of `numdrift profile`, and what is traced of them."""
 
-    kind: Kind = option("trace", "How much the traces hold.", flag="--type", choices=get_args(Kind), shows_default=True)
+    kind: Kind = option("trace", "The detail of the traces.", flag="--type", choices=get_args(Kind), shows_default=True)
     steps: StepSelection | None = option(
         None,
         f"Steps to trace, as in 2-5 (default {DEFAULT_STEPS}).",
@@ -76,7 +76,7 @@ def profiled_before(script: str, *, asks_for_runs: bool) -> list[RecordedRun] | 
         return None
     if asks_for_runs:
         raise UsageError(
-            f"{script} was recorded already, and nothing is run again: leave out what to run, or give the script"
+            f"{script} was recorded already, and nothing is run again: name the script, or leave out its options"
         )
     return runs
 

@@ -69,7 +69,7 @@ class SnapshotRequest(TrainingRequest):
     )
     executions: StepSelection | None = option(
         None,
-        "Where the graph ran so often before, as in 2 or 0,10-.",
+        "Where the graph was executed so many times before, as in 2 or 0,10-.",
         selection("--executions", COUNTED),
         metavar="LIST",
     )
@@ -91,20 +91,20 @@ class SnapshotRequest(TrainingRequest):
     )
     on: str = option(
         "",
-        "Of the first execution that gives a NaN or an infinity; that gives an error; of the first step that differs "
-        "from that of the first mode.",
+        "Of the first execution that returns a NaN or an infinity; of the first that fails; of the first step that "
+        "differs from that of the first mode.",
         lambda event: event or "",
         written=None,
         choices=EVENTS,
     )
     then: str | None = option(
         None,
-        "Once all that was asked for is taken: end the training (default with --on), or let it go on.",
+        "Once all chosen snapshots are taken: end the training (default with --on), or continue it.",
         choices=("stop", "go-on"),
     )
     callback: str = option(
         "",
-        "Ask a function of yours of each execution.",
+        "Call a function of yours for each execution, to choose what is kept.",
         _checked_callback,
         written=None,
         metavar="FILE.py:FUNCTION",

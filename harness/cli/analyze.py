@@ -33,10 +33,11 @@ Examples:
   numdrift analyze -m package.train --mode compile -- --config tiny
 
 \b
-Unsupported is what the backend itself hands on or refuses: an operator that falls back to the CPU, that Inductor leaves
-to ATen's kernels, or whose call raises. The percentage is over the backend's own instructions, not over operators.
+Unsupported is what the backend itself passes on or refuses: an operator that falls back to the CPU, that Inductor
+leaves to ATen's kernels, or whose call raises. The percentage is over the backend's own instructions, not over
+operators.
 Exit codes: 0 the analysis is done, whatever it found; 2 wrong usage; 3 the script failed for a reason of its own, or
-gave the backend nothing.
+never reached the backend.
 """
 
 
@@ -45,7 +46,9 @@ gave the backend nothing.
 )
 @script_argument
 @arguments_argument
-@click.option("--mode", "mode", default="lazy", show_default=True, metavar="SPEC", help="The mode to ask.")
+@click.option(
+    "--mode", "mode", default="lazy", show_default=True, metavar="SPEC", help="The mode whose backend is analyzed."
+)
 @options_of(AnalysisRequest, "dry", "max_steps", "max_seconds")
 @click.option(
     "--analyze-verbosity", "verbosity", type=click.Choice(["1", "2"]), default="2", show_default=True,

@@ -101,5 +101,5 @@ def chosen_modes(
     """Return the modes of --modes and --mode. Raises UsageError and ModeError; `why` begins the message if there is no
     mode."""
     if listed is None and not single:
-        raise UsageError(f"{why}no mode is given; for example --modes {example}")
+        raise UsageError(f"{why}no mode is stated; for example --modes {example}")
     return parse_modes(listed, single)

@@ -36,7 +36,7 @@ Examples:
   numdrift profile runs/train
 
 \b
-Steps {DEFAULT_STEPS} are traced by default: compilers are done with theirs by then.
+Steps {DEFAULT_STEPS} are traced by default: compilers have finished by then.
   trace     phases, numdrift.phase blocks, modules, ops, graph executions, generated kernels
   operator  besides, of each op the line of the script and the shapes; of each generated kernel what it was made
             of. Traces Python's calls, too, so everything that Python does takes longer.

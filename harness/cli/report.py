@@ -26,7 +26,7 @@ Examples:
 
 \b
 The page is written into the investigation's folder as report.html, unless --html says otherwise: one file that opens
-from disk, without network, for whoever was not there. Exit codes are those of `numdrift investigate`.
+from disk, without network, and needs nothing else. Exit codes are those of `numdrift investigate`.
 """
 
 

@@ -173,7 +173,7 @@ def test_the_execution_that_gives_an_error(tmp_path: Path) -> None:
         (("--modes", "cpu", "--callback", "nowhere.py:f"), "there is no file nowhere.py"),
         (("--modes", "cpu", "--callback", "nowhere"), "is not FILE.py:FUNCTION"),
         (("--modes", "cpu", "--on", "drift"), "needs two modes"),
-        ((), "no mode is given"),
+        ((), "no mode is stated"),
     ],
 )
 def test_wrong_options_are_refused(arguments: tuple[str, ...], complaint: str, numdrift: Numdrift) -> None:

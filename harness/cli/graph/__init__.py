@@ -25,5 +25,5 @@ command = LazyGroup(
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
-    help="List, open and export the graphs of a run, and say in what two runs' graphs differ.",
+    help="List, open and export the graphs of a run, and compare those of two runs.",
 )

@@ -40,15 +40,15 @@ cut executes, and eagerly the forward, the backward and the optimizer of a step.
 Without --steps, --executions, --graph, --on and a callback it is those of step 0.
 
 \b
-A callback says of each execution what is kept of it:
+A callback chooses what is kept of each execution:
   def choose(name, device_index, execution_count, step):
       return "inputs outputs" if step == 5 else ""
 It answers "inputs", "outputs", "inputs outputs" or "" for nothing.
-A script gives its own by numdrift.on_snapshot(choose).
+A script can set its own with numdrift.on_snapshot(choose).
 
 \b
 Snapshots are runs/<name>/<mode>/snapshots/<graph>-step000003-execution000003.safetensors. They hold parameters and
-batches: look at what `numdrift snapshot show` says of a file before you hand it on.
+batches: look at a file with `numdrift snapshot show` before you share it.
 Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run failed, or a snapshot is incomplete.
 """
 
@@ -156,10 +156,10 @@ def _nothing(run: FinishedRun, on: str) -> str:
         return reason
     if event is None or not event["ran"]:
         printed = f"what this one printed is in {run.folder.stderr}"
-        return f"no snapshot was taken: no execution was seen; give the script that calls the model ({printed})"
+        return f"no snapshot was taken: no execution was seen; name the script that calls the model ({printed})"
     ran = ", ".join(f"{name} ({count}x)" for name, count in list(event["ran"].items())[:8])
-    explanation = {"nonfinite": "every execution gave finite values", "error": "no execution gave an error"}.get(
-        on, "none of the executions is one that was asked for"
+    explanation = {"nonfinite": "every execution returned finite values", "error": "no execution failed"}.get(
+        on, "none of the executions was chosen"
     )
     return f"no snapshot was taken: {explanation}; there were {ran} in {event['steps']} steps"
 

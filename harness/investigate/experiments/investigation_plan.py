@@ -189,7 +189,7 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
     newest = suffix if suffix is not None else runs[-1].manifest.suffix
     runs = [run for run in runs if run.manifest.suffix == newest]
     if len(runs) < 2:
-        raise UsageError(f"{path} holds one run, which has nothing to be compared with; run another mode")
+        raise UsageError(f"{path} has one run, and nothing to compare it with; run another mode")
     for run in runs:
         require_parameters(run)
     return runs

@@ -195,7 +195,7 @@ def _why_none(manifest: RunManifest, events: _Told) -> str:
             "call numdrift.step() where a step ends"
         )
     last = f"0-{steps - 1}" if steps > 1 else "0"
-    return f"the script has {steps} steps, and of steps {plan} there is none; ask for some of them with --steps {last}"
+    return f"the script has {steps} steps, and of steps {plan} there is none; choose some of them with --steps {last}"
 
 
 def _told(path: Path) -> _Told:
