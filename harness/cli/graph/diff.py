@@ -41,7 +41,7 @@ Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be 
 """
 
 
-@click.command(epilog=EXAMPLES, help="Say in what the graphs of two runs differ, the most important difference first.")
+@click.command(epilog=EXAMPLES, help="Show where the graphs of two runs differ, the most important difference first.")
 @click.argument("paths", nargs=-1, metavar="[RUN_A RUN_B | INVESTIGATION]")
 @click.option("--modes", metavar="A,B", help="Two modes of the investigation.")
 @click.option("--step", type=click.IntRange(min=0), help="The step (default: the first that both have).")
