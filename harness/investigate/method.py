@@ -14,7 +14,7 @@ from ..runs.recorded_run import RecordedRun
 from .evidence.pair_evidence import EvidenceFolder, evidence_for
 from .evidence.pair_scores import spec_of
 from .experiments.chosen_steps import choose
-from .experiments.investigation_plan import InvestigationPlan
+from .experiments.investigation_plan import InvestigationRequest
 from .experiments.laboratory import Interrupted, Laboratory
 from .experiments.restored import not_restored
 from .experiments.rounds import (
@@ -47,7 +47,7 @@ MOST_STEPS = 8
 """The largest number of steps of a pair that are looked into."""
 
 
-def investigate(batch: BatchPlan, plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+def investigate(batch: BatchPlan, plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     """Run the modes of a batch, and investigate the runs.
 
     Existing runs and experiments are reused. Writes `investigation.json`. Raises UsageError before anything is started,
@@ -72,21 +72,21 @@ def investigate(batch: BatchPlan, plan: InvestigationPlan, laboratory: Laborator
     return investigate_runs(runs, plan, laboratory)
 
 
-def investigate_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+def investigate_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     """Investigate runs that are already recorded; the first is the reference."""
     findings = _found(runs, plan, laboratory)
     findings.write(runs[0].path.parent)
     return findings
 
 
-def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     """Investigate one pair of an investigation; its other findings are kept."""
     findings = _found(runs, plan, laboratory)
     findings.update(runs[0].path.parent)
     return findings
 
 
-def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     if plan.partition_bisect:
         check_parts([spec_of(run) for run in runs], plan, nproc=max(run.manifest.world_size for run in runs))
     for sentence in dict.fromkeys(text for run in runs for text in not_restored(run)):
@@ -111,7 +111,7 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
     )
 
 
-def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> None:
+def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> None:
     """Make the experiments that a verdict needs.
 
     Each mode trains once more: this run is its control, takes the chosen steps from one state, and stays alive as a
@@ -164,7 +164,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
 
 
 def explain(
-    findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
+    findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory
 ) -> Findings:
     """Ask the questions of the step that each verdict is about, and judge again with their answers.
 
@@ -198,7 +198,7 @@ def _ask_all(
     findings: Findings,
     runs: Sequence[RecordedRun],
     inquiries: Sequence[Inquiry],
-    plan: InvestigationPlan,
+    plan: InvestigationRequest,
     laboratory: Laboratory,
 ) -> Findings:
     """Return the findings after these questions. Each question is asked with the results of the one before it."""
@@ -217,7 +217,7 @@ def _ask_all(
 
 
 def confirm(
-    findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
+    findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory
 ) -> Findings:
     """Train every mode to the end without its culprits. Where the result is not the reference bit for bit, also compute
     the envelope."""

@@ -23,7 +23,7 @@ from ..records.run.step_selection import StepSelection
 from ..runs.step_outcomes import state_steps, tape_path
 from .evidence.batches_followed import batch_step, step_with_its_data
 from .evidence.pair_evidence import PairEvidence
-from .experiments.investigation_plan import InvestigationPlan
+from .experiments.investigation_plan import InvestigationRequest
 from .questions.question import SEARCHED, Inquiry
 
 NEAR = 0.5
@@ -32,7 +32,7 @@ begins."""
 
 
 def next_inquiry(
-    pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
+    pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationRequest
 ) -> Inquiry | None:
     """Return an inquiry into the next step of a pair after the inquiries `before`; None where there is none.
 
@@ -47,7 +47,7 @@ def next_inquiry(
 
 
 def _next_step(
-    pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
+    pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationRequest
 ) -> int | None:
     if plan.step is not None:
         return None if before else _requested(plan.step, evidence)

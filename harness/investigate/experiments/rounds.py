@@ -32,7 +32,7 @@ from ..evidence.explained_scores import Scores, suspicious_steps
 from ..evidence.pair_evidence import EvidenceFolder, evidence_for
 from ..evidence.pair_scores import scores_of, spec_of
 from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
-from .investigation_plan import InvestigationPlan
+from .investigation_plan import InvestigationRequest
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
 from .tapes_beside import is_measured_beside, measured_by_holder
 
@@ -189,7 +189,7 @@ def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Pr
 
 
 def date_onset(
-    laboratory: Laboratory, reference: RecordedRun, others: Sequence[RecordedRun], plan: InvestigationPlan
+    laboratory: Laboratory, reference: RecordedRun, others: Sequence[RecordedRun], plan: InvestigationRequest
 ) -> None:
     """Start further steps from the reference's state until each pair's first significant step is known.
 

@@ -33,7 +33,7 @@ from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import outcome_path, outcome_steps
 from ..evidence.pair_evidence import PairEvidence
 from ..evidence.pair_scores import score_of, spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, begun_in
 from .question import Inquiry, QuestionAnswer, mode_culprit, proven
 from .setting_axes import UNCOMPILED, folder_name, is_possible, variants_of
@@ -53,7 +53,7 @@ STAGES = {
 class CompilerSettings:
     """The step executed with every other stage and setting, on request and where no op is proven to cause the drift."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         """Return False for a mode on the CPU that Inductor does not compile: it has no settings."""
         pair = inquiry.pair
         unexplained = pair.verdict == "beyond-rounding" and not proven(pair.verdict, pair.culprits)
@@ -63,7 +63,7 @@ class CompilerSettings:
         specs = (spec_of(run) for run in (inquiry.evidence.b, inquiry.evidence.a))
         return (plan.knobs or unexplained) and any(variants_of(*specs))
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         for inquiry in inquiries:
             b, step = inquiry.evidence.b, inquiry.step
             known_to_torch = (

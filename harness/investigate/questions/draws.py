@@ -25,7 +25,7 @@ from ...runs.recorded_run import RecordedRun
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of
 from ..evidence.result_file import read_result, write_result
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, repeating
 from ..words.repetition_words import draw_sentence, shown_by_stand_in
 from .question import Inquiry, QuestionAnswer
@@ -38,12 +38,12 @@ ALONE = "-op-by-op"
 class Draws:
     """The first draw from a generator that the two modes do not share."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         if inquiry.pair.verdict != "different-setup":
             return False
         return any(not _found_in(inquiry.evidence, difference).exists() for difference in _apart(inquiry))
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         plans = {}
         for inquiry in inquiries:
             for difference in _apart(inquiry):

@@ -32,7 +32,7 @@ from ...runs.step_outcomes import outcome_steps, read_outcome
 from ...tape.op_names import draws
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, begun_in
 from .executed_steps import is_of_another_step
 from .ops import localization_of
@@ -61,7 +61,7 @@ class MarkSteps:
     """The same step with other policies. Where one removes the drift, its culprit is added to the localization of the
     step."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         """Check whether lazy tensors computed other results from the same batch than their ops one by one, or executed
         an op again."""
         localization = localization_of(inquiry)
@@ -71,7 +71,7 @@ class MarkSteps:
             return False
         return is_of_another_step(localization, inquiry) or any(map(_is_again, localization.culprits))
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         for inquiry in inquiries:
             localization = localization_of(inquiry)
             if localization is not None:

@@ -24,7 +24,7 @@ from ..evidence.batches_followed import own_arguments
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_localizations import inputs_of, localizations
 from ..evidence.pair_scores import spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round
 from .executed_steps import SIDES, as_executed, has_executed, is_to_be_executed
 from .localizer import localizer
@@ -38,10 +38,10 @@ class Ops:
     """A step of both modes taken apart: the ops that compute other bits on the same inputs, and those that cause the
     drift."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         return (localization := localization_of(inquiry)) is None or is_to_be_executed(inquiry, localization)
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         specs = [spec_of(run) for inquiry in inquiries for run in (inquiry.evidence.a, inquiry.evidence.b)]
         jobs = laboratory.jobs if laboratory.has_room(specs) else 1
         for start in range(0, len(inquiries), jobs):
@@ -95,7 +95,7 @@ def _is_data(culprit: Culprit) -> bool:
     return culprit.kind == SETUP and culprit.op is None
 
 
-def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
     """Localize steps of different modes at the same time."""
     made: dict[str, BatchPlan] = {}
     feasible = []

@@ -27,7 +27,7 @@ from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_localizations import inputs_of
 from ..evidence.pair_scores import score_of, spec_of
 from ..evidence.result_file import read_result, write_result
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, begun_in
 from .question import SEARCHED, Inquiry, QuestionAnswer, mode_culprit
 
@@ -35,7 +35,7 @@ FOUND = "found"
 """The word that replaces the number in the name of the file with the result of all runs."""
 
 
-def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: int = 1) -> None:
+def check_parts(specs: Sequence[ModeSpec], plan: InvestigationRequest, *, nproc: int = 1) -> None:
     """Raise UsageError for modes and options that cannot be partitioned, before anything is started."""
     if plan.localize == "none":
         raise UsageError(
@@ -62,10 +62,10 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: in
 class ModelParts:
     """Ever smaller parts of the model on the backend, on request."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         return plan.partition_bisect
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         for inquiry in inquiries:
             if inquiry.pair.verdict not in SEARCHED or inquiry.at is None:
                 verdict = inquiry.pair.verdict or "undecided"

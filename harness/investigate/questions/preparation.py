@@ -22,7 +22,7 @@ from ..evidence.batches_followed import own_arguments
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_localizations import inputs_of
 from ..evidence.pair_scores import spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, repeating
 from .localizer import localizer
 from .question import Inquiry, QuestionAnswer
@@ -34,14 +34,14 @@ FOLLOWED = ("batch", "generator", "initial")
 class Preparation:
     """The origin of different first batches or initial values, where no op of a step causes them."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         evidence = inquiry.evidence
         alone = evidence.a.manifest.is_one_process and evidence.b.manifest.is_one_process
         localization = _localization(evidence)
         is_followed = localization is not None and localization.content.get("inputs") == inputs_of(evidence)
         return _is_unplaced(inquiry.pair) and alone and not is_followed
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         runs = {run.path: run for pending in inquiries for run in (pending.evidence.a, pending.evidence.b)}
         laboratory.make(Round("the preparation before the first step", [_once_more(run) for run in runs.values()]))
         for inquiry in inquiries:

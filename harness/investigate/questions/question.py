@@ -13,7 +13,7 @@ from ...records.results.experiment import Experiment
 from ...records.results.findings import CompilerScores, PairFindings, PartScores
 from ...runs.step_outcomes import state_steps
 from ..evidence.pair_evidence import PairEvidence
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory
 
 SEARCHED = ("rounding", "beyond-rounding", "nonfinite")
@@ -86,10 +86,10 @@ class Question(Protocol):
     """A way to look for causes. It leaves its results beside the runs, so that a later judgement of the pair finds
     them."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         """Check whether there is something to find out about this step, by what is known so far."""
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         """Make the experiments, for steps of several pairs. Raises Interrupted."""
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:

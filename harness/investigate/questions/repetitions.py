@@ -28,7 +28,7 @@ from ...runs.recorded_run import RecordedRun
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of
 from ..evidence.result_file import read_result, write_result
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, repeating
 from ..words.repetition_words import remedy_of, sentence_of, shown_by_stand_in, unfilled_remedy, unfilled_sentence
 from .question import Inquiry, QuestionAnswer
@@ -64,12 +64,12 @@ class Repeated:
 class Repetitions:
     """The first call that two trainings of a mode do not share."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         if inquiry.pair.verdict != "nondeterministic":
             return False
         return any(repeated_of(run) is None and not unfilled for run, _, unfilled in _unlike(inquiry.evidence))
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         # Several pairs may share the reference, which is looked into once.
         unlike_runs = {
             run.path: (run, control)

@@ -180,7 +180,9 @@ def prepared(
     number: int, node: FlowNode, side: Side, memory: Memory, storages: Mapping[int, torch.UntypedStorage]
 ) -> PreparedCall:
     """Return a node with its arguments in these storages, by slot."""
-    return PreparedCall(number, node, *call_arguments(node.call, lambda view: memory.viewed(side, storages[view.slot], view)))
+    return PreparedCall(
+        number, node, *call_arguments(node.call, lambda view: memory.viewed(side, storages[view.slot], view))
+    )
 
 
 def storages_read(node: FlowNode, side: Side, memory: Memory, instead: Instead) -> dict[int, torch.UntypedStorage]:

@@ -238,7 +238,7 @@ def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec
         raise UsageError(f"--modes {listed!r} names no mode in one place; for example --modes cpu,compile,lazy")
     specs = [parse_mode(text) for text in [*texts, *single]]
     if not specs:
-        raise UsageError("no mode is given; for example --modes cpu,compile,lazy")
+        raise UsageError("no mode is stated; for example --modes cpu,compile,lazy")
     names: set[str] = set()
     for spec in specs:
         if spec.name in names:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ...errors import JournalError
 from ..codec import FileForm, json_text, put
 from ..run.step_selection import StepSelection
+from ..run.user_option import MEBIBYTE
 from .device_profile import DeviceProfile
 
 # `profile.json`: the time of one run's traced steps.
@@ -170,7 +171,6 @@ run."""
 PROFILE = "profile"
 WORKING = "working"
 EVENTS = "events.jsonl"
-MEBIBYTE = 2**20
 
 
 def lines_of(trace: Path) -> Path:

@@ -64,14 +64,14 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
         comparison = compared(snapshot, outcome.values, outcome.drawn_otherwise)
         return Answer(str(spec), not comparison.beyond, _text(comparison), "", comparison, outcome.notes)
     if raised and (recorded == raised or recorded.startswith(f"{raised} (")):  # `(` begins the line of the script
-        text = f"it gives the error again: {raised}"
+        text = f"it raises the same error: {raised}"
     elif recorded and raised:
         # Another backend words the same refusal differently.
-        text = f"it gives an error, too: {raised} (recorded was {recorded})"
+        text = f"it raises an error, too: {raised} (recorded was {recorded})"
     elif raised:
-        text = f"it gives the error {raised}; recorded were values"
+        text = f"it raises the error {raised}; recorded were values"
     else:
-        text = f"it gives no error here; recorded was {recorded}"
+        text = f"it raises no error here; recorded was {recorded}"
     return Answer(str(spec), bool(recorded and raised), text, raised, ReplayComparison(()), outcome.notes)
 
 

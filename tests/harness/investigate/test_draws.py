@@ -18,7 +18,7 @@ from tests.harness.investigate.laboratory_answers import (
     training,
 )
 
-from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.experiments.laboratory import Interrupted
 from numdrift.harness.investigate.judging.judge import judge
 from numdrift.harness.investigate.questions.draws import Draws
@@ -27,7 +27,7 @@ from numdrift.harness.records.results.culprit import SETUP, Culprit
 from numdrift.harness.records.values.call_record import SETUP_PHASE, CallRecord
 from numdrift.harness.runs.recorded_run import RecordedRun
 
-PLAN = InvestigationPlan()
+PLAN = InvestigationRequest()
 SAME = ("s0", "s1", "s2")
 MORE_IN_0, MORE_IN_1, APART = ("s0", "x1", "x2"), ("s0", "s1", "x2"), ("x0", "x1", "x2")
 """States of a generator at the beginning of each step, where SAME are those of the reference."""

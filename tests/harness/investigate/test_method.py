@@ -13,7 +13,7 @@ import pytest
 from tests.harness.drift.recordings import Argument, Step, X
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.method import MOST_STEPS
 from numdrift.harness.records.run.step_selection import StepSelection
 
@@ -132,7 +132,7 @@ def test_of_equal_runs_the_controls_are_made_and_nothing_is_asked(investigated: 
 def test_the_experiments_and_the_questions_of_a_pair(
     investigated: Investigator,
     behaviour: Training,
-    plan: InvestigationPlan,
+    plan: InvestigationRequest,
     word: str | None,
     rounds: Sequence[tuple[str, Sequence[str]]],
     looks: Sequence[Look],

@@ -18,7 +18,7 @@ from tests.harness.investigate.laboratory_answers import (
     training,
 )
 
-from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.experiments.laboratory import Interrupted
 from numdrift.harness.investigate.judging.judge import judge
 from numdrift.harness.investigate.questions.question import Inquiry
@@ -29,7 +29,7 @@ from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.records.values.call_record import SETUP_PHASE, CallRecord
 from numdrift.harness.records.values.unfilled_read import UnfilledRead, write_unfilled
 
-PLAN = InvestigationPlan()
+PLAN = InvestigationRequest()
 SAME = (1.0, 1.0, 1.0)
 IN_0, IN_1, IN_2, SHORTER = (9.0, 1.0, 1.0), (1.0, 9.0, 1.0), (1.0, 1.0, 9.0), (1.0, 1.0)
 

@@ -176,7 +176,7 @@ def test_an_op_that_refuses_its_arguments_is_an_error_of_the_replay(tmp_path: Pa
         lambda facts: call_in(facts, "aten.tanh.default").update(arguments=["no tensor"]),
     )
     answer = answer_of(path, "cpu")
-    assert not answer.holds and answer.text.startswith("it gives the error")
+    assert not answer.holds and answer.text.startswith("it raises the error")
 
 
 def test_a_file_that_is_rewritten_as_it_is_stays_good(tmp_path: Path) -> None:

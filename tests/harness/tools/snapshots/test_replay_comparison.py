@@ -74,4 +74,4 @@ def test_integers_that_differ_are_beyond_rounding_unless_rounding_turns_them() -
 
 def test_an_error_where_there_was_none(tmp_path: Path) -> None:
     answer = answer_of(written(tmp_path, "sam", error="IndexError: index out of range"), "cpu")
-    assert not answer.holds and "it gives no error here" in answer.text
+    assert not answer.holds and "it raises no error here" in answer.text
