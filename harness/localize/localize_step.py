@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from ..drift.step_noise import Noise
 from .align.storage_flow import SIDES, Side, flow_of
-from .causes.batch_difference import follow_batch, with_batch
 from .causes.batch_words import inputs_in_words
 from .causes.choices import with_choices_of_reference
 from .causes.examination import Examined, examine, flagged
@@ -18,19 +17,20 @@ from .causes.kernel_suspects import with_kernels
 from .causes.left_over import left_over
 from .causes.localized_step import LocalizedStep, UnprovenCauses
 from .causes.proofs import is_beyond, prove
-from .causes.same_number import of_one_number
 from .causes.script_branches import with_decisions
-from .causes.setting_causes import with_settings
 from .causes.site_causes import Cause, causes_of, differing_inputs, with_layouts
 from .causes.split_sites import split_sites
 from .causes.suspects import suspects
 from .causes.swap_sites import SwapSite, sites_of
-from .causes.undoing_causes import with_undone_together
 from .execute.hybrid import Hybrid, execute
 from .execute.prepared_call import Kernels
 from .execute.step_side import StepSide
 from .execute.tape_pair import TapePair, paired
 from .execute.verification import Found, verify
+from .joint_causes.batch_difference import follow_batch, with_batch
+from .joint_causes.same_number import of_one_number
+from .joint_causes.setting_causes import with_settings
+from .joint_causes.undoing_causes import with_undone_together
 
 Say = Callable[[str], None]
 

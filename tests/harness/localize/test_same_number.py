@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numdrift.harness.localize.causes.localized_step import LocalizedStep
-from numdrift.harness.localize.causes.same_number import is_of_one
+from numdrift.harness.localize.joint_causes.same_number import is_of_one
 from numdrift.harness.records.results.culprit import Culprit
 
 from ...faults.optimizers import AdamW

@@ -22,6 +22,12 @@ import torch
 
 from ...tape.replaying.replay import is_same, set_apart
 from ..align.storage_flow import SIDES, Side, other
+from ..causes.examination import Examined, compared_results, flagged
+from ..causes.judged_alone import LOCAL_FAULT
+from ..causes.kernel_names import is_generated
+from ..causes.setting_difference import SettingDifference, all_together, liberties, setting_differences
+from ..causes.site_causes import PHASES, Cause, SettingReason
+from ..causes.swap_sites import SwapSite
 from ..errors.result_distances import relative
 from ..execute.hybrid import Hybrid, HybridExecution
 from ..execute.prepared_call import Kernels, PreparedCall
@@ -29,12 +35,6 @@ from ..execute.step_memory import Memory
 from ..execute.step_side import StepSide
 from ..execute.tape_pair import TapePair
 from ..execute.worker_calls import WorkerCalls
-from .examination import Examined, compared_results, flagged
-from .judged_alone import LOCAL_FAULT
-from .kernel_names import is_generated
-from .setting_difference import SettingDifference, all_together, liberties, setting_differences
-from .site_causes import PHASES, Cause, SettingReason
-from .swap_sites import SwapSite
 
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "linear", "matmul"))
 

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 
 from ...records.results.culprit import ARGUMENTS
 from ..align.storage_flow import SIDES
+from ..causes.site_causes import Cause, joined_causes
+from ..causes.swap_sites import Groups
 from ..execute.tape_pair import TapePair
-from .site_causes import Cause, joined_causes
-from .swap_sites import Groups
 
 Numbers = tuple[float, float]
 """Both sides' numbers in one place: side a's, then side b's."""

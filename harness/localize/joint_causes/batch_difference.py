@@ -19,12 +19,12 @@ import torch
 from ...records.results.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from ...tape.replaying.replay import is_same, set_apart
 from ..align.storage_flow import SIDES, FlowValue, Side
+from ..causes.batch_words import Begins, Labels, how_apart, what_it_does
+from ..causes.examination import Examined
+from ..causes.found_culprits import place_of
+from ..causes.site_causes import Cause
 from ..execute.hybrid import Hybrid, HybridExecution
 from ..execute.tape_pair import TapePair
-from .batch_words import Begins, Labels, how_apart, what_it_does
-from .examination import Examined
-from .found_culprits import place_of
-from .site_causes import Cause
 
 MOST_FOLLOWED = 8
 """The most differing arguments that are followed. Where more differ, they share causes."""

@@ -16,11 +16,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from ..causes.hybrid_tests import HybridTests, Infeasible
+from ..causes.proofs import FEW
+from ..causes.site_causes import Cause
+from ..causes.swap_sites import SwapSite
 from ..execute.tape_pair import TapePair
-from .hybrid_tests import HybridTests, Infeasible
-from .proofs import FEW
-from .site_causes import Cause
-from .swap_sites import SwapSite
 
 UNDONE = 2.0
 """The factor of drift, of a cause alone over all causes together, from which on the others undo the cause."""
