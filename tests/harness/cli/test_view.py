@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from playwright.sync_api import Browser, expect
 
 import numdrift
-from numdrift.harness.cli.view import command, served
+from numdrift.harness.cli.program import program
+from numdrift.harness.cli.view import served
 from numdrift.harness.errors import UsageError
 from numdrift.harness.records.results.findings import Findings, PairFindings, RunEnding
 from numdrift.harness.report.listing import listed
@@ -104,10 +105,10 @@ def test_another_name_of_this_machine_is_refused(address: str) -> None:
 
 def test_wrong_usage_is_one_line(folder: Path, address: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no folder"):
-        CliRunner().invoke(command, [str(tmp_path / "none")], standalone_mode=False, catch_exceptions=False)
+        CliRunner().invoke(program, ["view", str(tmp_path / "none")], standalone_mode=False, catch_exceptions=False)
     port = address.rpartition(":")[2].rstrip("/")
     with pytest.raises(UsageError, match=f"port {port} cannot be used: Address already in use"):
-        CliRunner().invoke(command, [str(folder), "--port", port], standalone_mode=False, catch_exceptions=False)
+        CliRunner().invoke(program, ["view", str(folder), "--port", port], standalone_mode=False, catch_exceptions=False)
 
 
 @pytest.mark.slow

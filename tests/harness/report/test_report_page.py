@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import numdrift
-from numdrift.harness.cli.report import command
+from numdrift.harness.cli.program import program
 from numdrift.harness.errors import JournalError, UsageError
 from numdrift.harness.records.results.findings import TensorScore
 from numdrift.harness.report import pair_graphs
@@ -118,13 +118,13 @@ def test_markdown_is_short_and_has_the_script(fault: Path) -> None:
 
 def test_the_command_writes_the_page_and_ends_as_the_verdict(fault: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(fault.parent)
-    told = CliRunner().invoke(command, ["train", "--out", "."], standalone_mode=False)
+    told = CliRunner().invoke(program, ["report", "train", "--out", "."], standalone_mode=False)
     assert told.return_value == 1 and told.output.splitlines()[0].startswith("other computes tanh_backward")
     assert (fault / "report.html").read_text(encoding="utf-8") == page_of(report_of(fault))
-    answered = CliRunner().invoke(command, ["train", "--out", ".", "--json", "-"], standalone_mode=False)
+    answered = CliRunner().invoke(program, ["report", "train", "--out", ".", "--json", "-"], standalone_mode=False)
     answer = json.loads(answered.output)["answers"][0]
     assert (answer["a"], answer["b"], answer["good"]) == ("base", "other", False)
-    printed = CliRunner().invoke(command, ["train", "--out", ".", "--markdown"], standalone_mode=False)
+    printed = CliRunner().invoke(program, ["report", "train", "--out", ".", "--markdown"], standalone_mode=False)
     assert printed.output == markdown_of(report_of(fault))
 
 
