@@ -163,7 +163,7 @@ def test_what_cannot_be_bisected_by_partitions_is_refused_before_anything_runs(n
     for modes, more, said in (
         ("toy,cpu", (), "the reference has to be cpu, not toy"),
         ("cpu", ("--mode", "new=cpu,threads=1"), "'new' has no backend to put parts of the model on"),
-        ("cpu,toy", ("--localize", "none"), "none is to be looked for"),
+        ("cpu,toy", ("--localize", "none"), "--localize none looks for none"),
         ("cpu,toy", ("--nproc", "2"), "leave --nproc out"),
     ):
         done = numdrift("investigate", "sorting.py", "--modes", modes, "--name", "no", "--partition-bisect", *more)
