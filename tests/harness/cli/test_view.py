@@ -108,7 +108,9 @@ def test_wrong_usage_is_one_line(folder: Path, address: str, tmp_path: Path) -> 
         CliRunner().invoke(program, ["view", str(tmp_path / "none")], standalone_mode=False, catch_exceptions=False)
     port = address.rpartition(":")[2].rstrip("/")
     with pytest.raises(UsageError, match=f"port {port} cannot be used: Address already in use"):
-        CliRunner().invoke(program, ["view", str(folder), "--port", port], standalone_mode=False, catch_exceptions=False)
+        CliRunner().invoke(
+            program, ["view", str(folder), "--port", port], standalone_mode=False, catch_exceptions=False
+        )
 
 
 @pytest.mark.slow
