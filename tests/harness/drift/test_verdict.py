@@ -150,11 +150,9 @@ def test_different_draws_have_a_remedy_and_the_rest_is_counted() -> None:
         *SETUP["setup"],
     )
     verdict = decide(replace(DIFFERING, setup=setup))
-    said = (
-        "different-setup: the modes draw different random numbers in step 0; and 1 more difference; give both the same "
-    )
+    start = "different-setup: the modes draw different random numbers in step 0; and 1 more difference; "
     assert verdict.step == 1
-    assert verdict.text == f"{said}seeds and let neither draw more than the other"
+    assert verdict.text == f"{start}use the same seeds in both and let neither draw more than the other"
 
 
 def test_a_loss_that_is_nan_in_both_runs_is_nonfinite_even_where_all_bits_agree() -> None:

@@ -100,7 +100,9 @@ def test_a_port_in_use_is_one_clear_line(numdrift: Numdrift, compiled: Path) -> 
         port = taken.getsockname()[1]
         done = numdrift("graph", "open", compiled, "--port", port, "--no-browser")
     assert done.returncode == 2
-    assert done.stderr == (f"numdrift: port {port} cannot be had (address already in use): give another with --port\n")
+    assert done.stderr == (
+        f"numdrift: port {port} is not available (address already in use): choose another with --port\n"
+    )
 
 
 def test_without_netron_the_remedy_is_named(tmp_path: Path, numdrift: Numdrift, compiled: Path) -> None:
