@@ -14,6 +14,8 @@ import torch
 
 from numdrift.kernels.expectation import tensors_in
 
+from ..tape.recording import followed_calls
+from ..torch_private import dispatching
 from ..torch_private.compiler.graph_stages import parts_of_op
 from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
 from ..torch_private.operators import arguments_of
@@ -33,6 +35,9 @@ ADOPTION = {
 PASSED_OVER = frozenset(
     (
         __file__,
+        str(Path(__file__).with_name("followed_kernels.py")),
+        str(followed_calls.__file__),
+        str(dispatching.__file__),
         *ADOPTION,
         # Once dynamo is loaded, its frames call the observers of operators.
         *(str(Path(TORCH, *parts)) for parts in (("_compile.py",), ("_dynamo", "eval_frame.py"))),

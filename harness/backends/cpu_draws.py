@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from ..tape.tape import leaves, mapped
+from ..torch_private.device_kernels import DeviceKernel, device_kernels
 from ..torch_private.dispatching import Overrides, decomposed, dispatch_key
-from ..torch_private.operators import DeviceKernel, device_kernels, find_overload, written_values
+from ..torch_private.operators import find_overload, written_values
 from ..torch_private.patches import Undo
 
 FILLING_NAMES = """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ from typing import Any
 import torch
 
 from ..records.tools.backend_work import FROM_DEVICE, ITEM, NON_BLOCKING, TO_DEVICE, Work
+from ..tape.recording import followed_calls
+from ..tape.recording.followed_calls import FollowedOps, OpCall
 from ..torch_private import device_copies, dispatching
 from ..torch_private.device_copies import around_copies, has_fallback
-from ..torch_private.dispatching import InterceptedOps, dispatch_key
-from ..torch_private.operators import is_taken_by_fallback
+from ..torch_private.device_kernels import is_taken_by_fallback
+from ..torch_private.dispatching import dispatch_key
 from .called_operators import HARNESS, KeptFailure, ScriptLines, kind_of
 
-OBSERVING = (__file__, str(device_copies.__file__), str(dispatching.__file__))
+OBSERVING = (__file__, *(str(module.__file__) for module in (device_copies, dispatching, followed_calls)))
 ON_BEHALF = (str(Path(HARNESS, "script")), str(Path(torch.__file__).parent))
 """Folders of code that acts for its caller. The nearest frame outside of them shows who makes the copy."""
 
@@ -46,7 +48,7 @@ class DeviceTraffic:
     def __enter__(self) -> Callable[[], None]:
         self._undone.callback(around_copies(self._device, self._copied, self._read))
         if has_fallback(self._device):
-            self._undone.enter_context(InterceptedOps(self._around_op))
+            self._undone.enter_context(FollowedOps(self._op_begins, self._op_ended))
         return self._kept.tell
 
     def __exit__(self, *raised: object) -> None:
@@ -73,15 +75,16 @@ class DeviceTraffic:
                 self._told(Work("transfer", name, seconds, size, None, self._lines.here(), cause))
         return result
 
-    def _around_op(self, operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        before, began = self._copies, time.perf_counter()
-        result = operation(*args, **kwargs)
+    def _op_begins(self, call: OpCall) -> tuple[Any, int, float]:
+        return call.operation, self._copies, time.perf_counter()
+
+    def _op_ended(self, begun: tuple[Any, int, float], outputs: Any) -> None:
+        operation, copies, began = begun
         seconds = time.perf_counter() - began
         with self._kept:
             # The device may have a fallback of its own. A fallback to the CPU copies its arguments and its results.
-            if self._copies > before and is_taken_by_fallback(operation, dispatch_key(self._kind)):
+            if self._copies > copies and is_taken_by_fallback(operation, dispatch_key(self._kind)):
                 self._told(Work("fallback", kind_of(operation), seconds, None, None, self._lines.here()))
-        return result
 
 
 def _is_of_harness() -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..records.tools.graph_record import PHASES, Graph, Node, phase_of
 from ..tape.origin import CALLED_FROM
+from .deferred_calls import FollowedCall, KnownValues, Operand
 from .dumped_ir import DumpedNode
-from .followed_calls import FollowedCall, KnownValues, Operand
 
 Output = tuple[int, int]
 """A value of a dumped graph: the number of its node, and its index among the node's outputs."""

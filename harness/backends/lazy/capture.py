@@ -16,7 +16,7 @@ from ...hooks.mode_protocol import Moment
 from ...records.tools.graph_record import LAZY_DUMP
 from ...torch_private.deferred.lazy import lazy_tensor_id, set_profiled_runs
 from ..captures import CaptureRequest
-from ..followed_calls import KnownValues
+from ..deferred_calls import KnownValues
 from .lazy_dump import Counted, DumpFile
 from .lazy_executed import ExecutedGraphs
 from .lazy_following import Following

@@ -11,7 +11,7 @@ from typing import Any
 from ...records.tools.graph_record import Cut, Graph, GraphFolder, Node, Value, phase_of
 from ...torch_private.deferred.lazy import last_torchscript_graph, torchscript_schema
 from ..called_operators import plain
-from ..followed_calls import KnownValues
+from ..deferred_calls import KnownValues
 from ..followed_graph import FollowedGraph, Output, by_position, is_foreign, phase_order
 from .lazy_dump import DumpedGraph
 

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from ...torch_private.deferred.lazy import LAZY_KEY
+from ...torch_private.device_kernels import OWN, dispatched_to
 from ...torch_private.dispatching import Overrides
-from ...torch_private.operators import OWN, dispatched_to
 from ...torch_private.patches import Undo
 
 aten = torch.ops.aten

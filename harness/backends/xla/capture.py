@@ -19,7 +19,7 @@ from ...torch_private.deferred.xla import note_xla_locations
 from ...torch_private.deferred.xla_tensors import xla_value_id
 from ...torch_private.patches import Undo
 from ..captures import CaptureRequest
-from ..followed_calls import FollowedCall, KnownValues
+from ..deferred_calls import FollowedCall, KnownValues
 from .xla_calls import XlaCalls
 from .xla_graphs import XlaGraphs
 from .xla_ir import cut_of, executed_in

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...records.tools.graph_record import Cut, GraphFolder, Value
-from ..followed_calls import KnownValues
+from ..deferred_calls import KnownValues
 from ..followed_graph import FollowedGraph, MadeNodes, Output, is_foreign
 from .hlo_graph import post_graph
 from .hlo_module import read_hlo, values_in
