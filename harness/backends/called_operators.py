@@ -14,6 +14,7 @@ import torch
 
 from numdrift.kernels.expectation import tensors_in
 
+from ..records.tools.backend_work import Work
 from ..tape.recording import followed_calls
 from ..torch_private import dispatching
 from ..torch_private.compiler.graph_stages import parts_of_op
@@ -177,6 +178,9 @@ class Fallback:
     call: str
     began: float
     ended: float
+
+    def work(self) -> Work:
+        return Work("fallback", self.op, self.ended - self.began, None, None, self.call)
 
 
 # The configuration of an operator's call: the facts about its arguments that a backend's support may depend on.

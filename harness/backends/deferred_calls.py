@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,6 +129,11 @@ class KnownValues:
             number = self.number_of(tensor)
             if number is not None:
                 self.bindings.setdefault(number, binding)
+
+    def name_losses(self, losses: Sequence[torch.Tensor]) -> None:
+        """Bind the values that a backward starts from."""
+        many = len(losses) > 1
+        self.name({f"loss {index}" if many else "loss": loss for index, loss in enumerate(losses)})
 
     def numbers_in(self, outputs: Any) -> list[int]:
         """Return the numbers of the tensors that a call returned."""

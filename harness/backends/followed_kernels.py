@@ -33,7 +33,7 @@ class Numbered(Protocol):
 Note = TypeVar("Note", bound=Numbered)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class KernelCall(OpCall):
     """A call of a device's kernel.
 

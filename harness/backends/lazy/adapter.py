@@ -180,8 +180,7 @@ class LazyWork:
     def _end_fallback(self) -> None:
         fallback, self._fallback = self._fallback, None
         if fallback is not None:
-            seconds = fallback.ended - fallback.began
-            self._told(Work("fallback", fallback.op, seconds, None, None, fallback.call))
+            self._told(fallback.work())
 
 
 class LazyAdapter(EagerAdapter):

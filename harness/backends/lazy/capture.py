@@ -58,8 +58,7 @@ class LazyCapture:
         following = self._current()
         if following is None:
             return
-        many = len(losses) > 1
-        self._known.name({f"loss {index}" if many else "loss": loss for index, loss in enumerate(losses)})
+        self._known.name_losses(losses)
         following.places.phase = "backward"
 
     def about_to_cut(self) -> None:

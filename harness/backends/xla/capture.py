@@ -71,8 +71,7 @@ class XlaCapture:
         self._has_backward = True
         if following is not None:
             self._name()
-            many = len(losses) > 1
-            self._known.name({f"loss {index}" if many else "loss": loss for index, loss in enumerate(losses)})
+            self._known.name_losses(losses)
             following.places.phase = "backward"
 
     def about_to_cut(self) -> None:

@@ -85,15 +85,15 @@ class NotedCalls:
 
     def before(self, call: OpCall, *, line: str, module: str | None, thread: int) -> Callable[[Any], None]:
         """Examine a call that is about to run. The returned function records it together with its outputs."""
-        phase, tensors = self.phase, call.tensors
+        phase, tensors, targets = self.phase, call.tensors, call.written
         states = self._drawn_from(call.values) if call.is_random else {}
         inputs = self.shown(tensors)
-        written = [place for place, tensor in enumerate(tensors) if any(tensor is target for target in call.written)]
+        written = [place for place, tensor in enumerate(tensors) if any(tensor is target for target in targets)]
         numbers = numbers_in(call.values)
 
         def after(outputs: Any) -> None:
             produced = [value for value in leaves(outputs) if isinstance(value, torch.Tensor)]
-            fresh = [tensor for tensor in produced if not any(tensor is target for target in call.written)]
+            fresh = [tensor for tensor in produced if not any(tensor is target for target in targets)]
             given_memories = {memory for memory, _ in inputs}
             numbered = [self.memories.number(tensor) for tensor in fresh]
             # A view of an argument holds no new values.

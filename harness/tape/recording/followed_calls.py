@@ -6,9 +6,8 @@ An op is followed by a dispatch mode (`FollowedOps`), or by a function in place 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -21,9 +20,11 @@ IDLE = ("profiler", "prim")
 """The namespaces of ops that compute nothing. A profiler and TorchScript insert them."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class OpCall:
-    """A call of an op. The facts that are no fields are computed once, when a consumer first asks for them.
+    """A call of an op. Nothing is computed of it before a consumer asks.
+
+    It is not frozen, since setting frozen fields takes a microsecond, and a step has thousands of calls.
 
     operation: the op's overload, or a higher-order operator.
     grad: the grad mode in which the op was called.
@@ -33,28 +34,37 @@ class OpCall:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     grad: bool = False
+    _values: list[Any] | None = field(default=None, init=False, repr=False)
 
-    @cached_property
-    def values(self) -> tuple[Any, ...]:
+    @property
+    def values(self) -> Sequence[Any]:
         """The arguments, those in lists one by one."""
-        return tuple(leaves([*self.args, *self.kwargs.values()]))
+        if self._values is None:
+            values: list[Any] = []
+            for value in (*self.args, *self.kwargs.values()):
+                if isinstance(value, (list, tuple)):
+                    values.extend(leaves(value))
+                else:
+                    values.append(value)
+            self._values = values
+        return self._values
 
-    @cached_property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    @property
+    def tensors(self) -> list[torch.Tensor]:
         """The tensors among the arguments."""
-        return tuple(value for value in self.values if isinstance(value, torch.Tensor))
+        return [value for value in self.values if isinstance(value, torch.Tensor)]
 
-    @cached_property
-    def written(self) -> tuple[torch.Tensor, ...]:
+    @property
+    def written(self) -> list[torch.Tensor]:
         """The tensors that the op writes to."""
         values = written_values(self.operation, self.args, self.kwargs)
-        return tuple(value for value in values if isinstance(value, torch.Tensor))
+        return [value for value in values if isinstance(value, torch.Tensor)]
 
-    @cached_property
-    def device_types(self) -> frozenset[str]:
+    @property
+    def device_types(self) -> set[str]:
         """The types of the devices that the arguments name or are on."""
         placed = [value for value in self.values if isinstance(value, (torch.Tensor, torch.device))]
-        return frozenset((value if isinstance(value, torch.device) else value.device).type for value in placed)
+        return {(value if isinstance(value, torch.device) else value.device).type for value in placed}
 
     @property
     def is_overload(self) -> bool:
