@@ -46,19 +46,19 @@ class Expectations:
 
     def __init__(self, stand: Stand | None = None) -> None:
         self._stand = stand or zeros
-        self._known: dict[Hashable, tuple[ExpectedTensor, ...]] = {}
+        self._cached: dict[Hashable, tuple[ExpectedTensor, ...]] = {}
 
     def of(self, overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[ExpectedTensor, ...]:
         """Return the tensors that `overload` returns for such arguments. Raises the op's own errors."""
         named = sorted(kwargs.items())
         key = (overload, _kind(args), tuple((name, _kind(value)) for name, value in named))
-        if key not in self._known:
+        if key not in self._cached:
             positional = [_replaced(argument, self._stand) for argument in args]
             result = overload(*positional, **{name: _replaced(argument, self._stand) for name, argument in named})
-            self._known[key] = tuple(
+            self._cached[key] = tuple(
                 ExpectedTensor(tuple(tensor.shape), tensor.stride(), tensor.dtype) for tensor in tensors_in(result)
             )
-        return self._known[key]
+        return self._cached[key]
 
 
 def zeros(tensor: torch.Tensor) -> torch.Tensor:

@@ -79,42 +79,18 @@ class Operation:
     also: tuple[str, ...] = ()
 
 
+_INDUCTOR = "what torch.compile generates for the op alone; compiled at the first call"
+
 GENERIC = (
-    Kernel(
-        op="",
-        name="aten",
-        description="the kernel that torch itself dispatches to",
-        formula="as in ATen",
-        target="numdrift.kernels.generic:aten",
-        of_any_op=True,
-    ),
-    Kernel(
-        op="",
-        name="decomposed",
-        description="the decomposition that torch ships, executed op by op",
-        formula="as in torch._decomp",
-        target="numdrift.kernels.generic:decomposed",
-        of_any_op=True,
-    ),
-    Kernel(
-        op="",
-        name="fp64",
-        description="replayed in float64 and cast back",
-        formula="round(op(double(inputs)))",
-        target="numdrift.kernels.generic:fp64",
-        of_any_op=True,
-    ),
-    Kernel(
-        op="",
-        name="inductor",
-        description="what torch.compile generates for the op alone; compiled at the first call",
-        formula="as Inductor generates it",
-        target="numdrift.kernels.generic:inductor",
-        devices=("cpu", "cuda"),
-        of_any_op=True,
-        on_request=True,
-    ),
-)
+    Kernel("", "aten", "the kernel that torch itself dispatches to", "as in ATen",
+           "numdrift.kernels.generic:aten", of_any_op=True),
+    Kernel("", "decomposed", "the decomposition that torch ships, executed op by op", "as in torch._decomp",
+           "numdrift.kernels.generic:decomposed", of_any_op=True),
+    Kernel("", "fp64", "replayed in float64 and cast back", "round(op(double(inputs)))",
+           "numdrift.kernels.generic:fp64", of_any_op=True),
+    Kernel("", "inductor", _INDUCTOR, "as Inductor generates it",
+           "numdrift.kernels.generic:inductor", devices=("cpu", "cuda"), of_any_op=True, on_request=True),
+)  # fmt: skip
 
 
 class KernelRegistry:
@@ -152,7 +128,7 @@ class KernelRegistry:
         """Return every kernel of an op: its own, and the generic kernels whose names it does not use."""
         # An overload with an entry has its own kernels, any other overload those of its op.
         own = self._kernels.get(op) or self._kernels.get(op.partition(".")[0], {})
-        free = [_of(op, kernel) for kernel in GENERIC if kernel.name not in own]
+        free = [dataclasses.replace(kernel, op=op) for kernel in GENERIC if kernel.name not in own]
         # the plainest kernel comes first in lists
         first = [kernel for kernel in free if kernel.name == "aten"]
         return (*first, *own.values(), *(kernel for kernel in free if kernel.name != "aten"))
@@ -182,15 +158,12 @@ def load_target(target: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _of(op: str, kernel: Kernel) -> Kernel:
-    return dataclasses.replace(kernel, op=op)
-
-
 def built_in() -> KernelRegistry:
     """Return a new registry with every kernel that numdrift ships; imports no torch."""
     registry = KernelRegistry()
     for part in CATALOGUE:
-        load_target(f"numdrift.kernels.catalogue.{part}:register")(registry)
+        for op in load_target(f"numdrift.kernels.catalogue.{part}:OPS"):
+            registry.register(op.operation, op.kernels())
     return registry
 
 

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import (
     FixedLocator,
     LogFormatterSciNotation,
@@ -151,6 +152,38 @@ def finish_axes(axes: Axes, *, x_label: str = "", y_label: str = "") -> None:
     axes.tick_params(labelsize=_TEXT_SIZE)
     axes.set_xlabel(x_label, fontsize=_TEXT_SIZE + 1)
     axes.set_ylabel(y_label, fontsize=_TEXT_SIZE + 1)
+
+
+def name_rows(axes: Axes, names: Sequence[str], *, size: float) -> None:
+    """Write the names of rows at the places 0, 1, ... of the y axis, without tick marks."""
+    axes.yaxis.set_major_locator(FixedLocator(list(range(len(names)))))
+    for label in axes.set_yticklabels(list(names), fontsize=size):
+        label.set_parse_math(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def finish_rows(axes: Axes) -> None:
+    """Set the grid of axes whose rows are named, and hide all edges but the lower one."""
+    axes.grid(True, axis="x", color="#d8d8d8", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def isolated_points(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Find the points between two gaps (NaN): a line needs two neighbouring points, so it would not show them."""
+    before, after = np.r_[np.nan, values[:-1]], np.r_[values[1:], np.nan]
+    isolated: NDArray[np.bool_] = ~np.isnan(values) & np.isnan(before) & np.isnan(after)
+    return isolated
+
+
+def place_pieces(figure: Figure, looks: Sequence[tuple[str, str, str]], *, columns: int, size: float) -> None:
+    """Put a legend of hatched pieces below the panels; `looks` are the name, colour and hatch of each."""
+    handles = [
+        Patch(facecolor=color, hatch=hatch, edgecolor="white", linewidth=0, label=name) for name, color, hatch in looks
+    ]
+    figure.legend(
+        handles=handles, loc="outside lower left", ncols=columns, frameon=False, fontsize=size, handleheight=1.2
+    )
 
 
 def set_log_range(axes: Axes, values: NDArray[np.float64]) -> None:

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from numpy.typing import NDArray
 
-from .appearance import titled_figure
+from .appearance import name_rows, titled_figure
 
 Table = NDArray[np.float64]
 """Tensors by columns: scores, NaN where a tensor was not compared."""
@@ -184,10 +184,7 @@ def _label(axes: Axes, columns: Columns, names: Sequence[str]) -> None:
         )
         for name, front, middle in zip(names, fronts, middles, strict=True)
     ]
-    axes.yaxis.set_major_locator(FixedLocator(list(range(len(names)))))
-    for label in axes.set_yticklabels(texts, fontsize=_TEXT):
-        label.set_parse_math(False)
-    axes.tick_params(axis="y", length=0)
+    name_rows(axes, texts, size=_TEXT)
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
     count = len(columns.steps)
     digits = len(str(max(columns.steps)))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from numdrift.harness.drift.curve_envelope import CHAOS, FACTOR, Envelope
 from numdrift.harness.drift.loss_distance import Floats
 
-from .appearance import PALETTE, Stroke, finish_axes, place_legend, set_log_range, titled_figure
+from .appearance import PALETTE, Stroke, finish_axes, isolated_points, place_legend, set_log_range, titled_figure
 from .curve import thinned
 
 Places = NDArray[np.intp]
@@ -145,8 +145,7 @@ def _draw_with_lonely_points(axes: Axes, steps: NDArray[np.int64], values: Float
     line.set_linestyle("-")
     line.set_marker("")
     axes.add_line(line)
-    before, after = np.r_[np.nan, values[:-1]], np.r_[values[1:], np.nan]
-    lonely = ~np.isnan(values) & np.isnan(before) & np.isnan(after)
+    lonely = isolated_points(values)
     if lonely.any():
         axes.plot(steps[lonely], values[lonely], linestyle="none", marker="o", markersize=2.2, color=_RUN.color)
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
-from .appearance import PALETTE, figure_with_title
+from .appearance import PALETTE, figure_with_title, finish_rows, name_rows
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999, 1.0)
 """The quantiles of the errors that a plot needs, as shares of the elements."""
@@ -69,9 +69,7 @@ def kernel_errors(rows: Sequence[ErrorsOfKernel], *, title: str) -> Figure:
             axes.plot([at[1.0]], [place], marker=end, markersize=size, color=color, markeredgewidth=1.8)
             axes.plot([at[0.5]], [place], marker="o", markersize=4, color=color, markeredgecolor="white")
         axes.set_ylim(len(inputs) - 0.4, -0.6)  # the first set of inputs on top
-        axes.yaxis.set_major_locator(FixedLocator(list(range(len(inputs)))))
-        for label in axes.set_yticklabels(list(inputs), fontsize=_TEXT):
-            label.set_parse_math(False)
+        name_rows(axes, inputs, size=_TEXT)
         named = axes.set_title(kernel, loc="left", fontsize=_TEXT + 1.5, fontweight="bold", pad=3)
         named.set_parse_math(False)
     for axes in panels[len(kernels) :]:
@@ -100,10 +98,7 @@ def _finish(panels: Sequence[Axes], height: int, errors: Sequence[float]) -> Non
         axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.grid(True, axis="x", color="#d8d8d8", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(axis="y", length=0)
+        finish_rows(axes)
         axes.tick_params(axis="x", labelsize=_TEXT + 1, length=2)
     for axes in {panels[min(height, len(panels)) - 1], panels[-1]}:
         axes.tick_params(axis="x", labelbottom=True)

@@ -18,7 +18,7 @@ from numdrift.harness.drift.loss_distance import (
     relative_difference,
 )
 
-from .appearance import Stroke, finish_axes, place_legend, set_log_range, titled_figure
+from .appearance import Stroke, finish_axes, isolated_points, place_legend, set_log_range, titled_figure
 from .curve import Curve, resolved, thinned
 
 _SCALE = 0.5
@@ -88,9 +88,7 @@ def draw_loss_drift(axes: Axes, curves: Sequence[Curve], *, relative: bool = Fal
         kept = thinned(visible)
         stroke, steps, shown = Stroke(index, len(curves)), drift.steps[kept], visible[kept]
         axes.add_line(stroke.line(steps, shown, scale=_SCALE))
-        # A line needs two neighbouring points: a step between two gaps is a single point.
-        before, after = np.r_[np.nan, shown[:-1]], np.r_[shown[1:], np.nan]
-        isolated = ~np.isnan(shown) & np.isnan(before) & np.isnan(after)
+        isolated = isolated_points(shown)
         if isolated.any():
             points = stroke.line(steps[isolated], shown[isolated], scale=_SCALE)
             points.set_linestyle("none")

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
-from .appearance import PALETTE, figure_with_title
+from .appearance import PALETTE, figure_with_title, finish_rows, name_rows, place_pieces
 
 _BAR, _FRAME = 0.42, 1.35  # inches: a mode's bar with its margin; title, axis and legend
 _TEXT = 8.5  # points
@@ -59,8 +58,8 @@ def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str)
             time = phases.get(name, 0.0)
             if time <= 0:
                 continue
-            color = _color(number)
-            axes.barh(place, time, 0.62, left=begin, color=color, hatch=_hatch(number), edgecolor="white", linewidth=0)
+            color, hatch = _look(number)
+            axes.barh(place, time, 0.62, left=begin, color=color, hatch=hatch, edgecolor="white", linewidth=0)
             if time >= _LABELLED * longest:
                 axes.text(
                     begin + time / 2,
@@ -76,39 +75,21 @@ def phase_times(modes: Sequence[ModeTimes], order: Sequence[str], *, title: str)
         # The total of the step, right of its bar.
         axes.text(begin + 0.008 * longest, place, f"{begin:.3g} ms", va="center", fontsize=_TEXT, fontweight="bold")
     _finish(axes, [label for label, _ in bars], longest)
-    handles = [
-        Patch(facecolor=_color(place), hatch=_hatch(place), edgecolor="white", linewidth=0, label=name)
-        for place, name in enumerate(order)
-    ]
-    figure.legend(
-        handles=handles,
-        loc="outside lower left",
-        ncols=min(len(order), 6) or 1,
-        frameon=False,
-        fontsize=_TEXT,
-        handleheight=1.2,
-    )
+    looks = [(name, *_look(number)) for number, name in enumerate(order)]
+    place_pieces(figure, looks, columns=min(len(order), 6) or 1, size=_TEXT)
     return figure
 
 
 def _finish(axes: Axes, modes: Sequence[str], longest: float) -> None:
     axes.set_xlim(0, longest * 1.12)
     axes.set_ylim(max(len(modes), 1) - 0.5, -0.5)
-    axes.yaxis.set_major_locator(FixedLocator(list(range(len(modes)))))
-    for label in axes.set_yticklabels(list(modes), fontsize=_TEXT + 1):
-        label.set_parse_math(False)
+    name_rows(axes, modes, size=_TEXT + 1)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8))
     axes.set_xlabel("milliseconds of a step (mean of those traced)", fontsize=_TEXT + 0.5)
-    axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=_TEXT)
-    axes.grid(True, axis="x", color="#d8d8d8", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    finish_rows(axes)
 
 
-def _color(number: int) -> str:
-    return _COLORS[number % len(_COLORS)]
-
-
-def _hatch(number: int) -> str:
-    return _HATCHES[number % len(_HATCHES)]
+def _look(number: int) -> tuple[str, str]:
+    """Return the colour and the hatch of a phase."""
+    return _COLORS[number % len(_COLORS)], _HATCHES[number % len(_HATCHES)]

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from .appearance import PALETTE, figure_with_title, finish_axes
+from .appearance import PALETTE, figure_with_title, finish_axes, place_pieces
 
 PARTS = ("compile", "execute", "transfer", "recording", "other")
 """The parts of a step in the order in which they are stacked, the first one lowest."""
@@ -54,24 +53,8 @@ def step_timeline(modes: Sequence[TimelineStep], *, title: str) -> Figure:
     for axes in panels[:-1]:
         axes.set_xlabel("")
     drawn = [number for number, _ in enumerate(PARTS) if any(any(timeline.parts[number]) for timeline in modes)]
-    handles = [
-        Patch(
-            facecolor=_COLORS[number],
-            hatch=_HATCHES[number],
-            edgecolor="white",
-            linewidth=0,
-            label=PARTS[number],
-        )
-        for number in drawn
-    ]
-    figure.legend(
-        handles=handles,
-        loc="outside lower left",
-        ncols=len(PARTS),
-        frameon=False,
-        fontsize=_TEXT + 0.5,
-        handleheight=1.2,
-    )
+    looks = [(PARTS[number], _COLORS[number], _HATCHES[number]) for number in drawn]
+    place_pieces(figure, looks, columns=len(PARTS), size=_TEXT + 0.5)
     return figure
 
 

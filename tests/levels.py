@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,16 @@ def imports(root: Path, file: Path, *, typed: bool = True) -> Iterator[Import]:
             yield Import(name.as_posix(), node.lineno, target)  # type: ignore[attr-defined]
 
 
+MODULE = re.compile(r"numdrift(\.\w+)+(:\w+)?")
+
+
+def named_modules(root: Path, file: Path) -> Iterator[Import]:
+    """Every string of a file that is the dotted name of a module, or of a thing in it, below `numdrift`."""
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE.fullmatch(node.value):
+            yield Import(file.relative_to(root).as_posix(), node.lineno, node.value.replace(":", "."))
+
+
 def level_of(target: str) -> str | None:
     """The level that a dotted name below `numdrift` belongs to, None for one that has none."""
     parts = target.split(".")
@@ -137,3 +148,47 @@ def upward(root: Path) -> list[str]:
                     continue
                 found.append(f"{one.file}:{one.line}: {level} imports {one.target}, which is above it")
     return found
+
+
+Arrows = dict[str, dict[str, Import]]
+"""The rooms that each room imports, with the first such import."""
+
+
+def rooms_in(root: Path, folder: Path) -> Arrows:
+    """The arrows between the rooms of a folder: its sub-folders, and the room "." of its own files."""
+    package = ["numdrift", *folder.relative_to(root).parts]
+    names = {path.name for path in folder.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
+    arrows: Arrows = {room: {} for room in (".", *sorted(names))}
+    for file in sorted(folder.rglob("*.py")):
+        parts = file.relative_to(folder).parts
+        room = parts[0] if len(parts) > 1 else "."
+        for found in imports(root, file, typed=False):
+            target = found.target.split(".")
+            if target[: len(package)] == package and len(target) > len(package):
+                other = target[len(package)] if target[len(package)] in names else "."
+                if other != room:
+                    arrows[room].setdefault(other, found)
+    return arrows
+
+
+def circles_of_rooms(root: Path) -> list[str]:
+    """The imports by which rooms of a folder import each other in a circle, in any level."""
+    found = []
+    for place in (place_of(root, level) for level in sorted(levels_in(root))):
+        for folder in [place, *sorted(place.rglob("*/"))] if place.is_dir() else []:
+            arrows = rooms_in(root, folder)
+            for room, others in arrows.items():
+                for other in (name for name in others if room in _reached(arrows, name)):
+                    seen = others[other]
+                    found.append(f"{seen.file}:{seen.line}: {room} imports {other}, which imports {room}")
+    return found
+
+
+def _reached(arrows: Arrows, start: str) -> set[str]:
+    """The rooms that a room imports, and those that these import."""
+    reached, pending = {start}, [start]
+    while pending:
+        new = arrows[pending.pop()].keys() - reached
+        reached |= new
+        pending += new
+    return reached

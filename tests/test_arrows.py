@@ -17,7 +17,18 @@ from pathlib import Path
 import pytest
 
 from . import draw_levels
-from .levels import GUEST_LEVELS, LEVELS, ROOT, Import, imports, levels_in, parsed, upward
+from .levels import (
+    GUEST_LEVELS,
+    LEVELS,
+    ROOT,
+    Import,
+    circles_of_rooms,
+    imports,
+    levels_in,
+    named_modules,
+    parsed,
+    upward,
+)
 
 EVERYTHING = ""
 STANDARD_LIBRARY = tuple(sorted(sys.stdlib_module_names))
@@ -32,13 +43,17 @@ GUESTS = tuple(package_of(level) for level in GUEST_LEVELS)
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """The files under `of` (without those under `spared`) import nothing of `never`, except `but`."""
+    """The files under `of` (without those under `spared`) import nothing of `never`, except `but`.
+
+    With `named` they name no such module in a string either.
+    """
 
     name: str
     of: tuple[str, ...]
     never: tuple[str, ...]
     but: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
+    named: bool = False
 
 
 def harness(*parts: str) -> tuple[str, ...]:
@@ -63,6 +78,12 @@ ARROWS = [
         of=("harness/backends/xla",),
         never=(EVERYTHING,),
         but=("torch", "torch_xla", *GUESTS, *STANDARD_LIBRARY),
+    ),
+    Arrow(
+        "observers name no backend: a mode hands over what they need of it",
+        of=("harness/observers",),
+        never=harness("backends"),
+        named=True,
     ),
     Arrow(
         "records are read without torch",
@@ -145,7 +166,7 @@ def broken(arrow: Arrow, root: Path) -> list[str]:
     return [
         f"{one.file}:{one.line}: imports {one.target}, but {arrow.name}"
         for file in sources(root, arrow.of, arrow.spared)
-        for one in imports(root, file)
+        for one in (*imports(root, file), *(named_modules(root, file) if arrow.named else ()))
         if belongs(one.target, arrow.never) and not belongs(one.target, arrow.but)
     ]
 
@@ -222,6 +243,55 @@ def test_arrow_would_be_seen_to_break(arrow: Arrow, tmp_path: Path) -> None:
         for line, name in enumerate(forbidden, 2)
     }
     assert set(found) == expected
+
+
+def test_a_backend_that_an_observer_names_in_any_way_would_be_seen(tmp_path: Path) -> None:
+    # given one line a form, and lines that look similar
+    (tmp_path / "harness" / "observers" / "profile").mkdir(parents=True)
+    (tmp_path / "harness" / "observers" / "profile" / "a.py").write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n"
+        "    from ...backends.lazy import mode\n"
+        "def late() -> None:\n"
+        "    from numdrift.harness.backends import one_node\n"
+        "STEPS = 'numdrift.harness.backends.compiled.node_kernels'\n"
+        "MODE = 'numdrift.harness.backends.eager.mode:EagerMode'\n"
+        "from ...hooks import backend_adapter\n"
+        "TEXT = 'see numdrift.harness.backends.eager'\n"
+    )
+    # when
+    found = [line for arrow in ARROWS if arrow.named for line in broken(arrow, tmp_path)]
+    # then
+    assert sorted(int(line.split(":")[1]) for line in found) == [3, 5, 6, 7]
+
+
+def test_rooms_form_no_circle() -> None:
+    assert not circles_of_rooms(ROOT), "\n" + "\n".join(circles_of_rooms(ROOT))
+
+
+def test_a_circle_of_rooms_would_be_seen(tmp_path: Path) -> None:
+    # given a circle of two rooms with the files beside them, a circle within a room, and arrows in one direction
+    for file, text in {
+        "harness/graphs/page/one.py": "from ..diff import two",
+        "harness/graphs/diff/two.py": "def late() -> None:\n    from .. import three",
+        "harness/graphs/three.py": "from .page.one import four",
+        "harness/graphs/drawing/five.py": "from ..three import six",
+        "harness/runs/a/b/seven.py": "from ..c import eight",
+        "harness/runs/a/c/eight.py": "from ..b.seven import nine",
+        "harness/runs/a/c/typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ...d import ten",
+        "harness/runs/d/ten.py": "from ..a import c",
+    }.items():
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    # then
+    assert circles_of_rooms(tmp_path) == [
+        "harness/graphs/three.py:1: . imports page, which imports .",
+        "harness/graphs/diff/two.py:2: diff imports ., which imports diff",
+        "harness/graphs/page/one.py:1: page imports diff, which imports page",
+        "harness/runs/a/b/seven.py:1: b imports c, which imports b",
+        "harness/runs/a/c/eight.py:1: c imports b, which imports c",
+    ]
 
 
 def test_every_form_of_import_is_resolved(tmp_path: Path) -> None:

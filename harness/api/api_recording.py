@@ -158,23 +158,27 @@ def record(
         kernels=tuple((op, str(path.absolute())) for op, path in own),
         **requested({"record": record, "steps": steps, "keep_params": keep_params, "keep_budget": keep_budget}),
     )
+    return Recording(spec, folder, config, _manifest_of(config, folder, named, suffix), force)
+
+
+def _manifest_of(config: RunConfig, folder: RunFolder, program: Path, suffix: str) -> RunManifest:
+    """Return the manifest of a recording that begins, of a program or notebook."""
     # a notebook whose file is not known is hashed by its name
-    content = named.read_bytes() if named.is_file() else str(named).encode()
-    manifest = RunManifest(
-        mode=spec.name,
-        spec=str(spec),
+    content = program.read_bytes() if program.is_file() else str(program).encode()
+    return RunManifest(
+        mode=config.mode.name,
+        spec=str(config.mode),
         suffix=suffix,
-        reproducer=str(named),
+        reproducer=str(program),
         script_sha256=hashlib.sha256(content).hexdigest(),
         arguments=[],
-        record=record,
+        record=config.record,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        position=len(runs_in(investigation.path)),
+        position=len(runs_in(folder.path.parent)),
         pickle=folder.pickle.name,
         pid=os.getpid(),
         in_process=True,
     )
-    return Recording(spec, folder, config, manifest, force)
 
 
 def reproducer_of(frame: FrameType) -> str:

@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack
 
 from ..errors import RunNotFound, nearest
-from ..launch.batch_kernels import OwnKernels, own_kernels
 from ..launch.batch_plan import BatchPlan, planned
 from ..launch.execute_batch import execute
 from ..launch.journal_tail import JournalProgress
 from ..launch.running_process import ProcessEnd
 from ..launch.supervise import Reporter
+from ..launch.training_request import TrainingOptions, TrainingRequest
 from ..records.modes.mode_spec import ModeSpec, parse_modes
-from ..records.run.run_request import RunOptions, requested, user_options
+from ..records.run.run_request import RunOptions, RunRequest
+from ..records.run.user_option import option, options_of
 from ..runs.recorded_run import RecordedRun, load_run, pandas
 from .api_recording import Recording
 
@@ -27,10 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 POLICY = "OMP_WAIT_POLICY"
-OF_PLAN = ("suffix", "nproc", "timeout", "jobs", "strict", "force", "pass_through")
-"""Fields of a `BatchPlan` that users set directly."""
-
-Options = TypeVar("Options", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,38 +54,59 @@ class RunBatch:
         return frame.rename_axis("step")
 
 
-def with_options(function: Options) -> Options:
-    """Make help and notebooks show the options of a `RunRequest` as parameters of a function that takes `**options`."""
-    # `**options` alone would hide the options from help and completion
-    own = inspect.signature(function)
-    *named, _ = own.parameters.values()
-    options = [
-        inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default)
-        for option in user_options().values()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRequest(TrainingRequest):
+    """The trainings of `numdrift run`, with every option of a run."""
+
+    OF_RUN: ClassVar[Sequence[str]] = tuple(options_of(RunRequest))
+
+    suffix: str = option("", "Tag of this batch, in the names of all its files.", metavar="TAG")
+    resync: Path | None = option(
+        None,
+        "Start each of --steps from the state that this run kept there: one step's drift, without what came before.",
+        lambda run: run.path if isinstance(run, RecordedRun) else Path(run),
+        kind=Path,
+        metavar="RUN",
+    )
+    pass_through: bool = False
+    """True if the one run reads this process's standard input."""
+
+
+class BatchOptions(TrainingOptions, RunOptions, total=False):
+    """The users' options of a `BatchRequest` by their names in Python."""
+
+    suffix: str
+    resync: Path | str | RecordedRun | None
+
+
+def with_options(options: type, request: type[TrainingRequest]) -> Callable[[Function], Function]:
+    """Make help and notebooks show the `options` of a request as parameters of a function that takes `**options`."""
+    annotations = {
+        name: getattr(annotation, "__forward_arg__", annotation) for name, annotation in options.__annotations__.items()
+    }
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=declared.default, annotation=annotations[name])
+        for name, declared in request.options().items()
+        if name in annotations
     ]
-    vars(function)["__signature__"] = own.replace(parameters=[*named, *options])
-    return function
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        *own, _ = signature.parameters.values()
+        vars(function)["__signature__"] = signature.replace(parameters=[*own, *parameters])
+        return function
+
+    return decorate
 
 
-@with_options
+@with_options(BatchOptions, BatchRequest)
 def run(
     script: Path | str | None = None,
     modes: str | Sequence[str] = ("cpu", "compile"),
     arguments: Sequence[str] = (),
     *,
-    module: str | None = None,
-    out: Path | str = "runs",
-    name: str | None = None,
-    suffix: str = "",
-    kernels: OwnKernels | None = None,
-    resync: Path | str | RecordedRun | None = None,
-    nproc: int = 1,
-    timeout: float | None = None,
-    jobs: int = 1,
-    strict: bool = False,
-    force: bool = False,
     progress: bool = False,
-    **options: Unpack[RunOptions],
+    **options: Unpack[BatchOptions],
 ) -> RunBatch:
     """Run a script in each mode, each in its own process, and record the runs: `numdrift run`.
 
@@ -101,28 +120,12 @@ def run(
 
     Prints nothing unless `progress` is set. If a mode fails, its failure is recorded and the other modes still run.
     Raises UsageError before anything is started, and KeyboardInterrupt when Ctrl-C ended the runs."""
-    plan = planned_run(
-        script,
-        specs_of(modes),
-        arguments,
-        module=module,
-        out=out,
-        name=name,
-        suffix=suffix,
-        kernels=kernels,
-        resync=resync,
-        nproc=nproc,
-        timeout=timeout,
-        jobs=jobs,
-        strict=strict,
-        force=force,
-        **options,
-    )
-    teller = told(progress)
+    plan = planned_batch(BatchRequest.of(script, specs_of(modes), arguments, options))
+    heard = listener(progress)
     for text in plan.interpreters:
-        teller.say(text)
+        heard.say(text)
     with passive_threads():
-        result = execute(plan, teller)
+        result = execute(plan, heard)
     if result.interrupted:
         raise KeyboardInterrupt
     # read back from disk, so that a program receives the same data as any other reader
@@ -130,29 +133,9 @@ def run(
     return RunBatch(plan.investigation.path, runs, result.exit_code)
 
 
-def planned_run(
-    script: Path | str | None,
-    modes: Sequence[ModeSpec],
-    arguments: Sequence[str],
-    *,
-    module: str | None,
-    out: Path | str,
-    name: str | None,
-    kernels: OwnKernels | None,
-    resync: Path | str | RecordedRun | None,
-    **settings: Any,
-) -> BatchPlan:
-    """Plan the runs of `numdrift.run` and `numdrift run`.
-
-    `settings` are further fields of the plan, and options of a run as users write them. Raises UsageError.
-    """
-    of_plan = {field: settings.pop(field) for field in OF_PLAN if field in settings}
-    options = cast("RunOptions", settings)  # `requested` refuses unknown options
-    resync = resync.path if isinstance(resync, RecordedRun) else resync
-    return planned(
-        script, module, arguments, modes, out, name, resync=resync, kernels=own_kernels(kernels),
-        **of_plan, **requested(options),
-    )  # fmt: skip
+def planned_batch(request: BatchRequest) -> BatchPlan:
+    """Plan the runs of `numdrift.run` and `numdrift run`. Raises UsageError."""
+    return planned(request, suffix=request.suffix, resync=request.resync, pass_through=request.pass_through)
 
 
 def specs_of(modes: str | Sequence[str]) -> list[ModeSpec]:
@@ -168,10 +151,10 @@ def loaded(run: RecordedRun | Recording | Path | str) -> RecordedRun:
 
 
 class Silent:
-    """A listener to rounds of runs and to runs that prints nothing. `said` has the texts that it received."""
+    """A listener to rounds of runs and to runs that prints nothing. `texts` are the messages that it received."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.texts: list[str] = []
 
     def started(self, name: str) -> None:
         """Receive that a run has begun."""
@@ -184,7 +167,7 @@ class Silent:
 
     def say(self, text: str) -> None:
         """Receive a message for the waiting user."""
-        self.said.append(text)
+        self.texts.append(text)
 
     @contextmanager
     def round(self, title: str, names: Sequence[str]) -> Iterator[Reporter]:
@@ -213,7 +196,7 @@ class Lines(Silent):
         print(text, file=sys.stderr, flush=True)
 
 
-def told(shown: bool) -> Silent:
+def listener(shown: bool) -> Silent:
     """Return the listener: a silent one unless progress is `shown`."""
     return Lines() if shown else Silent()
 

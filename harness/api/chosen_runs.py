@@ -139,7 +139,7 @@ def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> lis
         return [(graphs_of(load_run(paths[0])), graphs_of(load_run(paths[1])))]
     named = paths[0] if paths else None
     if named is not None and is_there(Path(named) / MANIFEST):
-        raise UsageError(f"{named} is one run; give a second one, or the investigation {Path(named).parent}")
+        raise UsageError(f"{named} is one run; name a second one, or the investigation {Path(named).parent}")
     if modes is not None:
         chosen = [mode.strip() for mode in modes.split(",")]
         if len(chosen) != 2 or not all(chosen):
@@ -160,9 +160,7 @@ def graphs_to_compare(paths: Sequence[str], modes: str | None, out: Path) -> lis
     if not pairs:
         for run in runs:
             graphs_of(run)  # raises if another run exists that recorded no graphs
-        raise UsageError(
-            f"{runs[0].path.parent} holds one run, which has nothing to be compared with; run another mode"
-        )
+        raise UsageError(f"{runs[0].path.parent} has one run, and nothing to compare it with; run another mode")
     return pairs
 
 

@@ -71,7 +71,7 @@ def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -
         return [told_apart(load_run(Path(paths[0])), load_run(Path(paths[1])))]
     named = paths[0] if paths else None
     if named is not None and (Path(named) / MANIFEST).exists():
-        raise UsageError(f"{named} is one run; give a second one, or the investigation {Path(named).parent}")
+        raise UsageError(f"{named} is one run; name a second one, or the investigation {Path(named).parent}")
     folder = find_investigation(out, named, suffixes=suffixes)
     batches: dict[str, list[RecordedRun]] = {}
     for run in runs_with_suffixes(folder, suffixes):
@@ -80,7 +80,7 @@ def pairs_to_compare(paths: Sequence[str], suffixes: Sequence[str], out: Path) -
     firsts = [runs[0] for runs in batches.values()]
     pairs = pairs or [(firsts[0], later) for later in firsts[1:]]
     if not pairs:
-        raise UsageError(f"{folder} holds one run, which has nothing to be compared with; run another mode")
+        raise UsageError(f"{folder} has one run, and nothing to compare it with; run another mode")
     return pairs
 
 

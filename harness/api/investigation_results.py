@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..drift.loss_distance import absolute_difference, common_losses, relative_difference
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import JournalError, NumdriftError, RunNotFound
-from ..investigate.words.culprit_words import lines_of, told_of
+from ..investigate.words.culprit_words import lines_of, named_culprits
 from ..records.codec import NUMBERS, Unreadable
 from ..records.results.findings import INVESTIGATION, Findings, PairFindings, known_content
 from ..runs.recorded_run import RecordedRun, load_run, pandas
@@ -274,7 +274,7 @@ def _pair_of(findings: PairFindings, content: Mapping[str, Any]) -> Pair:
                 content=written,
             )
         )
-    named, counted = told_of(findings.verdict, findings.culprits)
+    named, counted = named_culprits(findings.verdict, findings.culprits)
     listed = [
         culprit
         for finding, culprit in zip(findings.culprits, culprits, strict=True)

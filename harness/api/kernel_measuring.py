@@ -92,14 +92,14 @@ def _open(device: str) -> None:
         hint = nearest(device.partition(":")[0], device_kinds()[1:])
         raise UsageError(f"--device {device} is no device of torch; {hint}") from None
     except NotAvailable as error:
-        raise NotAvailable(f"--device {device}", error.why, "numdrift doctor says which modes work") from None
+        raise NotAvailable(f"--device {device}", error.why, "numdrift doctor shows which modes work") from None
     if kind == "meta":
         raise UsageError("--device meta computes nothing that could be measured")
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, ImportError, NotImplementedError):  # which one depends on the backend
         why = "there is none here, or this torch was built without it"
-        raise NotAvailable(f"--device {device}", why, "numdrift doctor says which modes work") from None
+        raise NotAvailable(f"--device {device}", why, "numdrift doctor shows which modes work") from None
 
 
 def _subjects(op: str, named: Sequence[str], seconds: float) -> Subjects:

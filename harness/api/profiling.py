@@ -2,61 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan, planned
 from ..launch.execute_batch import BatchResult
-from ..records.modes.mode_spec import ModeSpec
-from ..records.run.run_request import requested
+from ..launch.training_request import TrainingRequest
+from ..records.codec import of_fields
 from ..records.run.step_selection import KeepParams, StepSelection
-from ..records.tools.profile_record import DEFAULT_STEPS, MEBIBYTE, PROFILE, Kind, RunProfile, TraceRequest
+from ..records.run.user_option import MEBIBYTE, in_bytes, option, selection
+from ..records.tools.profile_record import DEFAULT_STEPS, PROFILE, Kind, RunProfile, TraceRequest
 from ..runs.recorded_run import RecordedRun, is_there, load_run, runs_in
 from ..runs.run_layout import MANIFEST
 from ..tools.profile.profile_made import profile_of
 
 
-def planned_profile(
-    script: str | None,
-    modes: Sequence[ModeSpec],
-    arguments: Sequence[str],
-    *,
-    module: str | None,
-    kind: Kind,
-    steps: str | None,
-    duration: float | None,
-    limit: float,
-    name: str | None,
-    out: Path,
-    timeout: float | None,
-    force: bool,
-    max_steps: int | None,
-    max_seconds: float | None,
-) -> BatchPlan:
-    """Plan the runs whose `steps` are traced; with `duration`, tracing ends so many seconds after the first of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRequest(TrainingRequest):
+    """The trainings of `numdrift profile`, and what is traced of them."""
 
-    `limit` is the size of a mode's trace in MiB. Raises UsageError.
-    """
-    traced = DEFAULT_STEPS if steps is None else StepSelection.parse(steps)
-    if not traced.ranges:
-        raise UsageError("--steps names no step; steps count from 0, as in 2-5")
-    if duration is not None and steps is None:  # all steps within the duration
-        traced = StepSelection(((DEFAULT_STEPS.ranges[0][0], None),))
-    request = TraceRequest(kind, traced, duration, int(limit * MEBIBYTE))
+    kind: Kind = option("trace", "The detail of the traces.", flag="--type", choices=get_args(Kind), shows_default=True)
+    steps: StepSelection | None = option(
+        None,
+        f"Steps to trace, as in 2-5 (default {DEFAULT_STEPS}).",
+        selection("--steps", "no step; steps count from 0, as in 2-5"),
+        metavar="LIST",
+    )
+    duration: float | None = option(
+        None,
+        "Trace for so long and then to the end of the step, from the first of --steps on.",
+        kind=float,
+        least=0,
+        metavar="SECONDS",
+    )
+    limit: int = option(
+        256 * MEBIBYTE,
+        "Stop tracing a mode with the step in which its trace has grown to this size.",
+        in_bytes,
+        written=256.0,
+        least=0,
+        metavar="MIB",
+        shows_default=True,
+    )
+
+    @property
+    def trace(self) -> TraceRequest:
+        """The traced part of each run. With a `duration` alone these are all steps within it."""
+        steps = self.steps or DEFAULT_STEPS
+        if self.duration is not None and self.steps is None:
+            steps = StepSelection(((DEFAULT_STEPS.ranges[0][0], None),))
+        return TraceRequest(self.kind, steps, self.duration, self.limit)
+
+
+def planned_profile(request: ProfileRequest) -> BatchPlan:
+    """Plan the runs whose steps are traced. Raises UsageError."""
     return planned(
-        script,
-        module,
-        arguments,
-        modes,
-        out,
-        name,
+        request,
         record="losses",
         keep_params=KeepParams.parse("last"),
-        timeout=timeout,
-        force=force,
-        instruments={"profile": request.to_json()},
-        **requested({"max_steps": max_steps, "max_seconds": max_seconds}),
+        instruments={"profile": of_fields(request.trace)},
     )
 
 
@@ -74,7 +80,7 @@ def profiled_before(script: str, *, asks_for_runs: bool) -> list[RecordedRun] | 
         return None
     if asks_for_runs:
         raise UsageError(
-            f"{script} was recorded already, and nothing is run again: leave out what to run, or give the script"
+            f"{script} was recorded already, and nothing is run again: name the script, or leave out its options"
         )
     return runs
 

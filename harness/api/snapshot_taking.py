@@ -4,138 +4,28 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError, nearest
 from ..launch.batch_plan import BatchPlan, planned
+from ..launch.training_request import TrainingRequest
+from ..records.codec import of_fields
 from ..records.modes.mode_spec import ModeSpec
-from ..records.run.execution_facts import KEYWORDS, MIB
-from ..records.run.run_request import requested
+from ..records.run.execution_facts import KEYWORDS
 from ..records.run.step_selection import KeepParams, StepSelection
+from ..records.run.user_option import in_bytes, option, selection
 from ..runs.journal import Journal
-from ..snapshots.snapshot_choice import Choice
+from ..snapshots.snapshot_choice import EVENTS, Choice
 
 
-def planned_snapshots(
-    script: str | None,
-    modes: Sequence[ModeSpec],
-    arguments: Sequence[str],
-    choice: Choice,
-    *,
-    until_drift: bool,
-    module: str | None,
-    name: str | None,
-    nproc: int,
-    timeout: float | None,
-    out: Path,
-    force: bool,
-    max_steps: int | None,
-    max_seconds: float | None,
-) -> BatchPlan:
-    """Plan the trainings that take the snapshots; with `until_drift`, plan those that find the step of the snapshots.
-
-    Raises UsageError.
-    """
-    if until_drift and len(modes) < 2:
-        raise UsageError("--on drift needs two modes, the first of which is the reference, as in --modes cpu,compile")
-    return planned(
-        script,
-        module,
-        arguments,
-        modes,
-        out,
-        name,
-        record="params" if until_drift else "losses",
-        keep_params=KeepParams.parse("last"),
-        timeout=timeout,
-        force=force,
-        nproc=nproc,
-        instruments={} if until_drift else {"snapshots": choice.to_json()},
-        **requested({"max_steps": max_steps, "max_seconds": max_seconds}),
-    )
-
-
-def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) -> BatchPlan:
-    """Plan to run one mode of a plan again, taking snapshots of a step; the new run replaces the old one."""
-    data = choice.to_json()
-    at = Choice.from_json({**data, "on": "", "steps": str(StepSelection(((step, step),)))})
-    # a limit in seconds might end the second training before the step that the first reached
-    limits: dict[str, Any] = {} if plan.max_seconds is None else {"max_seconds": None, "max_steps": step + 1}
-    return replace(
-        plan,
-        **limits,
-        modes=[spec],
-        record="losses",
-        instruments={"snapshots": at.to_json()},
-        force=True,
-        positions=[mode.name for mode in plan.modes],
-    )
-
-
-def first_differing_steps(runs: Sequence[tuple[str, Journal]]) -> dict[str, int]:
-    """Return, for each run but the first, its first step whose loss, values or gradients differ from the first run's.
-
-    A run that never differs has no entry.
-    """
-
-    def told(journal: Journal) -> dict[int, object]:
-        """Return the identity of each step: its loss, as text because NaN does not equal itself, and its tensors'
-        digests."""
-        digests = dict(journal.digests())
-        return {record.step: (str(record.loss), digests.get(record.step)) for record in journal.steps}
-
-    reference, first_steps = told(runs[0][1]), {}
-    for name, journal in runs[1:]:  # one at a time: the digests of a long run are large
-        differing = [
-            step for step, identity in told(journal).items() if step in reference and identity != reference[step]
-        ]
-        if differing:
-            first_steps[name] = min(differing)
-    return first_steps
-
-
-def choice_of(
-    *,
-    steps: str | None,
-    executions: str | None,
-    graphs: Sequence[str],
-    ranks: str,
-    what: str,
-    on: str,
-    then: str | None,
-    callback: str | None,
-    limit_size: float | None,
-    limit_count: int | None,
-) -> Choice:
-    """Return the choice of executions to keep from the command's options; `limit_size` is in MiB. Raises UsageError."""
+def _words(what: str) -> tuple[str, ...]:
+    """Read the parts of an execution that are kept. Raises UsageError."""
     words = what.split()
     if not words or not set(words) <= set(KEYWORDS):
         raise UsageError(f'--what {what!r}: the words are inputs and outputs, as in --what "inputs outputs"')
-    return Choice(
-        steps=_selection("--steps", steps),
-        executions=_selection("--executions", executions),
-        names=tuple(graphs),
-        ranks=StepSelection() if ranks == "all" else _selection("--rank", ranks) or StepSelection(),
-        what=tuple(keyword for keyword in KEYWORDS if keyword in words),
-        on=on,
-        callback="" if callback is None else _checked_callback(callback),
-        stops=then == "stop" or (bool(on) and then is None),
-        limit_size=None if limit_size is None else int(limit_size * MIB),
-        limit_count=limit_count,
-    )
-
-
-def _selection(option: str, text: str | None) -> StepSelection | None:
-    if text is None:
-        return None
-    if not text.strip():
-        raise UsageError(f"{option} names nothing; counting begins with 0, as in 0,5,10-19")
-    try:
-        return StepSelection.parse(text)
-    except UsageError as error:  # its message is about the steps of a training
-        raise UsageError(str(error).replace("--steps", option, 1)) from None
+    return tuple(keyword for keyword in KEYWORDS if keyword in words)
 
 
 def _checked_callback(text: str) -> str:
@@ -166,3 +56,145 @@ def _checked_callback(text: str) -> str:
         hint = f"; {nearest(name, names)}" if names else ""
         raise UsageError(f"--callback {text!r}: {path} has no function {name!r}{hint}")
     return f"{path.absolute()}:{name}"
+
+
+COUNTED = "nothing; counting begins with 0, as in 0,5,10-19"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequest(TrainingRequest):
+    """The trainings of `numdrift snapshot take`, and the executions that are kept of them."""
+
+    steps: StepSelection | None = option(
+        None, "Of these steps, as in 0,5,10-19.", selection("--steps", COUNTED), metavar="LIST"
+    )
+    executions: StepSelection | None = option(
+        None,
+        "Where the graph was executed so many times before, as in 2 or 0,10-.",
+        selection("--executions", COUNTED),
+        metavar="LIST",
+    )
+    graphs: tuple[str, ...] = option(
+        (),
+        'Of graphs with this name, as in "0-forward" or "backward*"; may be repeated.',
+        tuple,
+        flag="--graph",
+        metavar="PATTERN",
+    )
+    ranks: StepSelection = option(
+        StepSelection(((0, 0),)),
+        "On these ranks, or on all.",
+        selection("--rank", COUNTED, every="all"),
+        written="0",
+        flag="--rank",
+        metavar="LIST",
+        shows_default=True,
+    )
+    on: str = option(
+        "",
+        "Of the first execution that returns a NaN or an infinity; of the first that fails; of the first step that "
+        "differs from that of the first mode.",
+        lambda event: event or "",
+        written=None,
+        choices=EVENTS,
+    )
+    then: str | None = option(
+        None,
+        "Once all chosen snapshots are taken: end the training (default with --on), or continue it.",
+        choices=("stop", "go-on"),
+    )
+    callback: str = option(
+        "",
+        "Call a function of yours for each execution, to choose what is kept.",
+        _checked_callback,
+        written=None,
+        metavar="FILE.py:FUNCTION",
+    )
+    what: tuple[str, ...] = option(
+        KEYWORDS,
+        "What is kept: inputs, outputs or both. The graph always is.",
+        _words,
+        written=" ".join(KEYWORDS),
+        metavar="WORDS",
+        shows_default=True,
+    )
+    limit_size: int | None = option(
+        None, "Disk that a run's snapshots take at most.", in_bytes, kind=float, least=0, metavar="MIB"
+    )
+    limit_count: int | None = option(None, "Snapshots of a run at most.", kind=int, least=1, metavar="N")
+
+    @property
+    def until_drift(self) -> bool:
+        """True if these trainings only find the step of each mode that a further training takes snapshots of."""
+        return self.on == "drift"
+
+    @property
+    def selects(self) -> bool:
+        """True if the request names steps, counts, graphs or a function."""
+        return self.steps is not None or self.executions is not None or bool(self.graphs or self.callback)
+
+    @property
+    def choice(self) -> Choice:
+        """The choice of the executions to keep."""
+        return Choice(
+            steps=self.steps,
+            executions=self.executions,
+            names=self.graphs,
+            ranks=self.ranks,
+            what=self.what,
+            on=self.on,
+            callback=self.callback,
+            stops=self.then == "stop" or (bool(self.on) and self.then is None),
+            limit_size=self.limit_size,
+            limit_count=self.limit_count,
+        )
+
+
+def planned_snapshots(request: SnapshotRequest) -> BatchPlan:
+    """Plan the trainings that take the snapshots, or those that find the step of the snapshots. Raises UsageError."""
+    if request.until_drift and len(request.modes) < 2:
+        raise UsageError("--on drift needs two modes, the first of which is the reference, as in --modes cpu,compile")
+    return planned(
+        request,
+        record="params" if request.until_drift else "losses",
+        keep_params=KeepParams.parse("last"),
+        instruments={} if request.until_drift else {"snapshots": of_fields(request.choice)},
+    )
+
+
+def planned_again(plan: BatchPlan, spec: ModeSpec, step: int, choice: Choice) -> BatchPlan:
+    """Plan to run one mode of a plan again, taking snapshots of a step; the new run replaces the old one."""
+    at = replace(choice, on="", steps=StepSelection(((step, step),)))
+    # a limit in seconds might end the second training before the step that the first reached
+    limits: dict[str, Any] = {} if plan.max_seconds is None else {"max_seconds": None, "max_steps": step + 1}
+    return replace(
+        plan,
+        **limits,
+        modes=[spec],
+        record="losses",
+        instruments={"snapshots": of_fields(at)},
+        force=True,
+        positions=[mode.name for mode in plan.modes],
+    )
+
+
+def first_differing_steps(runs: Sequence[tuple[str, Journal]]) -> dict[str, int]:
+    """Return, for each run but the first, its first step whose loss, values or gradients differ from the first run's.
+
+    A run that never differs has no entry.
+    """
+
+    def identities(journal: Journal) -> dict[int, object]:
+        """Return the identity of each step: its loss, as text because NaN does not equal itself, and its tensors'
+        digests."""
+        digests = dict(journal.digests())
+        return {record.step: (str(record.loss), digests.get(record.step)) for record in journal.steps}
+
+    reference, first_steps = identities(runs[0][1]), {}
+    for name, journal in runs[1:]:  # one at a time: the digests of a long run are large
+        differing = [
+            step for step, identity in identities(journal).items() if step in reference and identity != reference[step]
+        ]
+        if differing:
+            first_steps[name] = min(differing)
+    return first_steps

@@ -12,10 +12,10 @@ import torch
 from numdrift.kernels.swaps.sites import MARK, ModulePaths
 
 from ..records.tools.graph_record import Node
+from ..script.script_lines import HARNESS
 from ..tape.origin import script_line
 from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
 from ..torch_private.operators import op_parts
-from .called_operators import HARNESS
 
 HIDDEN = (str(Path(torch.__file__).parent), HARNESS, "<frozen")
 """Path prefixes of the frames that a stack leaves out: torch's own files and the harness's."""

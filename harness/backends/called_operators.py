@@ -1,10 +1,9 @@
-"""Describe an operator's call for reports: its line in the script, and the arguments that support depends on."""
+"""Describe an operator's call for reports: who makes it, and the arguments that support depends on."""
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -15,20 +14,17 @@ import torch
 from numdrift.kernels.expectation import tensors_in
 
 from ..records.tools.backend_work import Work
+from ..script.script_lines import HARNESS, TORCH
 from ..tape.recording import followed_calls
-from ..torch_private import dispatching
+from ..torch_private import dispatching, registered_kernels
 from ..torch_private.compiler.graph_stages import parts_of_op
-from ..torch_private.dispatching import current_autograd_node, next_sequence_number, sequence_number
 from ..torch_private.operators import arguments_of
-
-HARNESS = str(Path(__file__).parents[1])
-TORCH = str(Path(torch.__file__).parent)
 
 ADOPTION = {
     str(Path(HARNESS, "script", f"{name}.py"))
     for name in (
-        "adoption", "autocast", "cuda", "devices", "meeting", "parallel", "placement", "script_api",
-        "script_compiling", "understood",
+        "adopted/adoption", "adopted/autocast", "adopted/cuda", "adopted/devices", "adopted/meeting",
+        "adopted/placement", "parallel", "script_api", "script_compiling", "understood",
     )
 }  # fmt: skip
 """Files that the script's own calls pass through. The other files of that folder read values for numdrift."""
@@ -37,65 +33,12 @@ PASSED_OVER = frozenset(
     (
         __file__,
         str(Path(__file__).with_name("followed_kernels.py")),
-        str(followed_calls.__file__),
-        str(dispatching.__file__),
+        *(str(module.__file__) for module in (followed_calls, dispatching, registered_kernels)),
         *ADOPTION,
         # Once dynamo is loaded, its frames call the observers of operators.
         *(str(Path(TORCH, *parts)) for parts in (("_compile.py",), ("_dynamo", "eval_frame.py"))),
     )
 )
-
-HIDDEN = (TORCH, HARNESS, "<")
-"""Path prefixes of the frames that are not the user's: torch's own files, the harness's, and code without a file."""
-
-_FRAME = re.compile(r'^ *File "(.+?)", line (\d+)', re.MULTILINE)
-
-Frame = tuple[str, int]
-"""File and line."""
-
-
-class ScriptLines:
-    """Names for the lines of a script's own files: those in its folder and below, by their path from that folder.
-
-    An operator that a library calls gets the innermost of the script's lines that led to the call.
-    """
-
-    def __init__(self, script: str) -> None:
-        self._folder = Path(script).absolute().parent
-        self._named: dict[str, str] = {}
-        self._forward: dict[int, str] = {}
-
-    def here(self) -> str:
-        """Return the line that calls the current operator; in the backward, the line of its forward."""
-        node = current_autograd_node()
-        if node is not None:
-            number = sequence_number(node)
-            return self._forward.get(-1 if number is None else number, "") or self._named_line(_stack())
-        line = self._named_line(_stack())
-        if line and torch.is_grad_enabled():
-            self._forward.setdefault(next_sequence_number() - 1, line)
-        return line
-
-    def of_stack(self, text: str) -> str:
-        """Return the user's line in the stack trace of an FX node (outermost frame first), "" if there is none."""
-        frames = [(match[1], int(match[2])) for match in _FRAME.finditer(text)]
-        return self._named_line(reversed(frames))
-
-    def _named_line(self, frames: Iterator[Frame]) -> str:
-        """Return the innermost of these frames (innermost first) that is the script's, else the innermost library's."""
-        library = ""
-        for file, line in frames:
-            # A file in the script's folder is named relative to it, another file in full, a hidden file "".
-            # A virtual environment in the script's folder counts as a library.
-            if file not in self._named:
-                own = Path(file).is_relative_to(self._folder) and "site-packages" not in file
-                name = str(Path(file).relative_to(self._folder)) if own else file
-                self._named[file] = "" if file.startswith(HIDDEN) else name
-            name = self._named[file]
-            if name and not Path(name).is_absolute():
-                return f"{name}:{line}"
-            library = library or (f"{name}:{line}" if name else "")
-        return library
 
 
 def is_called_by_harness(within: Sequence[str]) -> bool:
@@ -111,13 +54,6 @@ def is_of_harness(frame: FrameType | None, passed_over: Collection[str]) -> bool
     while frame is not None and frame.f_code.co_filename in passed_over:
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(HARNESS)
-
-
-def _stack() -> Iterator[Frame]:
-    frame = sys._getframe(2)
-    while frame is not None:
-        yield frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
 
 
 def line_in(script: str, frame: FrameType | None = None) -> str:

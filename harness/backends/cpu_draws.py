@@ -14,9 +14,9 @@ import torch
 
 from ..tape.tape import leaves, mapped
 from ..torch_private.device_kernels import DeviceKernel, device_kernels
-from ..torch_private.dispatching import Overrides, decomposed, dispatch_key
 from ..torch_private.operators import find_overload, written_values
 from ..torch_private.patches import Undo
+from ..torch_private.registered_kernels import Overrides, decomposed, dispatch_key
 
 FILLING_NAMES = """
 bernoulli.p bernoulli_.float cauchy_ exponential_ geometric_ log_normal_ normal_ random_ random_.from random_.to

@@ -11,12 +11,13 @@ import torch
 from numdrift.kernels.expectation import tensors_in
 from numdrift.kernels.swaps.sites import ModulePaths
 
+from ..hooks.graph_capture import CaptureRequest
 from ..records.tools.graph_record import Node, Value
+from ..script.script_lines import HARNESS
 from ..torch_private.device_kernels import DeviceKernel
 from ..torch_private.operators import schema_of
 from .call_places import CallPlaces
-from .called_operators import HARNESS, KeptFailure, plain
-from .captures import CaptureRequest
+from .called_operators import KeptFailure, plain
 from .followed_kernels import FollowedKernels, KernelCall
 
 

@@ -15,15 +15,19 @@ from typing import Any
 import torch
 
 from ..records.tools.backend_work import FROM_DEVICE, ITEM, NON_BLOCKING, TO_DEVICE, Work
+from ..script.script_lines import HARNESS, ScriptLines
 from ..tape.recording import followed_calls
 from ..tape.recording.followed_calls import FollowedOps, OpCall
-from ..torch_private import device_copies, dispatching
+from ..torch_private import device_copies, dispatching, registered_kernels
 from ..torch_private.device_copies import around_copies, has_fallback
 from ..torch_private.device_kernels import is_taken_by_fallback
-from ..torch_private.dispatching import dispatch_key
-from .called_operators import HARNESS, KeptFailure, ScriptLines, kind_of
+from ..torch_private.registered_kernels import dispatch_key
+from .called_operators import KeptFailure, kind_of
 
-OBSERVING = (__file__, *(str(module.__file__) for module in (device_copies, dispatching, followed_calls)))
+OBSERVING = (
+    __file__,
+    *(str(module.__file__) for module in (device_copies, dispatching, registered_kernels, followed_calls)),
+)
 ON_BEHALF = (str(Path(HARNESS, "script")), str(Path(torch.__file__).parent))
 """Folders of code that acts for its caller. The nearest frame outside of them shows who makes the copy."""
 

@@ -19,8 +19,9 @@ from numdrift.kernels.expectation import tensors_in
 
 from ..records.tools.backend_work import OperatorCall
 from ..script.main_module import said_by
+from ..script.script_lines import ScriptLines
 from ..torch_private.device_kernels import device_kernels
-from .called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness
+from .called_operators import KeptFailure, configuration, instruction, is_called_by_harness
 from .followed_kernels import FollowedKernels, KernelCall
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize")

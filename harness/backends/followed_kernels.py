@@ -20,7 +20,7 @@ import torch
 from ..tape.origin import CALLED_FROM
 from ..tape.recording.followed_calls import CallConsumer, OpCall
 from ..torch_private.device_kernels import DeviceKernel
-from ..torch_private.dispatching import Overrides
+from ..torch_private.registered_kernels import Overrides
 
 
 class Numbered(Protocol):

@@ -14,9 +14,5 @@ def require_here(spec: ModeSpec) -> None:
 
     A mode with its own interpreter finds them there, and is not checked.
     """
-    if spec.python is not None:
-        return
-    mode = registry.load(spec.base)(spec)
-    require = getattr(mode, "require_here", None)  # a plug-in's mode may have none
-    if require is not None:
-        require()
+    if spec.python is None:
+        registry.load(spec.base)(spec).require_here()

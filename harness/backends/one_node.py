@@ -10,58 +10,10 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..hooks.node_kinds import TensorKind, Unanswerable
 from ..records.tools.backend_work import SupportAnswer
 from ..torch_private.compiler.partitioner import without_modes
 from ..torch_private.compiler.probing import copied_graph
-
-
-class Unanswerable(ValueError):
-    """A node that no backend can be asked about: an input is not a tensor, or its sizes are not numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorKind:
-    """The properties of a tensor that decide on support: all but its values. Shape and strides are in elements."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    device: torch.device
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> TensorKind:
-        """Return the kind of a tensor. Raise Unanswerable if a size is not a number."""
-        sizes = (*tensor.shape, *tensor.stride())
-        if not all(isinstance(size, int) for size in sizes):
-            raise Unanswerable(f"the shape {tuple(tensor.shape)} is not static")
-        return cls(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.device)
-
-    def __str__(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
-
-    def empty(self) -> torch.Tensor:
-        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
-
-    def example(self) -> torch.Tensor:
-        """Return a tensor on the CPU that hardly any op refuses.
-
-        It is an identity if the last two dimensions are equal, else ones; integers are zeros.
-        """
-        numbers = self.dtype.is_floating_point or self.dtype.is_complex
-        extent = extent_of(self.shape, self.stride)
-        made = torch.full((extent,), int(numbers), dtype=self.dtype, device="cpu")
-        view = made.as_strided(self.shape, self.stride)
-        square = len(self.shape) > 1 and self.shape[-1] == self.shape[-2]
-        if numbers and square and extent == view.numel():
-            view.copy_(torch.eye(self.shape[-1], dtype=torch.float32))
-        return view
-
-
-def extent_of(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return the number of elements of memory that a tensor spans; an expanded tensor has more elements than that."""
-    if 0 in shape:
-        return 0
-    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,42 +53,6 @@ def one_node(node: torch.fx.Node) -> OneNode:
     else:
         graph.output((call,) if isinstance(value, torch.Tensor) else ())
     return OneNode(torch.fx.GraphModule(torch.nn.Module(), graph), tuple(kinds))
-
-
-def configuration_of(node: torch.fx.Node) -> str:
-    """Return a node's arguments, tensors by dtype and shape: `float32[32, 10], 1, False`.
-
-    Raise Unanswerable for a tensor without a static shape.
-    """
-
-    def shown(value: Any) -> str:
-        if isinstance(value, torch.fx.Node):
-            fake = value.meta.get("val")
-            return str(TensorKind.of(fake)) if isinstance(fake, torch.Tensor) else value.name
-        if isinstance(value, (list, tuple)):
-            return f"[{', '.join(map(shown, value))}]"
-        return str(value).removeprefix("torch.")
-
-    named = [f"{name}={shown(value)}" for name, value in node.kwargs.items()]
-    return ", ".join([*map(shown, node.args), *named])
-
-
-def identity_of(node: torch.fx.Node) -> tuple[Any, ...]:
-    """Return a key: a backend supports either both or neither of two nodes with the same key.
-
-    Raise Unanswerable for a tensor without a static shape.
-    """
-
-    def known(value: Any) -> Any:
-        if isinstance(value, torch.fx.Node):
-            fake = value.meta.get("val")
-            return TensorKind.of(fake) if isinstance(fake, torch.Tensor) else None
-        if isinstance(value, (list, tuple)):
-            return tuple(map(known, value))
-        return (type(value), str(value))
-
-    named = tuple(sorted((name, known(value)) for name, value in node.kwargs.items()))
-    return (str(node.target), tuple(map(known, node.args)), named)
 
 
 def examples(kinds: Sequence[TensorKind]) -> list[torch.Tensor]:

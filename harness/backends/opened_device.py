@@ -14,7 +14,7 @@ import torch
 from ..errors import NotAvailable
 from ..records.modes.mode_registry import registry
 from ..records.modes.mode_spec import ModeSpec
-from .eager.mode import require_device
+from .device_presence import require_device
 from .mode_presence import require_here
 
 HOST = ("cpu", "meta")

@@ -10,14 +10,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from ..api.backend_support import planned_analysis
 from ..records.modes.mode_spec import parse_mode
-from ..tools.support.support_analysis import DRY_STEPS, SupportAnalysis, analyzed
+from ..tools.support.support_analysis import AnalysisRequest, SupportAnalysis, analysis_plan, analyzed
 from .command_options import (
     arguments_argument,
     json_option,
-    limit_options,
-    module_option,
+    option_of,
+    options_of,
     out_option,
     quiet_option,
     script_argument,
@@ -34,10 +33,11 @@ Examples:
   numdrift analyze -m package.train --mode compile -- --config tiny
 
 \b
-Unsupported is what the backend itself hands on or refuses: an operator that falls back to the CPU, that Inductor leaves
-to ATen's kernels, or whose call raises. The percentage is over the backend's own instructions, not over operators.
+Unsupported is what the backend itself passes on or refuses: an operator that falls back to the CPU, that Inductor
+leaves to ATen's kernels, or whose call raises. The percentage is over the backend's own instructions, not over
+operators.
 Exit codes: 0 the analysis is done, whatever it found; 2 wrong usage; 3 the script failed for a reason of its own, or
-gave the backend nothing.
+never reached the backend.
 """
 
 
@@ -46,13 +46,10 @@ gave the backend nothing.
 )
 @script_argument
 @arguments_argument
-@click.option("--mode", "mode", default="lazy", show_default=True, metavar="SPEC", help="The mode to ask.")
 @click.option(
-    "--dry",
-    is_flag=True,
-    help=f"Capture and lower, and execute nothing on the backend: what is read is zeros (default {DRY_STEPS} steps).",
+    "--mode", "mode", default="lazy", show_default=True, metavar="SPEC", help="The mode whose backend is analyzed."
 )
-@limit_options
+@options_of(AnalysisRequest, "dry", "max_steps", "max_seconds")
 @click.option(
     "--analyze-verbosity", "verbosity", type=click.Choice(["1", "2"]), default="2", show_default=True,
     help="2: aten operators. 1: the backend's instructions, too, and which operator each came from.",
@@ -63,8 +60,8 @@ gave the backend nothing.
     help="The report; a page (.html) is written beside it. An existing one is replaced.",
 )  # fmt: skip
 @out_option
-@click.option("--timeout", type=float, metavar="SECONDS", help="End a script that takes longer.")
-@module_option
+@option_of(AnalysisRequest, "timeout", help="End a script that takes longer.")
+@options_of(AnalysisRequest, "module")
 @json_option
 @quiet_option
 def command(
@@ -77,7 +74,7 @@ def command(
     quiet: bool,
     **settings: Any,
 ) -> int:
-    plan = planned_analysis(script, mode, arguments, output=output, **settings)
+    plan = analysis_plan(AnalysisRequest.of(script, [parse_mode(mode)], arguments, settings, output=output))
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         analysis = analyzed(plan, reporter, int(verbosity))
     replaced = analysis.write(output)

@@ -25,7 +25,7 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES, help="Try every mode on a training of two steps and say what is missing for it.")
+@click.command(epilog=EXAMPLES, help="Try every mode on a training of two steps and report what it lacks.")
 @click.option("--modes", metavar="LIST", help="Only these bases.")
 @json_option
 def command(modes: str | None, json_path: str | None) -> int:

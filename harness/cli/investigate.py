@@ -13,8 +13,7 @@ from rich.console import Console
 
 from ..api.investigating import DEFAULT_MODES, investigated
 from ..errors import NumdriftError
-from ..investigate.experiments.investigation_plan import DEFAULT_STATE_BUDGET
-from ..launch.batch_kernels import stated_kernel
+from ..investigate.experiments.investigation_plan import InvestigationRequest
 from ..launch.supervise import Reporter
 from ..records.modes.mode_spec import parse_modes
 from ..records.results.findings import Findings, PairFindings
@@ -50,12 +49,6 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
 3 a run failed.
 """
 
-knobs_option = click.option(
-    "--knobs",
-    is_flag=True,
-    help="Also say which stage and which setting of the compiler makes the drift (without it: where no op does).",
-)
-
 suspects_option = click.option(
     "--suspects",
     is_flag=True,
@@ -68,13 +61,6 @@ frames_option = click.option(
     help="Also print by which of your lines each culprit was reached (without it: its own, and the script's).",
 )
 
-partition_bisect_option = click.option(
-    "--partition-bisect",
-    is_flag=True,
-    help="Also put ever smaller parts of the model on the mode's backend, the rest on the CPU, to find "
-    "what carries the drift.",
-)
-
 
 @click.command(
     epilog=EXAMPLES,
@@ -85,61 +71,23 @@ partition_bisect_option = click.option(
 @options.arguments_argument
 @click.option("--modes", "listed", metavar="LIST", help=f"Modes by base (default {DEFAULT_MODES}).")
 @options.mode_option
-@click.option("--name", help="Name of the investigation (default: the script's, numbered); one that exists goes on.")
-@click.option("--suffix", metavar="TAG", help="Which batch of a recorded investigation (default: its newest).")
-@click.option(
-    "--steps", metavar="LIST", help="Steps to start from the reference's state, as in 0,5,10-19 (default: chosen)."
-)
-@click.option(
-    "--envelope", type=click.IntRange(min=0), default=0, metavar="N",
-    help="Train the reference N times from parameters that are one ULP off, for the curve's envelope (8 is usual).",
-)  # fmt: skip
-@click.option(
-    "--seeds", type=click.IntRange(min=0), default=0, metavar="N",
-    help="Train every mode with N seeds, to test for a systematic lag (12 is usual, 10 the least that can tell).",
-)  # fmt: skip
-@click.option(
-    "--state-budget", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_STATE_BUDGET / 2**20,
-    show_default=True, metavar="MIB",
-    help="Disk for the states of the steps, a mode; fewer steps are chosen when it is small.",
-)  # fmt: skip
-@click.option(
-    "--graphs",
-    is_flag=True,
+@options.options_of(InvestigationRequest, "name", "suffix", "steps", "envelope", "seeds", "state_budget")
+@options.option_of(
+    InvestigationRequest,
+    "graphs",
     help="Also capture each mode's graphs, for the report and for `numdrift graph`.",
+    variable=None,
 )
-@click.option("--kernel", "kernels", multiple=True, metavar="OP=PATH", help="A kernel of your own (.c, .py).")
-@options.nproc_option
-@click.option(
-    "--against-single",
-    is_flag=True,
-    help="With --nproc: the reference is the first mode in one process, which takes the whole batch at each step.",
-)
-@options.limit_options
-@options.files_options
-@options.timeout_option
-@options.jobs_option(2)
-@click.option(
-    "--localize", type=click.Choice(["all", "faults", "none"]), default="all", show_default=True,
-    help="Whose causes to look for and to prove: of every pair that differs, of those beyond rounding, or none.",
+@options.option_of(InvestigationRequest, "kernels", help="A kernel of your own (.c, .py).")
+@options.options_of(
+    InvestigationRequest, "nproc", "against_single", "max_steps", "max_seconds", "keep_files", "in_place", "timeout",
+    "jobs", "localize",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="The verdict alone, without its causes: as --localize none.")
-@click.option(
-    "--scripts/--no-scripts",
-    default=True,
-    help="Write a standalone script for each culprit, and run it (default: yes).",
-)
-@click.option(
-    "--confirm/--no-confirm",
-    default=True,
-    help="Train a mode once more to the end with its culprits swapped out (default: yes).",
-)
-@knobs_option
-@partition_bisect_option
+@options.options_of(InvestigationRequest, "scripts", "confirm", "knobs", "partition_bisect")
 @suspects_option
 @frames_option
-@options.module_option
-@options.strict_option
+@options.options_of(InvestigationRequest, "module", "strict")
 @options.quiet_option
 @click.option("--verbose", "-v", is_flag=True, help="Print every step's score and its worst tensors.")
 @options.out_option
@@ -150,33 +98,29 @@ def command(
     arguments: tuple[str, ...],
     listed: str | None,
     single: tuple[str, ...],
-    kernels: tuple[str, ...],
     quiet: bool,
     verbose: bool,
     suspects: bool,
     frames: bool,
     quick: bool,
-    force: bool,
     json_path: str | None,
     **settings: Any,
 ) -> int:
-    require_new(json_path, force=force)
-    if quick:
-        settings["localize"] = "none"
-    modes = parse_modes(listed, single) if listed or single else None  # None: the default, or what was recorded
-    own = [stated_kernel(text) for text in kernels]
+    modes = parse_modes(listed, single) if listed or single else ()  # none: the default, or what was recorded
+    request = InvestigationRequest.of(script, modes, arguments, settings | ({"localize": "none"} if quick else {}))
+    require_new(json_path, force=request.force)
     # Each mode trains twice, and all but the reference once more without their culprits. What is recorded has trained.
     count = 0 if script is not None and Path(script).is_dir() else len(modes or parse_modes(DEFAULT_MODES))
-    further = count - 1 if settings["confirm"] and settings["localize"] != "none" else 0
+    further = count - 1 if request.confirm and request.localize != "none" else 0
     progress = CommandLineProgress(quiet=quiet, expected=2 * count + max(0, further))
-    findings, folder = investigated(script, modes, arguments, progress, kernels=own, force=force, **settings)
+    findings, folder = investigated(request, progress)
     page = folder / NAME
     try:
         page.write_text(page_of(report_of(folder)), encoding="utf-8")
     except (OSError, NumdriftError) as error:  # the findings are written, and can be shown without their page
         console(stderr=True).print(f"numdrift: {page} was not written: {error}", soft_wrap=True)
     if json_path:
-        write_json(json_path, findings.to_json(), force=force)
+        write_json(json_path, findings.to_json(), force=request.force)
     if quiet:  # a script that calls this reads the exit code; a person who finds it in a log needs the reason
         for pair in findings.pairs:
             if pair.exit_code:

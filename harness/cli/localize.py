@@ -8,16 +8,10 @@ from typing import Any
 import click
 
 from ..api.investigating import localized
+from ..investigate.experiments.investigation_plan import InvestigationRequest
 from ..runs.recorded_run import load_run
-from .command_options import force_option, jobs_option, json_option, timeout_option
-from .investigate import (
-    CommandLineProgress,
-    frames_option,
-    knobs_option,
-    partition_bisect_option,
-    show,
-    suspects_option,
-)
+from .command_options import force_option, json_option, options_of
+from .investigate import CommandLineProgress, frames_option, show, suspects_option
 from .output import console, require_new, write_json
 
 EXAMPLES = """\b
@@ -41,12 +35,10 @@ Exit codes: 0 no drift beyond rounding, 1 drift beyond rounding or a verdict tha
     "--step", type=click.IntRange(min=0), metavar="N",
     help="The step to look into (default: the first significant one).",
 )  # fmt: skip
-@knobs_option
-@partition_bisect_option
+@options_of(InvestigationRequest, "knobs", "partition_bisect")
 @suspects_option
 @frames_option
-@timeout_option
-@jobs_option(2)
+@options_of(InvestigationRequest, "timeout", "jobs")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but the findings.")
 @force_option
 @json_option
@@ -61,7 +53,8 @@ def command(
     **settings: Any,
 ) -> int:
     require_new(json_path, force=force)
-    findings, _ = localized(load_run(run_a), load_run(run_b), CommandLineProgress(quiet=quiet), **settings)
+    request = InvestigationRequest(**settings)
+    findings, _ = localized(load_run(run_a), load_run(run_b), request, CommandLineProgress(quiet=quiet))
     if json_path:
         write_json(json_path, findings.to_json(), force=force)
     if json_path != "-":

@@ -66,7 +66,7 @@ Exit codes: 0 shown, 2 wrong usage or no metrics taken, 3 a file cannot be read.
     help="Write steps, work and memory as a trace that https://ui.perfetto.dev opens (- for standard output).",
 )  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Every step, counter and place, however many.")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but what --text, --json or --trace ask for.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing except the outputs of --text, --json and --trace.")
 @out_option
 @force_option
 @json_option

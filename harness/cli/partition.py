@@ -12,13 +12,12 @@ from ..api.backend_support import partitioned, require_parts
 from ..observers.partition.partition_journal import TensorCheck
 from ..records.modes.mode_spec import parse_mode
 from ..records.tools.partition_record import UNLIMITED, GraphPartition, PartitionConfig, PartitionedOperator
-from ..tools.partition_run import Partitioned
+from ..tools.partition_run import Partitioned, PartitionRequest
 from .command_options import (
     arguments_argument,
     json_option,
-    limit_options,
-    module_option,
-    name_option,
+    option_of,
+    options_of,
     out_option,
     quiet_option,
 )
@@ -67,17 +66,9 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script
     "--ops-to-partition", "moved", multiple=True, metavar="LIST",
     help="Operators to put on the CPU besides, as in aten::log_softmax,aten::gelu; may be repeated.",
 )  # fmt: skip
-@click.option("--inference", is_flag=True, help="Of a module: evaluate it, and compute no gradients.")
-@click.option(
-    "--bisect",
-    is_flag=True,
-    help="Of a module: find the operators that carry its drift, by moving parts of it to the CPU.",
-)
-@click.option("--check", is_flag=True, help="Of a script: run it unpartitioned, too, and say how far apart both are.")
-@limit_options
-@name_option
-@click.option("--timeout", type=float, metavar="SECONDS", help="End a process that takes longer.")
-@module_option
+@options_of(PartitionRequest, "inference", "bisect", "check", "max_steps", "max_seconds", "name")
+@option_of(PartitionRequest, "timeout", help="End a process that takes longer.")
+@options_of(PartitionRequest, "module")
 @out_option
 @json_option
 @quiet_option
@@ -97,13 +88,9 @@ def command(
     config = PartitionConfig(threshold, smallest, most, named)
     errors = console(stderr=True)
     done = partitioned(
-        target,
-        arguments,
-        parse_mode(mode),
-        config,
+        PartitionRequest.of(target, [parse_mode(mode)], arguments, options, config=config),
         lambda names: reporter_for(names, quiet=quiet),
         lambda text: None if quiet else errors.print(text),
-        **options,
     )
     if json_path:
         write_json(json_path, done.to_json())

@@ -12,7 +12,7 @@ import click
 from numdrift.plots.appearance import save
 from numdrift.plots.phase_times import ModeTimes, phase_times
 
-from ..api.profiling import planned_profile, profiled_before, profiles_made
+from ..api.profiling import ProfileRequest, planned_profile, profiled_before, profiles_made
 from ..launch.execute_batch import execute
 from ..records.tools.profile_record import DEFAULT_STEPS, PROFILE, TRACE, RunProfile
 from ..runs.recorded_run import RecordedRun, is_there
@@ -36,7 +36,7 @@ Examples:
   numdrift profile runs/train
 
 \b
-Steps {DEFAULT_STEPS} are traced by default: compilers are done with theirs by then.
+Steps {DEFAULT_STEPS} are traced by default: compilers have finished by then.
   trace     phases, numdrift.phase blocks, modules, ops, graph executions, generated kernels
   operator  besides, of each op the line of the script and the shapes; of each generated kernel what it was made
             of. Traces Python's calls, too, so everything that Python does takes longer.
@@ -55,29 +55,14 @@ Traces are runs/<name>/<mode>/profile/trace.json: open them in https://ui.perfet
 @options.arguments_argument
 @options.modes_option
 @options.mode_option
-@click.option(
-    "--type", "kind", type=click.Choice(("trace", "operator")), default="trace", show_default=True,
-    help="How much the traces hold.",
-)  # fmt: skip
-@click.option("--steps", metavar="LIST", help=f"Steps to trace, as in 2-5 (default {DEFAULT_STEPS}).")
-@click.option(
-    "--duration", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="Trace for so long and then to the end of the step, from the first of --steps on.",
-)  # fmt: skip
-@click.option(
-    "--limit", type=click.FloatRange(min=0, min_open=True), default=256.0, show_default=True, metavar="MIB",
-    help="Stop tracing a mode with the step in which its trace has grown to this size.",
-)  # fmt: skip
+@options.options_of(ProfileRequest, "kind", "steps", "duration", "limit")
 @click.option(
     "--tensorboard", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
     help="Write the traces into a log directory for TensorBoard's profile plug-in, too.",
 )  # fmt: skip
 @click.option("--keep-working", is_flag=True, help="Keep the files that the traces are put together from.")
 @click.option("--top", type=click.IntRange(min=1), default=12, show_default=True, help="Rows of a table.")
-@options.name_option
-@options.module_option
-@options.limit_options
-@options.timeout_option
+@options.options_of(ProfileRequest, "name", "module", "max_steps", "max_seconds", "timeout")
 @options.quiet_option
 @options.out_option
 @options.force_option
@@ -104,7 +89,8 @@ def command(
     # otherwise a missing run would be reported as a script without modes
     lacking = script is not None and not is_there(Path(script))
     why = f"{script} is no run that was profiled, and " if lacking else ""
-    plan = planned_profile(script, options.chosen_modes(listed, single, why=why), arguments, **settings)
+    modes = options.chosen_modes(listed, single, why=why)
+    plan = planned_profile(ProfileRequest.of(script, modes, arguments, settings))
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
     errors = console(stderr=True)

@@ -225,6 +225,6 @@ def _doubts(profile: RunProfile) -> Iterator[str]:
     least, most = min(profile.step_milliseconds), max(profile.step_milliseconds)
     if most > UNSTEADY * least and steps > 1:
         yield (
-            f"its steps took from {least:.3g} to {most:.3g} ms: a busy machine, or steps that differ; more steps "
-            "(--steps) give a steadier mean"
+            f"its steps took from {least:.3g} to {most:.3g} ms: a busy machine, or steps that differ; the mean of "
+            "more steps (--steps) is steadier"
         )

@@ -58,7 +58,7 @@ def how_it_ended(end: ProcessEnd) -> str:
 
 
 class TerminalReporter:
-    """One live bar a mode. The first run that ends tells the others how many steps to expect."""
+    """One live bar a mode. The length of the first run that ends is expected of the others."""
 
     def __init__(self, console: Console, names: Sequence[str], understood: UnderstoodLines) -> None:
         self._understood = understood

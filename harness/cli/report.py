@@ -1,4 +1,4 @@
-"""`numdrift report`: what an investigation found, as a page, as Markdown, or told in the terminal."""
+"""`numdrift report`: what an investigation found, as a page, as Markdown, or in the terminal."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Examples:
 
 \b
 The page is written into the investigation's folder as report.html, unless --html says otherwise: one file that opens
-from disk, without network, for whoever was not there. Exit codes are those of `numdrift investigate`.
+from disk, without network, and needs nothing else. Exit codes are those of `numdrift investigate`.
 """
 
 
-@click.command(epilog=EXAMPLES, help="Tell what an INVESTIGATION (default: the newest) found, and write it as a page.")
+@click.command(epilog=EXAMPLES, help="Show what an INVESTIGATION (default: the newest) found, and write it as a page.")
 @click.argument("investigation", required=False)
 @click.option("--html", metavar="FILE", help=f"Where the page goes (default: {NAME} in the investigation's folder).")
 @click.option("--markdown", is_flag=True, help="Print it as Markdown for an issue tracker, and write no page.")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from ..api.api_running import planned_run
+from ..api.api_running import BatchRequest, planned_batch
 from ..drift.setup.met_in_files import met_in_files
-from ..launch.batch_kernels import stated_kernel
 from ..launch.batch_plan import BatchPlan
 from ..launch.execute_batch import BatchResult, FinishedRun, execute
 from ..launch.own_folders import in_words
@@ -53,24 +51,13 @@ A mode is [NAME=]BASE[,KEY=VALUE]...; the first one is the reference.
 @options.modes_option
 @options.mode_option
 @options.name_option
-@click.option("--suffix", default="", metavar="TAG", help="Tag of this batch, in the names of all its files.")
+@options.options_of(BatchRequest, "suffix")
 @options.recording_options(
-    trace_kernels=click.option(
-        "--kernel", "kernels", multiple=True, metavar="OP=PATH", help="A kernel of your own (.c, .py), by its stem."
-    ),
-    instruments=click.option(
-        "--resync",
-        type=click.Path(path_type=Path),
-        metavar="RUN",
-        help="Start each of --steps from the state that this run kept there: one step's drift, without "
-        "what came before.",
-    ),
-    sketches=options.nproc_option,
+    trace_kernels=options.options_of(BatchRequest, "kernels"),
+    instruments=options.options_of(BatchRequest, "resync"),
+    sketches=options.options_of(BatchRequest, "nproc"),
 )
-@options.module_option
-@options.strict_option
-@options.timeout_option
-@options.jobs_option(1)
+@options.options_of(BatchRequest, "module", "strict", "timeout", "jobs")
 @click.option(
     "--pass-through",
     is_flag=True,
@@ -86,14 +73,14 @@ def command(
     arguments: tuple[str, ...],
     listed: str | None,
     single: tuple[str, ...],
-    kernels: tuple[str, ...],
+    pass_through: bool,
     quiet: bool,
     verbose: bool,
     json_path: str | None,
     **settings: Any,
 ) -> int:
     modes = options.chosen_modes(listed, single)
-    plan = planned_run(script, modes, arguments, kernels=[stated_kernel(text) for text in kernels], **settings)
+    plan = planned_batch(BatchRequest.of(script, modes, arguments, settings, pass_through=pass_through))
     if plan.pass_through:
         # the script's streams are ours, and its exit code, as a shell has it for a signal
         folder = plan.investigation.run(plan.modes[0].name, plan.suffix)

@@ -75,7 +75,7 @@ def list_(investigation: str | None, out: Path, json_path: str | None) -> int:
     return 0
 
 
-@command.command(help="Show one run: what it was asked, how it went, what it recorded.")
+@command.command(help="Show one run: its request, how it ended, and what it recorded.")
 @click.argument("run", type=click.Path(path_type=Path))
 @json_option
 def show(run: Path, json_path: str | None) -> int:
@@ -126,7 +126,7 @@ def export(
 @command.command(help="Remove runs: a run's folder, a batch (--suffix), or a whole investigation.")
 @click.argument("target")
 @click.option("--suffix", metavar="TAG", help="Only the runs of this batch.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @out_option
 def rm(target: str, suffix: str | None, yes: bool, out: Path) -> int:
     folder, runs = runs_to_remove(target, suffix, out)

@@ -14,8 +14,8 @@ from ..investigate.words.culprit_words import (
     from_here,
     lines_of,
     name_of,
+    named_culprits,
     named_places,
-    told_of,
     versions_of,
     versions_of_all,
 )
@@ -31,7 +31,7 @@ PLACES, NARROWEST, NUMBER = 3, 12, 9
 def show_culprits(out: Console, pair: PairFindings, *, suspects: bool, frames: bool) -> None:
     """Print the culprits, with `suspects` also those that no experiment supports yet, with `frames` each with all of
     the user's frames; then what they leave unexplained."""
-    listed, counted = told_of(pair.verdict, pair.culprits, suspects=suspects)
+    listed, counted = named_culprits(pair.verdict, pair.culprits, suspects=suspects)
     contributors = [culprit for culprit in listed if culprit.is_proven] if pair.verdict == "rounding" else []
     if contributors:
         _show_contributors(out, contributors[:CULPRITS_SHOWN], pair, frames=frames)

@@ -14,11 +14,11 @@ from ..api.comparing import compared
 from ..errors import NumdriftError, RunNotFound, UsageError
 from ..graphs.diff.graph_comparison import compare_graphs
 from ..graphs.run_graphs import graphs_of
+from ..report.pair_graphs import page_of_difference
 from ..report.report_page import page_of
 from ..report.rows import report_from, report_of
 from ..report.view_page import view_page, view_rows
 from ..runs.recorded_run import RecordedRun, investigations, load_run, runs_in, told_apart
-from .graph.diff import page_of_difference
 from .output import console
 
 LOOPBACK = "127.0.0.1"
@@ -133,4 +133,4 @@ def _comparison(folder: Path, fields: Asked) -> str:
 
 def _graphs(folder: Path, fields: Asked) -> str:
     a, b = (graphs_of(_run(folder, fields.get(side, ""))) for side in ("a", "b"))
-    return page_of_difference(compare_graphs(a, b), (a, b))
+    return page_of_difference(compare_graphs(a, b), a, b)

@@ -3,14 +3,14 @@ bit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ..errors import JournalError
-from ..runs.journal import StepDigests, TensorEntry
+from ..runs.journal import TensorEntry
 from ..runs.recorded_run import RecordedRun
-from .recorded_drift import bits, common_digests
+from .recorded_drift import common_digests, differing_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +51,11 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
     first: Disagreement | None = None
     steps = tensors = 0
     for rank in ranks[1:]:
-        # The parameters that both ranks have a copy of: with one shape and, if sharded, with one place in the whole.
-        a = ranks[0]
-        left, right = _parameters(a), _parameters(rank)
-        names = {
-            name
-            for name, entry in left.items()
-            if name in right and entry.shape == right[name].shape and _place(entry) == _place(right[name])
-        }
-        tensors = max(tensors, len(names))
-        looked = 0
-        with suppress(JournalError):
-            for step, reference_digests, digests in common_digests(ranks[0].journal, rank.journal):
-                looked += 1
-                disagreement = next(_differences(step, reference_digests, digests, names, rank.manifest.rank), None)
-                if disagreement is not None and (first is None or disagreement.step < first.step):
-                    first = disagreement
-                if disagreement is not None:
-                    break
-        steps = max(steps, looked)
+        names = _copied_parameters(ranks[0], rank)
+        compared, disagreement = _compared(ranks[0], rank, names)
+        steps, tensors = max(steps, compared), max(tensors, len(names))
+        if disagreement is not None and (first is None or disagreement.step < first.step):
+            first = disagreement
     if not tensors or not steps:
         return None
     # The copies are kept equal by a wrapper of the models, or by the mesh on which the tensors are placed.
@@ -93,6 +79,29 @@ def agreement(ranks: Sequence[RecordedRun]) -> Agreement | None:
     return Agreement(first is None, steps, tensors, replicated, first, text)
 
 
+def _copied_parameters(a: RecordedRun, b: RecordedRun) -> set[str]:
+    """Return the parameters that both ranks have a copy of: with one shape and, if sharded, with one place in the
+    whole."""
+    left, right = _parameters(a), _parameters(b)
+    return {
+        name
+        for name, entry in left.items()
+        if name in right and entry.shape == right[name].shape and _place(entry) == _place(right[name])
+    }
+
+
+def _compared(reference: RecordedRun, rank: RecordedRun, names: set[str]) -> tuple[int, Disagreement | None]:
+    """Return the number of steps that were compared, up to the first with a disagreement, and this disagreement."""
+    compared = 0
+    with suppress(JournalError):
+        for step, reference_digests, digests in common_digests(reference.journal, rank.journal):
+            compared += 1
+            for what, name in differing_tensors(reference_digests, digests):
+                if name in names:
+                    return compared, Disagreement(step, what, name, rank.manifest.rank)
+    return compared, None
+
+
 def _place(entry: TensorEntry) -> tuple[object, ...] | None:
     """Return the place of a part in the whole. A sum that is spread over ranks has no copies."""
     shard = entry.shard
@@ -106,15 +115,3 @@ def _parameters(run: RecordedRun) -> dict[str, TensorEntry]:
     # The last entry of a name is not enough: a layer that is frozen during the training is a buffer from then on, and
     # was a parameter before.
     return {entry.name: entry for table in run.journal.tables.values() for entry in table if entry.kind == "parameter"}
-
-
-def _differences(
-    step: int, reference_digests: StepDigests, digests: StepDigests, names: set[str], rank: int
-) -> Iterator[Disagreement]:
-    for what, left, right in (
-        ("gradient", reference_digests.gradients, digests.gradients),
-        ("value", reference_digests.values, digests.values),
-    ):
-        for name in left:
-            if name in names and name in right and bits(left[name]) != bits(right[name]):
-                yield Disagreement(step, what, name, rank)

@@ -109,10 +109,10 @@ def threshold_for(spec: ModeSpec, table: CalibrationTable | None = None) -> Thre
     return Threshold(used.fault, used.inspect, row is not None, text)
 
 
-def threshold_of_pair(a: ModeSpec, b: ModeSpec, table: CalibrationTable | None = None) -> Threshold:
+def threshold_of_pair(a: ModeSpec, b: ModeSpec) -> Threshold:
     """Return the threshold of two modes, whichever of them is the reference: that of the mode that is not plain eager,
     or the larger one of two such modes."""
-    thresholds = {backend_of(spec): threshold_for(spec, table) for spec in (b, a)}
+    thresholds = {backend_of(spec): threshold_for(spec) for spec in (b, a)}
     if len(thresholds) > 1:
         thresholds.pop("cpu", None)
     return max(thresholds.values(), key=lambda threshold: threshold.fault)

@@ -55,21 +55,21 @@ Steps = Iterable[tuple[int, Sequence[CallRecord]]]
 class CallDifference:
     """The first difference of two runs.
 
-    `one` and `other` are the calls that show it (None where the run has ended). `made` is the call that produced the
+    `a` and `b` are the calls that show it (None where the run has ended). `made` is the call that produced the
     memory they read, or one of the threads' calls that race.
     """
 
     what: What
     step: int
-    one: CallRecord | None
-    other: CallRecord | None
+    a: CallRecord | None
+    b: CallRecord | None
     made: CallRecord | None = None
     numbers: tuple[str, str] = ("", "")
 
     @property
     def call(self) -> CallRecord:
         """The call to name."""
-        named = self.made if self.what == "race" else self.one or self.other
+        named = self.made if self.what == "race" else self.a or self.b
         assert named is not None
         return named
 

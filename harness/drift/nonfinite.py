@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..records.values.digest_record import Digest
 from ..runs.recorded_run import RecordedRun
-from .recorded_drift import common_digests, common_steps
+from .recorded_drift import common_records
 
 Holding = dict[tuple[str, str], str]
 """The content of each value of a step, by its kind and name: "NaN", "infinity", both, or "" for finite numbers only."""
@@ -81,22 +81,17 @@ def nonfinite(a: RecordedRun, b: RecordedRun) -> Nonfinite | None:
 
 def _steps(a: RecordedRun, b: RecordedRun) -> Iterator[tuple[int, Holding, Holding]]:
     """Yield the contents of the values that both runs recorded, step by step, in the order of execution."""
-    digests = common_digests(a.journal, b.journal)
-    waiting = next(digests, None)
-    for left, right in common_steps(a.journal, b.journal):
-        held_in_a: Holding = {("loss", f"loss {n}"): _of_number(x) for n, x in enumerate(left.losses)}
-        held_in_b: Holding = {("loss", f"loss {n}"): _of_number(x) for n, x in enumerate(right.losses)}
-        while waiting is not None and waiting[0] < left.step:
-            waiting = next(digests, None)
-        if waiting is not None and waiting[0] == left.step:
-            for side, digests_of_step in ((held_in_a, waiting[1]), (held_in_b, waiting[2])):
-                side.update(
-                    {("gradient", name): _of_digest(digest) for name, digest in digests_of_step.gradients.items()}
-                )
-                side.update({("value", name): _of_digest(digest) for name, digest in digests_of_step.values.items()})
+    for record_a, record_b, digests in common_records(a.journal, b.journal):
+        holdings: list[Holding] = []
+        for place, record in enumerate((record_a, record_b)):
+            holding: Holding = {("loss", f"loss {n}"): _of_number(x) for n, x in enumerate(record.losses)}
+            if digests is not None:
+                holding |= {("gradient", name): _of_digest(of) for name, of in digests[place].gradients.items()}
+                holding |= {("value", name): _of_digest(of) for name, of in digests[place].values.items()}
+            holdings.append(holding)
         # A value that one side did not record is no evidence.
-        both = [key for key in held_in_a if key in held_in_b]
-        yield left.step, {key: held_in_a[key] for key in both}, {key: held_in_b[key] for key in both}
+        both = [key for key in holdings[0] if key in holdings[1]]
+        yield record_a.step, {key: holdings[0][key] for key in both}, {key: holdings[1][key] for key in both}
 
 
 def _of_number(value: float) -> str:

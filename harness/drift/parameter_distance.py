@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .loss_distance import absolute_difference, differs
 from .ulp import paired_chunks, ulp_distance
 
 _ULP_TYPES = (np.float16, np.float32, np.float64)
@@ -103,9 +104,8 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
         if unit is not None:
             with np.errstate(over="ignore", under="ignore"):
                 ulp = max(ulp, int(ulp_distance(x.astype(unit, copy=False), y.astype(unit, copy=False)).max()))
-        unequal: NDArray[np.bool_] = (x != y) & ~(np.isnan(x) & np.isnan(y))
-        if x.dtype.kind == "f" and y.dtype.kind == "f":
-            unequal |= (np.signbit(x) != np.signbit(y)) & (x == y)
+        both_real = x.dtype.kind == "f" and y.dtype.kind == "f"
+        unequal = differs(x, y) if both_real else (x != y) & ~(np.isnan(x) & np.isnan(y))
         differing += int(np.count_nonzero(unequal))
         if np.can_cast(x.dtype, np.int64) and np.can_cast(y.dtype, np.int64):
             # Unsigned subtraction wraps around to the exact distance even where the signed one overflows.
@@ -113,12 +113,7 @@ def _drift(name: str, a: NDArray[Any], b: NDArray[Any]) -> ParameterDrift:
             wrapped = np.maximum(left, right).view(np.uint64) - np.minimum(left, right).view(np.uint64)
             difference = wrapped.astype(np.float64)
         else:
-            wide = _wide(x), _wide(y)
-            with np.errstate(invalid="ignore", over="ignore"):
-                apart = np.abs(wide[0] - wide[1])
-            apart[np.isnan(apart)] = np.inf
-            apart[(wide[0] == wide[1]) | (np.isnan(x) & np.isnan(y))] = 0.0
-            difference = np.asarray(apart, dtype=np.float64)
+            difference = absolute_difference(_wide(x), _wide(y))
         absolute = max(absolute, float(difference.max()))
         difference_norms.append(_norm(difference))
         magnitudes = np.abs(_wide(x)[np.isfinite(x)])

@@ -44,10 +44,33 @@ def common_steps(a: Journal, b: Journal) -> list[tuple[StepRecord, StepRecord]]:
     return [(record, others[record.step]) for record in a.steps if record.step in others]
 
 
+def common_records(
+    a: Journal, b: Journal
+) -> Iterator[tuple[StepRecord, StepRecord, tuple[StepDigests, StepDigests] | None]]:
+    """Yield the records of each step that both runs have, with their digests where both have these as well."""
+    digests = common_digests(a, b)
+    waiting = next(digests, None)
+    for record_a, record_b in common_steps(a, b):
+        while waiting is not None and waiting[0] < record_a.step:
+            waiting = next(digests, None)
+        yield record_a, record_b, waiting[1:] if waiting is not None and waiting[0] == record_a.step else None
+
+
 def bits(digest: Digest | None) -> tuple[int, int] | None:
     """Return the part of a digest that decides on equality: statistics of equal tensors may be NaN, which equals
     nothing."""
     return None if digest is None else (digest.hash, digest.numel)
+
+
+def differing_tensors(a: StepDigests, b: StepDigests) -> Iterator[tuple[str, str]]:
+    """Yield the kind ("gradient" or "value") and the name of each tensor of a step with other bits.
+
+    Gradients come first, as they are computed before the values that they change.
+    """
+    for what, left, right in (("gradient", a.gradients, b.gradients), ("value", a.values, b.values)):
+        for name in left:
+            if name in right and bits(left[name]) != bits(right[name]):
+                yield what, name
 
 
 def cut_short(a: RecordedRun, b: RecordedRun) -> RecordedRun | None:
@@ -111,9 +134,7 @@ Group = tuple[str, Held, Held]
 
 def _groups_of_steps(a: Journal, b: Journal) -> Iterator[tuple[int, list[Group]]]:
     """Yield the records that both runs have of each step, in the order in which a step computes them."""
-    digests = common_digests(a, b)
-    waiting = next(digests, None)
-    for record_a, record_b in common_steps(a, b):
+    for record_a, record_b, digests in common_records(a, b):
         names = [name for name in record_a.generators if name in record_b.generators]
         states: list[Held] = [{name: record.generators[name] for name in names} for record in (record_a, record_b)]
         groups: list[Group] = [("generator", states[0], states[1])]
@@ -131,11 +152,9 @@ def _groups_of_steps(a: Journal, b: Journal) -> Iterator[tuple[int, list[Group]]
             read = [{name: argument for name, argument in side.items() if name not in unread} for side in arguments_of]
             groups.append(("batch", read[0], read[1]))
         groups.append(("loss", _losses(record_a), _losses(record_b)))
-        while waiting is not None and waiting[0] < record_a.step:
-            waiting = next(digests, None)
-        if waiting is not None and waiting[0] == record_a.step:
-            groups.append(("gradient", *_readable(waiting[1].gradients, waiting[2].gradients)))
-            groups.append(("value", *_readable(waiting[1].values, waiting[2].values)))
+        if digests is not None:
+            groups.append(("gradient", *_readable(digests[0].gradients, digests[1].gradients)))
+            groups.append(("value", *_readable(digests[0].values, digests[1].values)))
         yield record_a.step, groups
 
 

@@ -24,12 +24,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..runs.mapped_tensors import TensorFile
 from .norms import Norm, difference, is_floating
-from .step_noise import Noise
 from .step_score import unit_roundoff
 
 MEDIAN = 1.0
@@ -47,33 +46,23 @@ SIGNIFICANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class TensorErrors:
-    """The errors of one value: as L2 norms, relative to the exact value, and in units of the noise (None without).
+class StepErrors:
+    """The errors of the values of one step that differ between A and B: r by their names.
 
-    `ratio` is r. Where a side is not finite, it is infinite or NaN, and does not count.
+    Where a side is not finite, r is infinite or NaN, and does not count.
     """
 
-    name: str
-    error_a: float
-    error_b: float
-    relative_a: float
-    relative_b: float
-    noise_a: float | None
-    noise_b: float | None
-    ratio: float
-
-
-@dataclass(frozen=True, slots=True)
-class StepErrors:
-    """The errors of the values of one step that differ between A and B."""
-
     step: int
-    tensors: tuple[TensorErrors, ...]
+    ratios: Mapping[str, float]
+
+    @property
+    def finite(self) -> list[float]:
+        return [ratio for ratio in self.ratios.values() if math.isfinite(ratio)]
 
     @property
     def median(self) -> float | None:
         """The median r; None without values."""
-        return _median([tensor.ratio for tensor in self.tensors])
+        return statistics.median(self.finite) if self.finite else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +84,23 @@ class Accuracy:
     text: str
 
 
-def step_errors(a: TensorFile, b: TensorFile, exact: TensorFile, noise: Noise) -> StepErrors:
+def step_errors(a: TensorFile, b: TensorFile, exact: TensorFile, step: int) -> StepErrors:
     """Measure the errors of both modes of one step against the step in double."""
-    errors = []
+    ratios = {}
     for name, own in a.tensors.items():
         versions = [file.tensors.get(name) for file in (a, b, exact)]
         if all(version is not None and is_floating(version) and version.shape == own.shape for version in versions):
-            errors.append(_errors(name, a, b, exact, noise))
-    return StepErrors(noise.step, tuple(error for error in errors if error is not None))
+            ratios[name] = _ratio(name, a, b, exact)
+    return StepErrors(step, {name: ratio for name, ratio in ratios.items() if ratio is not None})
 
 
 def accuracy(steps: Sequence[StepErrors], a: str = "the reference", b: str = "the other mode") -> Accuracy | None:
     """Decide which side is closer over all steps; `a` and `b` are their names. Return None without a value that
     differs."""
-    ratios = [tensor.ratio for step in steps for tensor in step.tensors if math.isfinite(tensor.ratio)]
-    middle = _median(ratios)
-    if middle is None:
+    ratios = [ratio for step in steps for ratio in step.finite]
+    if not ratios:
         return None
+    middle = statistics.median(ratios)
     significance = sign_test(sum(ratio > 0 for ratio in ratios), sum(ratio < 0 for ratio in ratios))
     sided = _side_of_every_step(steps)
     # If one step says the opposite, the agreement of the values of the other steps is chance.
@@ -131,7 +120,7 @@ def _side_of_every_step(steps: Sequence[StepErrors]) -> str:
     """Return the side that is closer in each of several steps, by the second rule; "" without one."""
     sides = set()
     for step in steps:
-        telling = [err.ratio for err in step.tensors if math.isfinite(err.ratio) and abs(err.ratio) >= MATERIAL]
+        telling = [ratio for ratio in step.finite if abs(ratio) >= MATERIAL]
         if len(telling) < LEAST_MATERIAL or abs(statistics.median(telling)) < MEDIAN / 2:
             return ""
         closer_a = sum(ratio > 0 for ratio in telling)
@@ -167,46 +156,19 @@ def _text(closer: str, middle: float, values: tuple[int, int], a: str, b: str) -
     return text
 
 
-def _errors(name: str, a: TensorFile, b: TensorFile, exact: TensorFile, noise: Noise) -> TensorErrors | None:
-    """Measure the errors of a value; return None for one that is the same on both sides."""
+def _ratio(name: str, a: TensorFile, b: TensorFile, exact: TensorFile) -> float | None:
+    """Return r of a value; None for one that is the same on both sides."""
     left, right, true = (file.tensors[name] for file in (a, b, exact))
     if not difference(left, right).differing:
         return None
     difference_a, difference_b = difference(true, left), difference(true, right)
-    value_noise = noise.tensors.get(name)
-    rms = value_noise.rms if value_noise and value_noise.rms and math.isfinite(value_noise.rms) else None
-    finite = difference_a.same_places and difference_b.same_places
+    if not (difference_a.same_places and difference_b.same_places):
+        return math.nan
     # Half a unit roundoff is the error of a correctly rounded result: a side below it cannot be better.
-    floor = unit_roundoff(name, a, b) / 2
-    error_a, error_b = (side.distance.value if side.same_places else math.inf for side in (difference_a, difference_b))
-    return TensorErrors(
-        name=name,
-        error_a=error_a,
-        error_b=error_b,
-        relative_a=_relative(error_a, difference_a.norm),
-        relative_b=_relative(error_b, difference_a.norm),
-        noise_a=None if rms is None else error_a / rms,
-        noise_b=None if rms is None else error_b / rms,
-        ratio=_ratio(difference_a.distance, difference_b.distance, difference_a.norm, floor) if finite else math.nan,
-    )
-
-
-def _relative(error: float, size: Norm) -> float:
-    if error == 0.0 or not size.value:
-        return math.inf if error else 0.0
-    return error / size.value
-
-
-def _ratio(a: Norm, b: Norm, size: Norm, floor: float) -> float:
-    lowest = _log2(size) + math.log2(floor)
-    left, right = max(_log2(a), lowest), max(_log2(b), lowest)
-    return right - left if right != left else 0.0
+    lowest = _log2(difference_a.norm) + math.log2(unit_roundoff(name, a, b) / 2)
+    error_a, error_b = (max(_log2(side.distance), lowest) for side in (difference_a, difference_b))
+    return error_b - error_a if error_b != error_a else 0.0
 
 
 def _log2(norm: Norm) -> float:
     return math.log2(norm.mantissa) + norm.exponent if norm.mantissa else -math.inf
-
-
-def _median(ratios: Sequence[float]) -> float | None:
-    finite = [ratio for ratio in ratios if math.isfinite(ratio)]
-    return statistics.median(finite) if finite else None

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..runs.recorded_run import RecordedRun
 from .loss_distance import LossDrift, loss_drift
 from .parameter_distance import ParameterComparison, parameter_drift
-from .recorded_drift import bits, cut_short
+from .recorded_drift import common_digests, cut_short, differing_tensors
 from .ulp import max_ulp
 
 SCHEMA = 1
@@ -91,7 +91,7 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
     """Compare two runs; a is the reference. Raises UsageError when one of them has no step."""
     for run in (a, b):
         if not run.journal.steps:
-            raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {_why_empty(run)}")
+            raise UsageError(f"{run.path} has no recorded step ({run.manifest.status}): {reason_without_steps(run)}")
     first, compared = _first_tensor(a, b)
     common = set(a.journal.value_steps) & set(b.journal.value_steps)
     step = max(common) if common else None
@@ -130,7 +130,8 @@ def compare_runs(a: RecordedRun, b: RecordedRun) -> RunComparison:
     )
 
 
-def _why_empty(run: RecordedRun) -> str:
+def reason_without_steps(run: RecordedRun) -> str:
+    """Say why a run may have recorded no step."""
     if run.manifest.status == "complete" and not run.manifest.message:
         return "a step ends with an optimizer's step(), and none was seen"
     return run.manifest.message or f"see {run.path / 'stderr.log'}"
@@ -142,21 +143,12 @@ def _losses(run: RecordedRun) -> tuple[list[int], list[float | None]]:
 
 def _first_tensor(a: RecordedRun, b: RecordedRun) -> tuple[TensorDifference | None, int]:
     """Return the first differing tensor, and the number of steps for which both runs have digests."""
-    steps_of_b = dict(b.journal.digests())
     first, compared = None, 0
-    for step, digests_a in a.journal.digests():
-        digests_b = steps_of_b.get(step)
-        if digests_b is None:
-            continue
+    for step, digests_a, digests_b in common_digests(a.journal, b.journal):
         compared += 1
-        # A gradient is computed before the value that it changes.
-        groups = (("gradient", digests_a.gradients, digests_b.gradients), ("value", digests_a.values, digests_b.values))
-        for what, left, right in groups if first is None else ():
-            names = (name for name in left if name in right and bits(left[name]) != bits(right[name]))
-            name = next(names, None)
-            if name is not None:
-                first = TensorDifference(step, name, what)
-                break
+        if first is None and (tensor := next(differing_tensors(digests_a, digests_b), None)) is not None:
+            what, name = tensor
+            first = TensorDifference(step, name, what)
     return first, compared
 
 

@@ -17,7 +17,7 @@ from ..records.results.findings import StepFindings, Verdict
 from .calibration import Threshold
 from .nonfinite import Nonfinite
 from .recorded_drift import Repetition
-from .setup.setup_difference import SetupDifference
+from .setup_difference import SetupDifference
 from .step_score import StepScore
 
 WITHOUT_EFFECT = ("script", "arguments", "autocast", "generator")

@@ -91,25 +91,11 @@ class RunGraphs:
         data: Any = None
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            graph = Graph.from_json(data)
-            # The codec does not check types: those of names and steps are checked here.
-            names = [graph.name, graph.mode, graph.stage, graph.phase, graph.pre, graph.hash, graph.code]
-            names += [*graph.inputs, *graph.outputs, *graph.notes, *graph.values]
-            nodes = list(graph.nodes)
-            for node in nodes:
-                nodes += node.body  # the list grows during the loop: nodes in a body may have bodies
-                names += [node.name, node.op, node.domain, node.overload, node.phase, node.source, node.stack]
-                names += [node.original, node.group, node.code, node.module or ""]
-                names += [*node.inputs, *node.input_names, *node.outputs, *node.covers]
-            right = isinstance(graph.step, int) and all(isinstance(text, str) for text in names)
-            flaw = "" if right else "a field is of a wrong type"
+            return Graph.from_json(data)
         except OSError as error:
             raise JournalError(path, f"cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            flaw = _flaw(data)
-        if flaw:
-            raise JournalError(path, f"is no graph record of schema {SCHEMA} ({flaw})")
-        return graph
+            raise JournalError(path, f"is no graph record of schema {SCHEMA} ({_flaw(data)})") from None
 
     def select(
         self, *, step: int | None = None, phase: str | None = None, stage: str | None = None

@@ -1,4 +1,4 @@
-"""The interfaces through which the recorder uses a mode and the capture of its graphs."""
+"""The interface through which the recorder uses a mode."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from numdrift.kernels.swaps.engine import Swaps
 
     from ..records.modes.mode_spec import ModeSpec
-    from ..tape.recording.step_recorder import StepRecorder
+    from ..tape.recording.step_recorder import RecordingRequest, StepRecorders
     from .backend_adapter import Adapter
+    from .graph_capture import Capture, CaptureRequest
 
 Moment = Literal["backward", "step", "end"]
 """The moments at which a mode may act: after a backward, after the outermost optimizer step, at the script's end."""
@@ -102,8 +103,12 @@ class Mode(Protocol):
         """Cut the graph at the script's request, in a mode that cuts graphs."""
         return
 
-    def step_recorder(self, step: int, script: str) -> StepRecorder | None:
-        """Return the recorder of a step as the mode executes it; None where ops have their values when called."""
+    def step_recorders(self, request: RecordingRequest) -> StepRecorders | None:
+        """Return the recorders of the mode's steps; None where an op can be recorded when it is called."""
+        return None
+
+    def capture(self, request: CaptureRequest) -> Capture | None:
+        """Return the capture of the mode's graphs; None if they cannot be captured."""
         return None
 
     def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
@@ -136,28 +141,3 @@ class CuttingMode(Mode, Protocol):
         Return a function that stops this.
         """
         ...
-
-
-class Capture(Protocol):
-    """A capture of graphs in the script's process, which changes no bit of the script's results.
-
-    Its methods may raise anything: the caller ends the capture with a notice, and the training continues.
-    """
-
-    def install(self) -> None:
-        """Begin the capture. Called after the mode has prepared the process and before the script's first line."""
-
-    def adopted(self, module: torch.nn.Module) -> None:
-        """A root module is about to be called for the first time; its mode has taken it over already."""
-
-    def backward_started(self, losses: Sequence[torch.Tensor]) -> None:
-        """A backward from these tensors is about to run."""
-
-    def closing(self, moment: Moment) -> None:
-        """The mode is about to close a piece of work: `backward`, `step` or `end`."""
-
-    def reached(self, moment: Moment) -> None:
-        """The mode has just closed a piece of work: `backward`, `step` (the next step begins) or `end`."""
-
-    def remove(self) -> None:
-        """Remove every hook; nothing is written afterwards."""

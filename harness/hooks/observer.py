@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..observers.values.ended_step import Said
     from ..script.named_tensors import NamedTensor, TrainingTensors
     from ..tape.files.journal_writing import EventLog
+    from ..tape.serving.step_kernels import StepKernels
 
 Progress = Literal["forward", "backward", "optimizer", "step", "end"]
 """The points of a training, in this order: a root module is about to be called for the first time in a step; a backward
@@ -160,6 +161,7 @@ class RecordingSurroundings(Surroundings):
     fields: returns the other observers' fields for a step's line of the journal.
     seconds: returns the time since the training began, in seconds.
     phases: the named phases that the script is in, the innermost last.
+    kernels: the kernels of the recorded steps that were not executed op by op, by step. The worker answers from them.
     guard: returns a context that keeps a failure out of the training, for callers of an observer other than the
         audience.
     """
@@ -175,4 +177,5 @@ class RecordingSurroundings(Surroundings):
     fields: Callable[[int], Mapping[str, Any]]
     seconds: Callable[[], float]
     phases: Sequence[str]
+    kernels: MutableMapping[int, StepKernels]
     guard: Callable[[Observer], AbstractContextManager[None]]  # where patches or hooks of its own call it

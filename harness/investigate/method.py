@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from ..drift.run_comparison import compare_runs
-from ..drift.verdict import worst_of
-from ..errors import UsageError
 from ..launch.batch_plan import BatchPlan
-from ..records.results.culprit import SETUP
-from ..records.results.findings import Findings, PairFindings, StepFindings
-from ..records.run.step_selection import StepSelection
+from ..records.results.findings import Findings
 from ..runs.recorded_run import RecordedRun
-from ..runs.step_outcomes import state_steps, tape_path
-from .evidence.batches_followed import batch_step, step_with_its_data
-from .evidence.pair_evidence import EvidenceFolder, PairEvidence, evidence_for
+from .evidence.pair_evidence import EvidenceFolder, evidence_for
 from .evidence.pair_scores import spec_of
 from .experiments.chosen_steps import choose
-from .experiments.investigation_plan import InvestigationPlan
+from .experiments.investigation_plan import InvestigationRequest
 from .experiments.laboratory import Interrupted, Laboratory
 from .experiments.restored import not_restored
 from .experiments.rounds import (
@@ -40,24 +33,21 @@ from .experiments.rounds import (
 )
 from .experiments.tapes_beside import complete_noise, noise_beside, referee_beside, run_referee
 from .judging.judge import judge, judge_pair
-from .questions.ops import expect_one
+from .next_step import next_inquiry
+from .questions.localizer import expect_one
 from .questions.part_search import check_parts
-from .questions.question import SEARCHED, Inquiry, Question
+from .questions.question import Inquiry, Question
 from .questions.question_table import LAST_QUESTIONS, QUESTIONS
-from .questions.whole_trainings import MEMBERS, is_left_over, without_culprits
+from .questions.whole_trainings import MEMBERS, is_left_over, not_trained, without_culprits
 
 SINGLE = "single"
 """The name of the single-process run that runs of several processes are compared with."""
-
-NEAR = 0.5
-"""The share of the threshold from which on a step right before a significant one may be the one in which the fault
-begins."""
 
 MOST_STEPS = 8
 """The largest number of steps of a pair that are looked into."""
 
 
-def investigate(batch: BatchPlan, plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+def investigate(batch: BatchPlan, plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     """Run the modes of a batch, and investigate the runs.
 
     Existing runs and experiments are reused. Writes `investigation.json`. Raises UsageError before anything is started,
@@ -82,21 +72,21 @@ def investigate(batch: BatchPlan, plan: InvestigationPlan, laboratory: Laborator
     return investigate_runs(runs, plan, laboratory)
 
 
-def investigate_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+def investigate_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     """Investigate runs that are already recorded; the first is the reference."""
     findings = _found(runs, plan, laboratory)
     findings.write(runs[0].path.parent)
     return findings
 
 
-def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+def localize_runs(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     """Investigate one pair of an investigation; its other findings are kept."""
     findings = _found(runs, plan, laboratory)
     findings.update(runs[0].path.parent)
     return findings
 
 
-def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> Findings:
+def _found(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> Findings:
     if plan.partition_bisect:
         check_parts([spec_of(run) for run in runs], plan, nproc=max(run.manifest.world_size for run in runs))
     for sentence in dict.fromkeys(text for run in runs for text in not_restored(run)):
@@ -121,7 +111,7 @@ def _found(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
     )
 
 
-def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory) -> None:
+def decide(runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory) -> None:
     """Make the experiments that a verdict needs.
 
     Each mode trains once more: this run is its control, takes the chosen steps from one state, and stays alive as a
@@ -174,7 +164,7 @@ def decide(runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Lab
 
 
 def explain(
-    findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
+    findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory
 ) -> Findings:
     """Ask the questions of the step that each verdict is about, and judge again with their answers.
 
@@ -185,13 +175,13 @@ def explain(
     for _ in range(MOST_STEPS):
         inquiries = []
         for run, pair in zip(runs[1:], findings.pairs, strict=True):
-            inquiry = _next(pair, evidence_for(runs[0], run), looked[run.path], plan)
+            inquiry = next_inquiry(pair, evidence_for(runs[0], run), looked[run.path], plan)
             if inquiry is not None:
                 looked[run.path].append(inquiry)
                 inquiries.append(inquiry)
         if not inquiries:
             break
-        findings = _asked(QUESTIONS, findings, runs, inquiries, plan, laboratory)
+        findings = _ask_all(QUESTIONS, findings, runs, inquiries, plan, laboratory)
         if not spec_of(runs[0]).capabilities.tapes_itself:  # this step has its tape by now
             evidence = evidence_for(runs[0], inquiries[0].evidence.b)
             run_referee(EvidenceFolder.of(runs[0]), evidence.measured, laboratory)
@@ -200,15 +190,15 @@ def explain(
         looked[run.path][-1] if looked[run.path] else Inquiry(evidence_for(runs[0], run), None, pair)
         for run, pair in zip(runs[1:], findings.pairs, strict=True)
     ]
-    return _asked(LAST_QUESTIONS, findings, runs, at_rest, plan, laboratory)
+    return _ask_all(LAST_QUESTIONS, findings, runs, at_rest, plan, laboratory)
 
 
-def _asked(
+def _ask_all(
     questions: Mapping[str, Question],
     findings: Findings,
     runs: Sequence[RecordedRun],
     inquiries: Sequence[Inquiry],
-    plan: InvestigationPlan,
+    plan: InvestigationRequest,
     laboratory: Laboratory,
 ) -> Findings:
     """Return the findings after these questions. Each question is asked with the results of the one before it."""
@@ -227,84 +217,15 @@ def _asked(
 
 
 def confirm(
-    findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationPlan, laboratory: Laboratory
+    findings: Findings, runs: Sequence[RecordedRun], plan: InvestigationRequest, laboratory: Laboratory
 ) -> Findings:
     """Train every mode to the end without its culprits. Where the result is not the reference bit for bit, also compute
     the envelope."""
     made = laboratory.made
+    for sentence in not_trained(runs, findings):
+        laboratory.progress.say(sentence)
     trained = without_culprits(runs, findings)
     laboratory.make(trained)
     if is_left_over(runs, findings, trained):
         laboratory.make(envelope(runs[0], max(plan.envelope, MEMBERS)))
     return judge(runs, plan.step) if laboratory.made > made else findings
-
-
-def _onset(pair: PairFindings) -> int | None:
-    """Return the first significant step, or the first of the steps right before it whose score comes near the
-    threshold.
-
-    A fault may begin in a step that is noisier. A culprit there has to be wrong by itself, else the significant step is
-    looked into.
-    """
-    step = pair.first_significant_step
-    for step_findings in reversed(pair.steps):
-        if step is None or step_findings.step >= step:
-            continue
-        if step_findings.explained or worst_of([step_findings]) < NEAR * (pair.threshold or math.inf):
-            break
-        step = step_findings.step
-    return step
-
-
-def _next(
-    pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationPlan
-) -> Inquiry | None:
-    """Return an inquiry into the next step of a pair after the inquiries `before`; None where there is none.
-
-    The next step is the first significant one, else the last that differs; steps with a tape come first. Raises
-    UsageError for a requested step that is not available.
-    """
-    magnified = [step_findings for step_findings in pair.steps if step_findings.explained]
-    step = batch_step(evidence) if pair.verdict == "different-setup" and plan.step is None else None
-    if step is not None:  # differing inputs are followed to their origin, but their effects are not
-        pass
-    elif before and magnified:  # the steps not looked into are explained once the worst of them is
-        beyond = [
-            step_findings for step_findings in pair.steps if worst_of([step_findings]) > (pair.threshold or math.inf)
-        ]
-        worst = max(beyond, key=lambda step_findings: worst_of([step_findings]), default=None)
-        step = None if worst is None or worst.explained else worst.step
-    elif before:
-        step = pair.first_significant_step
-        if step == 0 and [inquiry.at for inquiry in before] == [0]:
-            step = step_with_its_data(pair, evidence)
-    elif plan.step is not None:
-        step = plan.step
-        kept = sorted({kept_step for run in (evidence.a, *evidence.kept) for kept_step in state_steps(run.path)})
-        if step not in kept:
-            raise UsageError(
-                f"step {step} was not started from the reference's state; there are {StepSelection.of(kept)}: "
-                "`numdrift investigate --steps LIST` makes others"
-            )
-    else:
-        setup = [culprit for culprit in pair.culprits if culprit.kind == SETUP]
-        draws_only = all(culprit.what == "generator" for culprit in setup)  # the mode itself may cause these
-        if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
-            return None
-        differing = [step_findings for step_findings in pair.steps if step_findings.score or step_findings.discrete]
-        forced = evidence.forced
-
-        def order(step_findings: StepFindings) -> tuple[bool, bool, int]:
-            # A step that both workers have a tape of needs no further training. Of several, the last is chosen: unlike
-            # the step with the largest score, it is the same whichever mode is the reference.
-            held = forced is not None and tape_path(forced.path, step_findings.step).exists()
-            return not held, not step_findings.taped, -step_findings.step
-
-        chosen = min(differing, key=order, default=None)
-        step = _onset(pair)
-        step = chosen.step if step is None and chosen is not None else step
-    if plan.localize == "faults" and pair.verdict == "rounding":
-        return None
-    if step is None or any(inquiry.at == step for inquiry in before):
-        return None
-    return Inquiry(evidence, step, pair) if pair.threshold and evidence.forced is not None else None

@@ -15,22 +15,20 @@ from ..records import frames
 from ..records.modes.mode_registry import registry
 from ..records.modes.mode_spec import ModeSpec
 
-OwnKernels = Mapping[str, Path | str] | Sequence[tuple[str, Path]]
-"""The user's own kernels: each path by its op, or pairs of op and path if an op has several kernels."""
+OwnKernels = Mapping[str, Path | str] | Sequence[tuple[str, Path] | str]
+"""The user's own kernels: each path by its op, or pairs of op and path if an op has several kernels, or `OP=PATH`."""
 
 
-def stated_kernel(text: str) -> tuple[str, Path]:
-    """Return the op and the path in `OP=PATH`. Raises UsageError."""
-    op, equals, path = text.partition("=")
-    if not (op and equals and path):
-        raise UsageError(f"--kernel {text!r} is not OP=PATH, as in --kernel tanh_backward=mine.c")
-    return op.removeprefix("aten."), Path(path)
-
-
-def own_kernels(kernels: OwnKernels | None) -> list[tuple[str, Path]]:
-    """Return the ops, without `aten.`, and the paths of the user's own kernels."""
-    pairs = kernels.items() if isinstance(kernels, Mapping) else kernels or ()
-    return [(op.removeprefix("aten."), Path(path)) for op, path in pairs]
+def own_kernels(kernels: OwnKernels | None) -> tuple[tuple[str, Path], ...]:
+    """Return the ops, without `aten.`, and the paths of the user's own kernels. Raises UsageError for a text that is
+    not OP=PATH."""
+    pairs = []
+    for kernel in kernels.items() if isinstance(kernels, Mapping) else kernels or ():
+        op, equals, path = kernel.partition("=") if isinstance(kernel, str) else (kernel[0], "=", kernel[1])
+        if not (op and equals and path):
+            raise UsageError(f"--kernel {kernel!r} is not OP=PATH, as in --kernel tanh_backward=mine.c")
+        pairs.append((op.removeprefix("aten."), Path(path)))
+    return tuple(pairs)
 
 
 def requests_of(spec: ModeSpec) -> tuple[SwapRequest, ...]:

@@ -24,6 +24,7 @@ from ..runs.run_layout import STATES, InvestigationFolder, check_name, choose_in
 from ..runs.step_outcomes import state_steps
 from .batch_kernels import check_kernels
 from .guest_process import check_interpreter
+from .training_request import TrainingRequest
 from .xla_environment import in_their_interpreters
 
 
@@ -69,40 +70,36 @@ class BatchPlan(RunRequest):
 
 
 def planned(
-    script: Path | str | None,
-    module: str | None,
-    arguments: Sequence[str],
-    modes: Sequence[ModeSpec],
-    out: Path | str,
-    name: str | None,
-    *,
-    suffix: str = "",
-    resync: Path | str | None = None,
-    **fields: Any,
+    request: TrainingRequest, *, suffix: str = "", resync: Path | str | None = None, **fields: Any
 ) -> BatchPlan:
-    """Return the plan for a user's script (or module), its arguments, and the name of its investigation.
+    """Return the plan for the trainings that a user requests; `fields` are further fields of the plan.
 
     `resync` is a run. The plan's steps start from the states that this run kept, and their outcomes are kept, since
-    they are the purpose of a resync. `fields` are fields of the plan. Raises UsageError, also for a run that kept no
-    state of a requested step.
+    they are the purpose of a resync. Raises UsageError, also for a run that kept no state of a requested step.
     """
     suffix = check_name("--suffix", suffix) if suffix else ""
-    if fields.get("nproc", 1) > 1 and fields.get("max_seconds") is not None:
+    if request.nproc > 1 and "max_seconds" in request.run:
         raise UsageError(
-            f"--max-seconds would end each of --nproc {fields['nproc']} processes at a step of its own, and the others "
+            f"--max-seconds would end each of --nproc {request.nproc} processes at a step of its own, and the others "
             "would wait for it; end them after so many steps, as with --max-steps 20"
         )
-    reproducer, words = asked_for(None if script is None else str(script), module, tuple(arguments))
-    interpreters = in_their_interpreters(modes, numpy=_mentions_numpy(reproducer.path))
+    reproducer, words = reproducer_of(request.script, request.module, request.arguments)
+    interpreters = in_their_interpreters(request.modes, numpy=_mentions_numpy(reproducer.path))
     plan = BatchPlan(
         script=reproducer.path,
         module=reproducer.module,
         modes=interpreters.modes,
         interpreters=interpreters.said,
-        investigation=choose_investigation(Path(out), reproducer.named_after, name, suffix),
+        investigation=choose_investigation(request.out, reproducer.named_after, request.name, suffix),
         arguments=words,
         suffix=suffix,
-        **fields,
+        kernels=request.kernels,
+        nproc=request.nproc,
+        timeout=request.timeout,
+        jobs=request.jobs,
+        strict=request.strict,
+        force=request.force,
+        **{**request.run, **fields},
     )
     if resync is None:
         return plan
@@ -211,7 +208,9 @@ class Reproducer:
         return Path(self.module.rpartition(".")[2]) if self.module else self.path
 
 
-def asked_for(script: str | None, module: str | None, arguments: Sequence[str]) -> tuple[Reproducer, tuple[str, ...]]:
+def reproducer_of(
+    script: str | None, module: str | None, arguments: Sequence[str]
+) -> tuple[Reproducer, tuple[str, ...]]:
     """Return the reproducer and its arguments from a command line. With `-m` the script's position holds an argument.
 
     Raises UsageError when neither is stated or the module is not found.

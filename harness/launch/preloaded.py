@@ -115,7 +115,7 @@ class PreloadedProcesses:
                 try:
                     return preloaded.fork(guest, stdout, stderr)
                 except OSError as error:
-                    logger.info("started, as no fork could be had: %s; %s", error, preloaded.said())
+                    logger.info("started, as no fork was available: %s; %s", error, preloaded.said())
                     with self._turn:
                         self._known[key] = None
                     if not preloaded.is_busy():
@@ -182,7 +182,7 @@ class PreloadedProcess:
             connection.settimeout(PATIENCE)
             number = connection.recv(32)
             if not number:
-                raise ConnectionError("the preloaded process gave no answer")
+                raise ConnectionError("the preloaded process did not answer")
             # Only now does the fork learn its task: if it had been given up before, it would have done nothing.
             variables = {name: value for name, value in guest.environment.items() if name in READ_LATE}
             arguments = [str(PACKAGE), str(guest.config), *([guest.module] if guest.module else [])]

@@ -50,7 +50,7 @@ def ending(journal: Journal, end: ProcessEnd, stderr: Path) -> Ending:
     with stderr.open("rb") as file:
         file.seek(max(0, stderr.stat().st_size - 4096))
         lines = file.read().decode(errors="replace").strip().splitlines()
-    return Ending("crashed", f"exit code {end.returncode}: {lines[-1] if lines else 'it said nothing'}")
+    return Ending("crashed", f"exit code {end.returncode}: {lines[-1] if lines else 'it printed nothing'}")
 
 
 def run_manifest(runs: Sequence[RecordedRun], end: ProcessEnd) -> RunManifest:

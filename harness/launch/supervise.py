@@ -50,6 +50,10 @@ def supervise(
     """
     waiting, running = list(launches), list[Running | RunningRanks]()
 
+    def startable() -> Launch | None:
+        busy = {_device(active.launch) for active in running} - {None}
+        return next((queued for queued in waiting if share_devices or _device(queued) not in busy), None)
+
     def pass_on(number: signal.Signals) -> None:
         for process in running:
             process.pass_on(number)
@@ -66,12 +70,7 @@ def supervise(
     try:
         with signals_for(pass_on):
             while waiting or running:
-                while len(running) < jobs:
-                    busy = {_device(active.launch) for active in running} - {None}
-                    free = (queued for queued in waiting if share_devices or _device(queued) not in busy)
-                    launch = next(free, None)
-                    if launch is None:
-                        break
+                while len(running) < jobs and (launch := startable()) is not None:
                     waiting.remove(launch)
                     running.append((RunningRanks if launch.others else Running)(launch, processes))
                     reporter.started(launch.name)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..records.modes.mode_spec import ModeSpec
-from ..records.run.interpreters import are_two, differences, told
+from ..records.run.interpreters import are_two, difference_sentence, differences
 from .guest_process import PACKAGE, check_interpreter, interpreter
 from .probed_interpreters import probed
 
@@ -105,13 +105,13 @@ def _differing(groups: Mapping[tuple[str, str], Sequence[str]], *, alike: bool, 
     for label, installed in zip(labels[1:], further, strict=True):
         phrases = differences(reference, installed, () if numpy else ("numpy",))
         if are_two(reference, installed):
-            sentences.append(told(labels[0], label, phrases))
+            sentences.append(difference_sentence(labels[0], label, phrases))
     if alike and sentences:
-        sentences.append("the modes are the same otherwise: what is found is the version's")
+        sentences.append("the modes are the same otherwise: a difference comes from the version")
     elif sentences or len({versions for _, versions in groups}) > 1:
         sentences.append(
-            "so what is found may be the version's, not the mode's; a reference in the same interpreter tells the two "
-            "apart"
+            "so a difference may come from the version, not the mode; a reference in the same interpreter tells the "
+            "two apart"
         )
     return sentences
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,18 @@ from ..tape.files.tensor_file import read_tensors
 from ..tape.replaying.ensemble import in_words
 from ..tape.replaying.replay import is_same
 from ..tape.serving.list_calls import list_ops, taken_apart
-from ..tape.serving.service import give_back_memory
 from ..tape.step_settings import settings_of_step
 from ..tape.tape import NotReplayable, Tape
 from ..torch_private.first_calls import settle_first_calls
+from ..torch_private.profiling.device_work import give_back_memory
 from .align.storage_flow import SIDES, Side
+from .causes.examination import flagged
 from .causes.hybrid_tests import Scorer
 from .causes.localized_step import LocalizedStep
-from .execute.worker import Worker, WorkerCalls
-from .localize_step import Held, followed_preparation, localize_step
+from .execute.step_side import StepSide
+from .execute.worker import Worker
+from .execute.worker_calls import WorkerCalls
+from .localize_step import followed_preparation, localize_step
 from .scripts.script_interpreter import Scripts
 from .scripts.standalone_scripts import ScriptWriter
 
@@ -69,12 +72,7 @@ def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
     facts: dict[str, Any] = {"schema": SCHEMA, "step": config.step, "inputs": config.inputs, "culprits": []}
     try:
         with ExitStack() as stack:
-            asking = stack.enter_context(ThreadPoolExecutor(len(SIDES)))
-            read_sides = {side: _held(config, modes[side], stack, on_devices=on_devices) for side in SIDES}
-            _draw_as_they_do(list(read_sides.values()), stack)
-            sides = {
-                side: _asked(read_side, config.step, asking) for side, read_side in _lists_alike(read_sides).items()
-            }
+            sides = _sides(config, modes, stack, on_devices=on_devices)
             # Use the settings of the reference's step. Where the other side's settings differ, its ops compute other
             # bits, and are executed in its own process.
             stack.enter_context(settings_of_step(sides["a"].tape.settings))
@@ -89,7 +87,9 @@ def localized(config: LocalizerConfig, *, on_devices: bool) -> int:
                 localized_step = localize_step(sides, noise, config.threshold, _say, scripts.begin, own=config.own)
                 facts["scripts"] = scripts.write(localized_step)
             differs = {side: _differs_op_by_op(sides[side], modes[side].outcome) for side in SIDES}
-            distances = {side: _apart(sides[side], modes[side].outcome, noise) for side in SIDES if differs[side]}
+            distances = {
+                side: _distance_op_by_op(sides[side], modes[side].outcome, noise) for side in SIDES if differs[side]
+            }
             facts |= _facts(localized_step, sides)
             facts |= {"op_by_op_differs": differs["b"], "reference_differs": differs["a"], "apart": distances}
             if differs["a"]:
@@ -127,7 +127,7 @@ def _scripts(config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack
     return writer
 
 
-def _differs_op_by_op(held_side: Held, outcome: str) -> list[str]:
+def _differs_op_by_op(step_side: StepSide, outcome: str) -> list[str]:
     """Name the values that differ between the tape and the mode itself.
 
     If there are any, the mode does not execute the calls that the tape recorded.
@@ -137,36 +137,56 @@ def _differs_op_by_op(held_side: Held, outcome: str) -> list[str]:
     values = read_tensors(Path(outcome))[0]
     return [
         name
-        for name, value in held_side.tape.expected().items()
+        for name, value in step_side.tape.expected().items()
         if name not in values or not is_same(values[name], value)
     ]
 
 
-def _apart(held_side: Held, outcome: str, noise: Noise) -> float:
+def _distance_op_by_op(step_side: StepSide, outcome: str, noise: Noise) -> float:
     """Return the distance of the mode's step from its tape's values, in multiples of the reference's noise."""
-    return Scorer(held_side.tape.expected(), noise).drift(read_tensors(Path(outcome))[0]).distance
+    return Scorer(step_side.tape.expected(), noise).drift(read_tensors(Path(outcome))[0]).distance
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadSide:
-    """A side's tape, and the worker of its mode if there is one."""
+def _sides(
+    config: LocalizerConfig, modes: Mapping[Side, LocalizedSide], stack: ExitStack, *, on_devices: bool
+) -> dict[Side, StepSide]:
+    """Connect to both sides' workers and read their tapes.
 
-    tape: Tape
-    label: str
-    spec: str
-    worker: Worker | None
-
-
-def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, *, on_devices: bool) -> ReadSide:
-    """Connect to a side's worker, if it has one, and read its tape.
-
-    Raises NotReplayable with the reason if no tape was written, and JournalError if it is damaged.
+    Calls on lists are split if one side calls an op on lists that the other does not. Raises NotReplayable with the
+    reason if a tape was not written, and JournalError if one is damaged.
     """
-    worker = None
-    if side.socket:
-        worker = Worker.connect(side.socket, CONNECT_SECONDS)
-        stack.callback(worker.close)
-        _say(f"{side.label} is held at step {config.step}")
+    workers, tapes = dict[Side, Worker | None](), dict[Side, Tape]()
+    for side in SIDES:
+        workers[side] = _worker(config, modes[side], stack)
+        tapes[side] = _tape(config, modes[side], on_devices=on_devices)
+    _draw_as_they_do(modes, stack)
+    if list_ops(tapes["a"]) != list_ops(tapes["b"]):
+        tapes = {side: taken_apart(tapes[side])[0] for side in SIDES}
+        for worker in workers.values():
+            if worker is not None:
+                worker.apart = True
+    asking = stack.enter_context(ThreadPoolExecutor(len(SIDES)))
+    sides = {side: StepSide(tapes[side], modes[side].label, spec=modes[side].spec) for side in SIDES}
+    for side, worker in workers.items():
+        if worker is not None:
+            calls, notes = WorkerCalls(worker, config.step), worker.notes(config.step)
+            # The worker executes the whole step for its digests; meanwhile both tapes are aligned.
+            digests = asking.submit(worker.digests, config.step).result
+            sides[side] = replace(sides[side], digests=digests, calls=calls, notes=notes)
+    return sides
+
+
+def _worker(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> Worker | None:
+    """Connect to a side's worker, if it has one."""
+    if not side.socket:
+        return None
+    worker = Worker.connect(side.socket, CONNECT_SECONDS)
+    stack.callback(worker.close)
+    _say(f"{side.label} is held at step {config.step}")
+    return worker
+
+
+def _tape(config: LocalizerConfig, side: LocalizedSide, *, on_devices: bool) -> Tape:
     path, noise = tape_file(side.tapes, config.step), noise_file(side.tapes, config.step)
     if not path.exists() and noise.exists():
         reason = json.loads(noise.read_text(encoding="utf-8")).get("reason")
@@ -183,63 +203,19 @@ def _held(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack, *, on_
             return False
         return True
 
-    return ReadSide(read_tape(path, opened), side.label, side.spec, worker)
+    return read_tape(path, opened)
 
 
-def _draw_as_they_do(read: Sequence[ReadSide], stack: ExitStack) -> None:
+def _draw_as_they_do(modes: Mapping[Side, LocalizedSide], stack: ExitStack) -> None:
     """Make random ops of this process draw on the CPU if they do in the modes."""
-    for spec in (parse_mode(side.spec) for side in read if side.spec):
+    for spec in (parse_mode(side.spec) for side in modes.values() if side.spec):
         if spec.draws == "cpu" and spec.accelerator is not None:
             with suppress(NumdriftError):  # then the mode's process executes them
                 stack.callback(draw_on_the_cpu(spec.accelerator))
 
 
-def _lists_alike(read: Mapping[Side, ReadSide]) -> Mapping[Side, ReadSide]:
-    """Return both sides, with their calls on lists split if one side calls an op on lists that the other does not."""
-    ops = [list_ops(read[side].tape) for side in SIDES]
-    if ops[0] == ops[1]:
-        return read
-    for read_side in read.values():
-        if read_side.worker is not None:
-            read_side.worker.apart = True
-    return {side: replace(read_side, tape=taken_apart(read_side.tape)[0]) for side, read_side in read.items()}
-
-
-def _asked(read: ReadSide, step: int, asking: Executor) -> Held:
-    held_side = Held(read.tape, read.label, spec=read.spec)
-    if read.worker is None:
-        return held_side
-    calls, notes = WorkerCalls(read.worker, step), read.worker.notes(step)
-    # The worker executes the whole step for its digests; meanwhile both tapes are aligned.
-    pending = asking.submit(read.worker.digests, step)
-    return replace(held_side, digests=pending.result, calls=calls, notes=notes)
-
-
-def _facts(localized_step: LocalizedStep, sides: Mapping[Side, Held]) -> dict[str, object]:
-    kernels = {
-        side: {
-            "foreign": len(verified.foreign),
-            "in_context": len(verified.in_context),
-            "unknown": len(verified.unknown),
-        }
-        for side, verified in localized_step.kernels.items()
-    }
-    calls = {side: len(localized_step.pair.flows[side].nodes) for side in SIDES}
-    draws = {side: sum(node.call.draw is not None for node in localized_step.pair.flows[side].nodes) for side in SIDES}
-    executed_there = {
-        side: held_side.calls.count if held_side.calls is not None else 0 for side, held_side in sides.items()
-    }
-    chosen = localized_step.chosen
-    choices = (
-        None
-        if chosen is None
-        else {
-            "score": chosen.drift.score,
-            "discrete": chosen.drift.discrete,
-            "flipped": chosen.flipped,
-            "ops": list(chosen.ops),
-        }
-    )
+def _facts(localized_step: LocalizedStep, sides: Mapping[Side, StepSide]) -> dict[str, object]:
+    nodes, chosen = {side: localized_step.pair.flows[side].nodes for side in SIDES}, localized_step.chosen
     return {
         "score": localized_step.proofs.whole.score,
         "rest": None if localized_step.proofs.rest is None else localized_step.proofs.rest.score,
@@ -248,13 +224,22 @@ def _facts(localized_step: LocalizedStep, sides: Mapping[Side, Held]) -> dict[st
         "controls": dict(localized_step.controls),
         "control_scores": dict(localized_step.control_scores),
         "blocks": len(localized_step.pair.blocks),
-        "flagged": sum(block.differs is not False for block in localized_step.examined.values()),
-        "calls": calls,
-        "draws": draws,
-        "kernels": kernels,
-        "executed_there": executed_there,
+        "flagged": len(flagged(localized_step.examined, localized_step.examined)),
+        "calls": {side: len(nodes[side]) for side in SIDES},
+        "draws": {side: sum(node.call.draw is not None for node in nodes[side]) for side in SIDES},
+        "kernels": {
+            side: {name: len(getattr(found, name)) for name in ("foreign", "in_context", "unknown")}
+            for side, found in localized_step.kernels.items()
+        },
+        "executed_there": {side: 0 if (calls := sides[side].calls) is None else calls.count for side in SIDES},
         "tests": localized_step.proofs.tests,
-        "choices": choices,
+        "choices": chosen
+        and {
+            "score": chosen.drift.score,
+            "discrete": chosen.drift.discrete,
+            "flipped": chosen.flipped,
+            "ops": list(chosen.ops),
+        },
         "notes": localized_step.notes,
     }
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ..backends.captures import CaptureRequest, capture_for
-from ..hooks.mode_protocol import Capture, CuttingMode, Moment
+from ..hooks.graph_capture import Capture, CaptureRequest
+from ..hooks.mode_protocol import CuttingMode, Moment
 from ..hooks.observer import Observer, Progress, RecordingSurroundings
 from ..records.tools.graph_record import FOLDER, GraphFolder
 
@@ -23,9 +23,9 @@ class GraphRecording(Observer):
         self._guard = around.guard(self)
         self._folder = GraphFolder(around.folder / FOLDER, config.mode.name)
         request = CaptureRequest(self._folder, config.script, config.graph_steps, around.bound, self._capture_failed)
-        base = "compile" if mode.capabilities.compiles else config.mode.base
-        self._capture: Capture | None = capture_for(base, request)
-        if self._capture is None:
+        capture = mode.capture(request)
+        self._capture = capture or Capture()
+        if capture is None:
             reason = f"graphs cannot be captured on {mode.device}"
             self._folder.unavailable("pre", reason)
             around.notice(reason)
@@ -35,39 +35,31 @@ class GraphRecording(Observer):
             mode.observe_cuts(self.about_to_cut)
 
     def install(self) -> None:
-        if self._capture is not None:
-            self._capture.install()
+        self._capture.install()
 
     def adopted(self, module: torch.nn.Module) -> None:
-        if self._capture is not None:
-            self._capture.adopted(module)
+        self._capture.adopted(module)
 
     def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
-        if self._capture is not None:
-            self._capture.backward_started(started)
+        self._capture.backward_started(started)
 
     def about_to_cut(self) -> None:
         """Capture a lazy graph that a mark_step is about to execute."""
         with self._guard:
-            cut = getattr(self._capture, "about_to_cut", None)
-            if cut is not None:
-                cut()
+            self._capture.about_to_cut()
 
     def closing(self, moment: Moment, step: int) -> None:
-        if self._capture is not None:
-            self._capture.closing(moment)
+        self._capture.closing(moment)
 
     def reached(self, progress: Progress, step: int) -> None:
         if progress in CLOSED:
             self._folder.step = step
-            if self._capture is not None:
-                self._capture.reached(CLOSED[progress])
+            self._capture.reached(CLOSED[progress])
 
     def close(self) -> None:
-        capture, self._capture = self._capture, None
+        capture, self._capture = self._capture, Capture()
         try:
-            if capture is not None:
-                capture.remove()
+            capture.remove()
         finally:
             self._folder.close()
 

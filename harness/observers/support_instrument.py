@@ -37,7 +37,7 @@ class SupportInstrument(Observer):
         except NotAvailable as error:
             sys.exit(f"numdrift: {error}")
         self._writer.begin(adapter.name, adapter.instruction_set, adapter.versions(), dry=dry)
-        self._hooks.enter_context(adapter.observe_support(self._around.config.script, self._writer.told))
+        self._hooks.enter_context(adapter.observe_support(self._around.config.script, self._writer.called))
 
     def adopted(self, module: torch.nn.Module) -> None:
         self._has_model = True

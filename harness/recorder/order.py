@@ -37,17 +37,17 @@ def _experiments(config: RunConfig) -> bool:
 
 
 ORDER = (
-    Seat("the steps", "step_writer:StepWriter", RECORDING, _always),
-    Seat("the preparation", "preparation_recording:PreparationRecording", TOOL, lambda config: config.prepares),
-    Seat("the experiments", "step_experiments:Experiments", EXPERIMENTS, _experiments),
+    Seat("the steps", "values.step_writer:StepWriter", RECORDING, _always),
+    Seat("the preparation", "state.preparation_recording:PreparationRecording", TOOL, lambda config: config.prepares),
+    Seat("the experiments", "experiments.step_experiments:Experiments", EXPERIMENTS, _experiments),
     Seat("the capture of graphs", "graph_recording:GraphRecording", TOOL, lambda config: config.graphs),
     Seat("partition", "partition.partition_instrument:PartitionInstrument", TOOL, _tool("partition")),
     Seat("metrics", "metrics_instrument:MetricsInstrument", TOOL, _tool("metrics")),
     Seat("support", "support_instrument:SupportInstrument", TOOL, _tool("support")),
     Seat("profile", "profile.profile_instrument:ProfileInstrument", TOOL, _tool("profile")),
-    Seat("snapshots", "snapshots.snapshot_instrument:SnapshotInstrument", TOOL, _tool("snapshots")),
-    Seat("the ops", "operations:RecordedOperations", RECORDING, lambda config: config.records("ops")),
-    Seat("the calls", "call_recording:CallRecording", TOOL, lambda config: config.calls is not None),
-    Seat("the setup", "setup_facts:SetupFacts", RECORDING, _always),
-    Seat("what is compiled", "compilations_told:CompilationsTold", TOOL, _always),
+    Seat("snapshots", "snapshot_instrument:SnapshotInstrument", TOOL, _tool("snapshots")),
+    Seat("the ops", "calls.operations:RecordedOperations", RECORDING, lambda config: config.records("ops")),
+    Seat("the calls", "calls.call_recording:CallRecording", TOOL, lambda config: config.calls is not None),
+    Seat("the setup", "state.setup_facts:SetupFacts", RECORDING, _always),
+    Seat("what is compiled", "calls.compilations_told:CompilationsTold", TOOL, _always),
 )

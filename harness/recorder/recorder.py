@@ -8,7 +8,6 @@ notice and ends the recording, never the training. The mode is still notified of
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,11 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from ..errors import AdoptionError
 from ..hooks.audience import Audience, Guard, Part, Seat
 from ..hooks.mode_protocol import Mode
 from ..hooks.observer import Observer, RecordingSurroundings
 from ..observers.state.optimizer_state import bindings
 from ..observers.values.digest import Digester
-from ..records import frames
 from ..records.run.adoption_facts import AdoptionFacts
 from ..records.run.run_config import RunConfig
 from ..script.adopted.adoption import ScriptAdoption
@@ -33,11 +30,12 @@ from ..script.script_api import connection
 from ..script.script_losses import Found
 from ..script.script_settings import FollowedSettings
 from ..script.training_hooks import Hooks
-from ..script.understood import say_ending, say_parameters, say_step
+from ..script.understood import say_parameters, say_step
 from ..tape.files.journal_writing import EventLog
 from ..tape.origin import script_line
+from ..tape.serving.step_kernels import StepKernels
 from .order import ORDER, RECORDING
-from .parked_memory import device_memory
+from .run_end import RunEnd
 from .script_words import ScriptWords
 
 SETTLED_STEP = 3
@@ -49,6 +47,7 @@ class Recorder:
 
     def __init__(self, config: RunConfig, mode: Mode, log: EventLog, facts: AdoptionFacts) -> None:
         self.step = 0
+        self.kernels: dict[int, StepKernels] = {}
         self._config = config
         self._mode = mode
         self._log = log
@@ -69,13 +68,11 @@ class Recorder:
         self._settings = FollowedSettings(config.mode, config.script, facts)
         self._table: list[NamedTensor] | None = None
         self._digester = Digester()
-        self._started = time.perf_counter()
+        self._end = RunEnd(config, mode, log, facts, self._guard)
         self._broken = self._forgotten = self._in_forward = self._begun = False
-        self._nonfinite: list[int] = []
         self._stepped: dict[int, int] = {}
         self._adopting = True
         self._ended_by = ""
-        self._limit: dict[str, float] = {}
         self._words = ScriptWords(
             self, mode, facts, config.script, self._guard("hearing the script"), lambda: self.losses.seen
         )
@@ -130,24 +127,7 @@ class Recorder:
         self._audience.close()
         with self._guard("doing what waited for the end of a step"):
             self._words.after_step.settle(self._words.after_step.take())
-        if status == "complete" and self._broken:
-            facts["message"] = "the recording stopped before the script did"
-        if status == "complete":
-            with self._guard("closing the journal"):
-                say_ending(self._facts, self.step, self.losses.found)
-            try:
-                self._facts.check()
-            except AdoptionError as error:
-                status = frames.REFUSED
-                facts |= {"message": str(error), "exit_code": error.exit_code}
-        if status == "complete" and self._nonfinite:
-            status = "nonfinite"
-            facts["message"] = f"the loss is not finite from step {self._nonfinite[0]} on"
-        with self._guard("reading the device's memory"):
-            if memory := device_memory(self._mode.device):
-                facts["device_memory"] = memory
-        with self._guard("closing the journal"):
-            self._log.write("end", status=status, steps=self.step, seconds=self._elapsed(), **self._limit, **facts)
+        self._end.write(status, self.step, facts, broken=self._broken, loss_found=self.losses.found)
 
     def _surroundings(self, seat: Seat) -> RecordingSurroundings:
         return RecordingSurroundings(
@@ -166,10 +146,11 @@ class Recorder:
             losses=self.losses.take,
             gradients=self.losses.take_gradients,
             said=self._words.take,
-            nonfinite=self._nonfinite.append,
+            nonfinite=self._end.nonfinite.append,
             fields=self._fields,
-            seconds=self._elapsed,
+            seconds=self._end.seconds,
             phases=self._words.named_phases,
+            kernels=self.kernels,
             guard=self._audience.guard,
         )
 
@@ -300,13 +281,7 @@ class Recorder:
         self._begun = True  # later steps begin at the end of the previous one; step 0 begins with a model or a backward
         self._tell(Observer.begins, self.step)
         self._facts.check()
-        config = self._config
-        if self.step == config.max_steps:
-            self._limit = {"max_steps": self.step}
-        elif config.max_seconds is not None and self._elapsed() >= config.max_seconds:
-            self._limit = {"max_seconds": config.max_seconds}
-        if self._limit or (config.until is not None and number > config.until):
-            raise SystemExit(0)
+        self._end.leave_at_limit(self.step)
 
     def _understood(self) -> None:
         """Report the findings of the first step."""
@@ -352,6 +327,3 @@ class Recorder:
     def _stop_recording(self, doing: str, error: Exception) -> None:
         """Stop after a failure of the recorder itself, outside every observer."""
         self._audience.stop(RECORDING, doing, error)
-
-    def _elapsed(self) -> float:
-        return round(time.perf_counter() - self._started, 6)

@@ -20,7 +20,7 @@ from numdrift.kernels.swaps.trace import CallTrace
 
 from ..backends.opened_device import on_own_device
 from ..errors import NumdriftError
-from ..hooks.mode_protocol import ScriptFacts
+from ..hooks.mode_protocol import Mode, ScriptFacts
 from ..observers.state.variation import shift_seeds
 from ..records import frames
 from ..records.modes.mode_registry import registry
@@ -47,42 +47,21 @@ def run(config: RunConfig, shared: str = "") -> int:
     `shared` is the reason why the script runs in the shared folder, or "" if it has an overlay.
     """
     log = EventLog(Path(config.journal) / frames.EVENTS)
+    has_own_folder = bool(config.files.folders) and not shared
     ranks = {"rank": config.rank, "world_size": config.world_size} if config.world_size > 1 else {}
     log.write("start", schema=frames.JOURNAL_SCHEMA, pid=os.getpid(), **ranks)
-    log.write("files", own=bool(config.files.folders) and not shared, why=shared)
+    log.write("files", own=has_own_folder, why=shared)
     spec = config.mode if config.world_size == 1 else on_own_device(config.mode, int(os.environ["LOCAL_RANK"]))
     mode = registry.load(spec.base)(spec)
     os.environ.setdefault("DEVICE", mode.device)
     variables = numeric_variables()  # read before a backend starts and sets some of them
     code = compile(Path(config.script).read_bytes(), config.script, "exec")
-    facts = AdoptionFacts(log.write, strict=config.strict)
     try:
         swaps = swaps_of(config, log)
-        device_settings.declare(mode.device_settings)
-        script = ScriptFacts(names_in(code))
-        mode.prepare(script, swaps)
-        parallel.install(mode.device, facts)
-        # Generators that would start from the operating system's entropy get the same seed in every mode. Generators
-        # that the script seeds keep the script's seeds.
-        seed = UNSEEDED if config.mode.seed is None else config.mode.seed
-        seeded = ["torch", "random"]
-        torch.manual_seed(seed + config.seed_shift)
-        random.seed(UNSEEDED + config.seed_shift)
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            seeded.append("numpy")
-            numpy.random.seed(UNSEEDED + config.seed_shift)
-        if config.seed_shift:  # only now: the seeds above must not be shifted
-            shift_seeds(config.seed_shift)
-        facts.note("generators", f"{', '.join(seeded)}: seed {seed} where the script sets none")
-        recorder = Recorder(config, mode, log, facts)
-        recorder.adoption.redirect(speaks_of_xla=script.imports("torch_xla"))
-        numeric_facts = fingerprint(variables, numpy=script.imports("numpy"))
-        log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **numeric_facts)
+        recorder = _prepare(config, mode, swaps, log, names_in(code), variables)
     except NumdriftError as error:
         log.write("end", status=frames.REFUSED, steps=0, seconds=0.0, message=str(error), exit_code=error.exit_code)
         return error.exit_code
-    has_own_folder = bool(config.files.folders) and not shared
     outside, patches = OutsideFiles(config.files, log.write, own=has_own_folder), Patches("the script's files")
     outside.start(patches)
     if has_own_folder:
@@ -99,20 +78,64 @@ def run(config: RunConfig, shared: str = "") -> int:
     # A fork of the script that also ends here must not serve requests.
     if config.serve and not exit_code and os.getpid() == process:
         swaps.forget()
-
-        def notice(text: str) -> None:
-            with suppress(OSError):
-                log.write("notice", step=recorder.step, text=text)
-
-        parked = ParkedMemory()
-        try:
-            parked.park(recorder.tensors())
-            importlib.import_module("numdrift.harness.tape.serving.service").serve(config, notice)
-        except Exception as error:  # noqa: BLE001, the run has ended well: any failure here is only recorded
-            notice(f"serving the run failed: {type(error).__name__}: {error}")
-        with suppress(RuntimeError):  # the script has ended: what it does at exit does not matter here
-            parked.restore()
+        _serve(config, recorder, log)
     return exit_code
+
+
+def _prepare(
+    config: RunConfig, mode: Mode, swaps: Swaps, log: EventLog, names: frozenset[str], variables: dict[str, str]
+) -> Recorder:
+    """Set the mode, the processes and the generators up, and return the script's recorder.
+
+    `names` are those that the script mentions. Raises the error of a mode or a swap that this machine refuses.
+    """
+    facts = AdoptionFacts(log.write, strict=config.strict)
+    script = ScriptFacts(names)
+    device_settings.declare(mode.device_settings)
+    mode.prepare(script, swaps)
+    parallel.install(mode.device, facts)
+    seed = UNSEEDED if config.mode.seed is None else config.mode.seed
+    seeded = _seed_generators(seed, config.seed_shift)
+    facts.note("generators", f"{', '.join(seeded)}: seed {seed} where the script sets none")
+    recorder = Recorder(config, mode, log, facts)
+    recorder.adoption.redirect(speaks_of_xla=script.imports("torch_xla"))
+    numeric_facts = fingerprint(variables, numpy=script.imports("numpy"))
+    log.write("environment", seeded=seeded, digest=recorder.digest_implementation, **numeric_facts)
+    return recorder
+
+
+def _seed_generators(seed: int, shift: int) -> list[str]:
+    """Seed the generators that would start from the operating system's entropy, and return their packages.
+
+    They get the same seed in every mode. Generators that the script seeds keep the script's seeds, shifted too.
+    """
+    seeded = ["torch", "random"]
+    torch.manual_seed(seed + shift)
+    random.seed(UNSEEDED + shift)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        seeded.append("numpy")
+        numpy.random.seed(UNSEEDED + shift)
+    if shift:  # only now: the seeds above must not be shifted twice
+        shift_seeds(shift)
+    return seeded
+
+
+def _serve(config: RunConfig, recorder: Recorder, log: EventLog) -> None:
+    """Answer requests until nobody needs the worker. A failure becomes a notice: the run itself has ended well."""
+
+    def notice(text: str) -> None:
+        with suppress(OSError):
+            log.write("notice", step=recorder.step, text=text)
+
+    parked = ParkedMemory()
+    try:
+        parked.park(recorder.tensors())
+        importlib.import_module("numdrift.harness.tape.serving.service").serve(config, notice, recorder.kernels)
+    except Exception as error:  # noqa: BLE001, any failure here is only recorded
+        notice(f"serving the run failed: {type(error).__name__}: {error}")
+    with suppress(RuntimeError):  # the script has ended: what it does at exit does not matter here
+        parked.restore()
 
 
 def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: Swaps, log: EventLog) -> int:
@@ -129,7 +152,7 @@ def _record(config: RunConfig, code: types.CodeType, recorder: Recorder, swaps: 
     if isinstance(ended, SystemExit):
         if ended.code is not None and not isinstance(ended.code, int):
             print(ended.code, file=sys.stderr)
-    elif end.told:
+    elif end.is_plain:
         print(f"numdrift: {end.message}", file=sys.stderr)
     elif ended is not None and not isinstance(ended, KeyboardInterrupt):
         traceback.print_exception(type(ended), ended, own_trace(ended, config.script))

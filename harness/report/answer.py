@@ -4,7 +4,7 @@ that is a fault, and what to do.
 compile rounds tanh_backward less exactly in layers.1 and layers.3 (train.py:31); it is rounding and explains all of
 the drift; nothing to do
 b leaves out mul in the optimizer (train.py:40): a proven fault from step 0 on, which explains all of the drift; look at
-train.py:40: mend it if the script itself makes that difference, else report it to whoever owns b, with report.html
+train.py:40: fix it if the script itself makes that difference, else report it to whoever owns b, with report.html
 
 docs/reference/answers.md has an example of each outcome, with its exit code.
 """
@@ -49,6 +49,9 @@ MOST = 0.9
 ALL = 0.995
 """The share of the drift from which on it is printed as 100 %."""
 
+AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
+"""The pattern of an argument in the reference, against that of the other mode."""
+
 
 @dataclass(frozen=True, slots=True)
 class PairAnswer:
@@ -85,10 +88,12 @@ def answer_of(pair: PairFindings) -> PairAnswer:
 
 def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
     """Return the answer for a pair whose runs have the same versions."""
+    words = _verdict_words(pair)
     proven = [culprit for culprit in pair.culprits if culprit.is_proven]
     match pair.verdict:
         case "identical":
-            return PairAnswer(f"{pair.b} computes what {pair.a} does, bit for bit", _said(pair), "nothing to do", True)
+            what = f"{pair.b} computes the same as {pair.a}, bit for bit"
+            return PairAnswer(what, words, "nothing to do", True)
         case "rounding":
             return _rounding(pair, proven)
         case "beyond-rounding":
@@ -96,41 +101,37 @@ def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
         case "different-setup":
             todo = "make that the same in both, and investigate again"
             return PairAnswer(
-                f"{pair.a} and {pair.b} did not train the same thing: {_said(pair)}",
-                "seen in what both were given; no experiment was needed",
+                f"{pair.a} and {pair.b} did not train the same thing: {words}",
+                "seen in their inputs and settings; no experiment was needed",
                 todo,
                 False,
             )
         case "nondeterministic":
             return PairAnswer(
-                f"{pair.a} or {pair.b} does not repeat itself, so nothing can be said of their drift: {_said(pair)}",
+                f"{pair.a} or {pair.b} does not repeat itself, so nothing can be said of their drift: {words}",
                 "each was trained twice, and the two trainings were compared with each other bit for bit",
                 "make it repeat first",
                 False,
             )
         case "nonfinite":
-            todo = f"look at what comes before it{_at(proven[:1])}"
+            todo = f"look at the ops before it{_at(proven[:1])}"
             if proven and proven[0].setting is not None and proven[0].swapped:
-                remedy = f"goes with {proven[0].swapped}: give {pair.b} that"
+                remedy = f"goes with {proven[0].swapped}: run {pair.b} with that"
                 todo = f"it comes with {_value(proven[0].setting)} and {remedy}{_at(proven[:1])}"
-            return PairAnswer(_said(pair), "seen in the recorded values", todo, False)
+            return PairAnswer(words, "seen in the recorded values", todo, False)
         case "failed":
             return PairAnswer(
-                f"{pair.b} cannot be compared with {pair.a}: {_said(pair)}",
-                "the runs ended so",
-                "mend that first (what was recorded until then is kept)",
+                f"{pair.b} cannot be compared with {pair.a}: {words}",
+                "the runs ended that way",
+                "fix that first (what was recorded until then is kept)",
                 False,
             )
     return PairAnswer(
-        f"whether {pair.b} drifts from {pair.a} by more than rounding is not decided: {pair.undecided or _said(pair)}",
+        f"whether {pair.b} drifts from {pair.a} by more than rounding is not decided: {pair.undecided or words}",
         "no experiment has decided it",
         "until that is done, nobody knows",
         False,
     )
-
-
-_AGAINST = re.compile(r"^([A-Za-z_]\w*: )?(\S+) against (\S+)$")
-"""The pattern of an argument in the reference, against that of the other mode."""
 
 
 def answers_of(findings: Findings) -> list[tuple[PairFindings, PairAnswer]]:
@@ -152,7 +153,7 @@ def _rounding(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     if proven:
         sure += f"; {_proof(pair, proven)}"
     if pair.inspect:
-        return PairAnswer(what, sure, "have a look at it once, for that is much for rounding", True)
+        return PairAnswer(what, sure, "look at it once, because that is much for rounding", True)
     return PairAnswer(what, sure, "nothing to do", True)
 
 
@@ -184,18 +185,18 @@ def _fault(pair: PairFindings, proven: Sequence[Culprit]) -> PairAnswer:
     what = f"{_deeds(pair, causes)}: a proven fault{since}{which}"
     todo = "report it to whoever owns that kernel, with report.html"
     if causes[0].setting is not None:
-        instead = f": give {pair.b} {causes[0].swapped} where it is not wanted" if causes[0].swapped else ""
-        todo = f"that is what {_value(causes[0].setting)} does{instead}"
+        instead = f": run {pair.b} with {causes[0].swapped} where it is not wanted" if causes[0].swapped else ""
+        todo = f"that is the effect of {_value(causes[0].setting)}{instead}"
     elif causes[0].is_of_kernel and pair.closer_to_fp64 == pair.b:
         todo = f"it is {pair.a} that is wrong there: {todo}"
     elif causes[0].kind in (ARGUMENTS, STRUCTURE, SETUP):
         place = PurePath(causes[0].source).name if causes[0].source else "there"
         todo = (
-            f"look at {place}: mend it if the script itself makes that difference, "
+            f"look at {place}: fix it if the script itself makes that difference, "
             f"else report it to whoever owns {pair.b}, with report.html"
         )
     elif causes[0].swapped:
-        todo += f", and give {pair.b} {causes[0].swapped} until it is mended"
+        todo += f", and run {pair.b} with {causes[0].swapped} until it is fixed"
     return PairAnswer(what, f"{size}; {_proof(pair, causes)}", todo, False)
 
 
@@ -212,7 +213,7 @@ def _deeds(pair: PairFindings, causes: Sequence[Culprit]) -> str:
 def _deed(culprit: Culprit, pair: PairFindings) -> str:
     op = (culprit.op or "").partition(".")[2] or culprit.name or "the step's inputs"
     if culprit.batch:
-        return f"makes {in_words(culprit.batch)} another one ({culprit.text})"
+        return f"changes {in_words(culprit.batch)} ({culprit.text})"
     if culprit.kind == SETUP and culprit.op is None:
         return (
             f"starts from other data ({culprit.reasons[1]})" if len(culprit.reasons) > 1 else "starts from other data"
@@ -220,14 +221,14 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
     if culprit.kind == SETUP:
         return f"draws other random numbers in {op}"
     if culprit.kind == ARGUMENTS:
-        changes = ", ".join(_AGAINST.sub(r"\1\3 instead of \2", reason) for reason in culprit.reasons[:2])
-        return f"gives {op} other arguments ({changes})" if changes else f"gives {op} other arguments"
+        changes = ", ".join(AGAINST.sub(r"\1\3 instead of \2", reason) for reason in culprit.reasons[:2])
+        return f"calls {op} with other arguments ({changes})" if changes else f"calls {op} with other arguments"
     if culprit.kind == STRUCTURE:
         reference_ops, mode_ops = (tuple(culprit.ops.get(side, ())) for side in ("a", "b"))
         if not mode_ops:
             return f"leaves out {op}"
         if not reference_ops:
-            return f"executes {op} besides"
+            return f"also executes {op}"
         return f"executes {_ops(mode_ops)} in place of {_ops(reference_ops)}"
     if culprit.kind == SETTING and culprit.setting is not None:
         values = {side: f"{culprit.setting.name}={value}" for side, value in culprit.setting.values.items()}
@@ -241,7 +242,7 @@ def _deed(culprit: Culprit, pair: PairFindings) -> str:
         return f"{verb} {op}{exactness}"
     names = {
         PART: "differs in the part",
-        MARK_STEP: "cuts its graphs elsewhere than the ops allow, at",
+        MARK_STEP: "splits its graphs:",
         COMPILER_STAGE: "is changed by torch.compile's stage",
         COMPILER_SETTING: "is changed by the compiler's setting",
         SETTING: "is changed by",
@@ -314,7 +315,7 @@ def _proof(pair: PairFindings, causes: Sequence[Culprit]) -> str:
     return f"forcing {it} into {pair.a} reproduces the drift, and removing {they} from {pair.b} removes the drift{same}"
 
 
-def _said(pair: PairFindings) -> str:
+def _verdict_words(pair: PairFindings) -> str:
     """Return the verdict's own words, without its name."""
     first = pair.text[0] if pair.text else ""
     return first.removeprefix(f"{pair.verdict}: ")

@@ -44,7 +44,7 @@ HOW: Mapping[str, str] = {
 }
 KERNELS: Mapping[str, str] = {
     "aten": "torch's own kernel",
-    "decomposed": "taken apart by the compiler",
+    "decomposed": "decomposed by the compiler",
     "inductor": "a kernel that Inductor generates",
 }
 """The words for a side by the name of its kernel; where that is unknown, by how the side executes the op."""

@@ -60,6 +60,11 @@ def graphs_page(diff: Diff, a: RunGraphs, b: RunGraphs, pair: PairFindings | Non
     return write_page(diff, a, b, marks[0], marks[1], module_drift(pair) if pair is not None else {})
 
 
+def page_of_difference(diff: Diff, a: RunGraphs, b: RunGraphs) -> str:
+    """Return the page of a difference, with what an investigation found guilty. Raises JournalError."""
+    return graphs_page(diff, a, b, investigated_pair(a.run, b.run))
+
+
 def investigated_pair(a: RecordedRun, b: RecordedRun) -> PairFindings | None:
     """Return the findings about two runs, in either order, of an investigation beside them; None where there are
     none."""

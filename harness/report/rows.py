@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import JournalError, UsageError
-from ..investigate.words.culprit_words import frames_of, from_here, lines_of, told_of
+from ..investigate.words.culprit_words import frames_of, from_here, lines_of, named_culprits
 from ..records.codec import Unreadable
 from ..records.results.culprit import Culprit
 from ..records.results.culprit_detail import SUFFIX
@@ -171,7 +171,7 @@ def _pair(
     kernels: Mapping[str, RunKernels],
 ) -> PairRows:
     graphs = pair_graphs(pair, runs)
-    named, counted = told_of(pair.verdict, pair.culprits, suspects=pair.verdict == "beyond-rounding")
+    named, counted = named_culprits(pair.verdict, pair.culprits, suspects=pair.verdict == "beyond-rounding")
     return PairRows(
         findings=pair,
         answer=answer,

@@ -20,12 +20,12 @@ def named_versions(pair: PairFindings, two: TwoInterpreters) -> str:
         return f" ({named})"
     if two.blame == VERSION:
         what = "the version of torch" if two.are_two_versions else "the interpreter"
-        return f"; the modes are the same, what differs is {what} ({named})"
+        return f"; the modes are the same, only {what} differs ({named})"
     if two.blame == MODE:
         own = f"with the plain kernels of its own torch {pair.b} is {pair.a} bit for bit"
-        return f"; that is the mode's, not the version's ({named}), for {own}"
-    what = "the version's" if two.are_two_versions else "the interpreter's"
-    return f"; that may be {what}, not the mode's ({named})"
+        return f"; that comes from the mode, not the version ({named}), because {own}"
+    what = "the version" if two.are_two_versions else "the interpreter"
+    return f"; that may come from {what}, not the mode ({named})"
 
 
 def advice(pair: PairFindings, two: TwoInterpreters) -> str:

@@ -12,7 +12,8 @@ import torch
 
 from ..hooks.mode_protocol import Mode
 from ..records.modes.mode_registry import DEFERRED_DEVICES
-from ..torch_private.dispatching import current_autograd_node, define_show_op
+from ..torch_private.dispatching import current_autograd_node
+from ..torch_private.registered_kernels import define_show_op
 from ..torch_private.untraced import unwrapped
 from .script_api import connection
 

@@ -65,13 +65,13 @@ class ScriptEnd:
     """The content of a journal's last event.
 
     message: "" for a run that completed
-    told: true for an error whose message is enough without a traceback
+    is_plain: true for an error whose message is enough without a traceback
     """
 
     status: str
     exit_code: int = 0
     message: str = ""
-    told: bool = False
+    is_plain: bool = False
 
     def facts(self) -> dict[str, str]:
         return {"message": self.message} if self.message else {}
@@ -93,9 +93,9 @@ def end_of(error: BaseException | None, script: str) -> ScriptEnd:
     if isinstance(error, KeyboardInterrupt):
         return ScriptEnd("killed", 130, "interrupted")
     if isinstance(error, AdoptionError):
-        return ScriptEnd(frames.REFUSED, error.exit_code, str(error), told=True)
+        return ScriptEnd(frames.REFUSED, error.exit_code, str(error), is_plain=True)
     if isinstance(error, KernelError):
-        return ScriptEnd("crashed", error.exit_code, str(error), told=True)
+        return ScriptEnd("crashed", error.exit_code, str(error), is_plain=True)
     # Accelerators raise OutOfMemoryError, Python a MemoryError, torch's CPU allocator a RuntimeError with these words.
     names = [kind.__name__ for kind in type(error).__mro__]
     allocator = "can't allocate memory" in str(error) or "not enough memory" in str(error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -13,6 +12,7 @@ import torch
 from ..torch_private.compiler.compiling import compile_in_place
 from ..torch_private.patches import Patches, Undo
 from ..torch_private.profiling.compile_work import eager_wrapper
+from .module_calls import ModuleCalls
 from .understood import ScriptNotes
 
 SHOWN = ("mode", "backend", "fullgraph", "dynamic", "options")
@@ -30,17 +30,6 @@ class Compiler(Protocol):
         """Exclude a module from compilation, because a compiled function of the script calls it."""
 
 
-class Calls(Protocol):
-    """The hook of the outermost module calls."""
-
-    @property
-    def outside(self) -> bool:
-        """True if a module called now would be reported."""
-
-    def closed(self) -> AbstractContextManager[None]:
-        """Restore torch's own call within the context."""
-
-
 class ScriptCompiles:
     """Replaces `torch.compile` and `Module.compile` from `install` until the undo that it returns.
 
@@ -51,7 +40,7 @@ class ScriptCompiles:
         self._compiler = compiler
         self._notes = notes
 
-    def install(self, calls: Calls, called: Callable[[torch.nn.Module], None]) -> Undo:
+    def install(self, calls: ModuleCalls, called: Callable[[torch.nn.Module], None]) -> Undo:
         """Replace both. Return the undo.
 
         `called` receives the modules that a compiled function is about to call.

@@ -27,14 +27,14 @@ class FollowedSettings:
         self._facts = facts
         self._stated = stated_names(spec)
         self._first: Mapping[str, Any] = {}
-        self._told: set[tuple[object, ...]] = set()
+        self._reported: set[tuple[object, ...]] = set()
         self._patches = Patches("the script's settings")
         self._acting = self._silent = False
 
     def install(self) -> None:
         """Begin to follow. Call this after the mode has made its settings."""
         self._first = read_settings()
-        setting_lines.known.clear()
+        setting_lines.lines.clear()
         with self._patches as patches:
             for setter in setters():
                 keys = KEYS_OF_SETTER.get(setter.name, ())
@@ -72,9 +72,9 @@ class FollowedSettings:
         line = script_line(self._script) or ""
         look = (line, *changed.items())
         is_back = not overruled and all(same_value(self._first.get(name), value) for name, value in changed.items())
-        is_left = is_back and all(setting_lines.known.get(name) == line for name in changed)  # the end of a context
-        if not is_left and look not in self._told:  # a context in a model's forward changes the same in every step
-            self._told.add(look)
+        is_left = is_back and all(setting_lines.lines.get(name) == line for name in changed)  # the end of a context
+        if not is_left and look not in self._reported:  # a context in a model's forward changes the same in every step
+            self._reported.add(look)
             text = ", ".join(in_key_words(changed, read_settings(), keys))
             stated = [f"{key}={getattr(self._spec, key)}" for key in keys_of(overruled) if getattr(self._spec, key)]
             self._facts.note(

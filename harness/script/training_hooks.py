@@ -8,8 +8,7 @@ Nothing is hooked inside a module's call, so compilers trace the same code as al
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +20,7 @@ from torch.optim.optimizer import (
 
 from ..torch_private.patches import Patches
 from ..torch_private.untraced import forget_known_functions, skip_frame, transformation_level, untraced
+from .module_calls import ModuleCalls
 from .script_compiling import ScriptCompiles
 from .script_losses import Found, FunctionObserver, report_gradient_functions, tensors_in
 
@@ -68,66 +68,6 @@ class GradientObserver(FunctionObserver, Protocol):
 
 FURTHER_ARGUMENTS = ("grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused")
 """The positional parameters of `torch.autograd.grad` after outputs and inputs."""
-
-Called = Callable[[torch.nn.Module, Sequence[Any], Mapping[str, Any]], None]
-"""A function that receives a module that is about to be called, and the call's arguments."""
-
-
-class ModuleCalls:
-    """Reports outermost module calls while it is open.
-
-    `torch.nn.Module.__call__` is replaced only between outermost calls and restored during each, so inner modules never
-    see the replacement. A compiler may still meet the replacement, in a compiled function of the script that calls a
-    module; it then traces torch's own.
-    """
-
-    def __init__(self, called: Called) -> None:
-        self._original = torch.nn.Module.__call__
-        self._called = called
-        self._open = False
-        original = self._original
-
-        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return original(module, *args, **kwargs)
-            self._put(original)
-            try:
-                self._called(module, args, kwargs)
-                return original(module, *args, **kwargs)
-            finally:
-                if self._open:  # the call may have ended the recording
-                    self._put(self._replacement)
-
-        self._replacement: Callable[..., Any] = call
-
-    def open(self) -> None:
-        if not self._open:
-            self._open = True
-            self._put(self._replacement)
-
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            self._put(self._original)
-
-    @contextmanager
-    def closed(self) -> Iterator[None]:
-        """Restore torch's own call within the context."""
-        current = torch.nn.Module.__call__
-        self._put(self._original)
-        try:
-            yield
-        finally:
-            if self._open or current is self._original:
-                self._put(current)
-
-    @property
-    def outside(self) -> bool:
-        """True if a module called now would be an outermost one, and reported."""
-        return torch.nn.Module.__call__ is self._replacement
-
-    def _put(self, function: Callable[..., Any]) -> None:
-        torch.nn.Module.__call__ = function  # type: ignore[method-assign]
 
 
 class StepNesting:

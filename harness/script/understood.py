@@ -64,7 +64,7 @@ class ScriptNotes:
     def __init__(self, facts: AdoptionFacts, script: str) -> None:
         self._facts = facts
         self._script = script
-        self._known: set[str] = set()
+        self._reported: set[str] = set()
         self._silent = False
 
     def note(self, kind: Kind, text: str) -> None:
@@ -80,7 +80,7 @@ class ScriptNotes:
         self._silent = True
 
     def _is_new(self, text: str) -> bool:
-        if self._silent or text in self._known:
+        if self._silent or text in self._reported:
             return False
-        self._known.add(text)
+        self._reported.add(text)
         return True

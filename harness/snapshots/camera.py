@@ -17,8 +17,8 @@ from ..records.frames import append_event
 from ..records.run.execution_facts import MIB, Execution, in_mib
 from ..records.tools.snapshot_index import FOLDER, INDEX
 from ..script.script_api import registered
-from ..torch_private.dispatching import bare_execution, without_dispatch_modes, without_function_modes
-from .snapshot_choice import Callback, Choice, asked, load_callback
+from ..torch_private.dispatching import bare_execution, unseen
+from .snapshot_choice import Callback, Choice, answer_of, load_callback
 from .snapshot_file import write_snapshot
 from .snapshot_record import Snapshot
 
@@ -135,7 +135,7 @@ class Camera:
         self._counts: Counter[tuple[str, int]] = Counter()
         self._named: dict[tuple[object, str], str] = {}
         self._reserved: Counter[str] = Counter()
-        self._told: set[str] = set()
+        self._noticed: set[str] = set()
         self._done = False
         self._loaded: Callback | None = None
         if choice.callback:
@@ -176,13 +176,13 @@ class Camera:
             kinds = self.choice.what if wanted else ()
         else:
             try:
-                kinds = asked(function, execution)
+                kinds = answer_of(function, execution)
             except Exception as error:  # noqa: BLE001, the function is the user's
                 kinds, message = (), (str(error).splitlines() or [""])[0]
                 if not (isinstance(error, ValueError) and "it returned" in message):
                     message = f"{type(error).__name__}: {message}"
-                if f"callback {message}" not in self._told:
-                    self._told.add(f"callback {message}")
+                if f"callback {message}" not in self._noticed:
+                    self._noticed.add(f"callback {message}")
                     callback = getattr(function, "__name__", "the callback")
                     self._notice(f"no snapshot of {execution} is taken: {callback} failed: {message}")
         return Wish(execution, kinds, certain=not self.choice.on) if kinds else None
@@ -228,7 +228,7 @@ class Camera:
     def attempt(self, doing: str, do: Callable[[], Done]) -> Done | None:
         """Return the result of `do`, which no mode sees; report a failure in it and return None."""
         try:
-            with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+            with unseen():
                 return do()
         except Exception as error:  # noqa: BLE001, the training continues whatever fails here
             self.failed(doing, error)
@@ -240,8 +240,8 @@ class Camera:
         self.tell(f"{doing} failed: {type(error).__name__}: {first_line}")
 
     def tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._noticed:
+            self._noticed.add(text)
             self._notice(text)
 
     def close(self) -> None:
@@ -250,8 +250,8 @@ class Camera:
     def _refuse(self, wish: Wish, refusal: str) -> None:
         if self.choice.limit_count is not None and self.taken >= self.choice.limit_count:
             self._done = True
-        if "refused" not in self._told:
-            self._told.add("refused")
+        if "refused" not in self._noticed:
+            self._noticed.add("refused")
             self._notice(f"no snapshot of {wish.execution} is taken, and of others that have no room: {refusal}")
 
 

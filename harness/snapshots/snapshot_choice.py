@@ -9,9 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
-from ..records.codec import of_fields, read_fields
 from ..records.run.execution_facts import KEYWORDS, Execution
 from ..records.run.step_selection import StepSelection
 
@@ -59,24 +57,8 @@ class Choice:
         """True if executions are selected by step, count or name."""
         return self.steps is not None or self.executions is not None or bool(self.names)
 
-    @property
-    def last_step(self) -> int | None:
-        """The last chosen step, None if the selection has no end."""
-        if self.steps is None or not self.steps.ranges:
-            return None
-        ends = [last for _, last in self.steps.ranges]
-        return None if None in ends else max(end for end in ends if end is not None)
 
-    def to_json(self) -> dict[str, object]:
-        return of_fields(self)
-
-    @classmethod
-    def from_json(cls, data: Any) -> Choice:
-        """Raises Unreadable."""
-        return read_fields(cls, data)
-
-
-def asked(callback: Callback, execution: Execution) -> tuple[str, ...]:
+def answer_of(callback: Callback, execution: Execution) -> tuple[str, ...]:
     """Call a callback with an execution and return its answer.
 
     Raises whatever the callback raises, and ValueError for an unknown word.

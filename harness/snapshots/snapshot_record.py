@@ -129,7 +129,7 @@ class Snapshot:
         empty = torch.empty(0, dtype=port.view.dtype, device=data.device)
         return empty.set_(data.untyped_storage(), port.view.offset, port.view.size, port.view.stride)
 
-    def given(self) -> list[torch.Tensor | None]:
+    def output_values(self) -> list[torch.Tensor | None]:
         """Return the values of the outputs, None for those that are not held."""
         return [watched.value if OUTPUTS in self.held else None for watched in self.tape.watched]
 

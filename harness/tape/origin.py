@@ -40,12 +40,12 @@ class OwnFiles:
             installed.append(cache)
         installed += [str(Path(path).resolve()) for path in installed]  # an environment may be a link to another
         self._installed = tuple(f"{path}/" for path in dict.fromkeys(installed))
-        self._known = {script: True}
+        self._own = {script: True}
         self._shown: dict[tuple[CodeType, int], str] = {}
         self._chains: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def __contains__(self, filename: str) -> bool:
-        is_own = self._known.get(filename)
+        is_own = self._own.get(filename)
         if is_own is None:
             foreign = (
                 filename.startswith(("<", *self._installed))
@@ -53,7 +53,7 @@ class OwnFiles:
                 or any(part in filename for part in INSTALLED)
             )
             is_own = not foreign
-            self._known[filename] = is_own
+            self._own[filename] = is_own
         return is_own
 
     def frames(self, frame: FrameType | None) -> Iterator[FrameType]:

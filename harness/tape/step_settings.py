@@ -46,23 +46,23 @@ class DeviceSettings:
     """The settings of a vendor's device that its mode declares, each with functions to read and to set it."""
 
     def __init__(self) -> None:
-        self.known: dict[str, KernelSetting] = {}
+        self.settings: dict[str, KernelSetting] = {}
 
     def declare(self, settings: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]]) -> Callable[[], None]:
         """Record these settings with each step, and return a function that withdraws them.
 
         Raises UsageError for the name of an existing setting.
         """
-        twice = sorted({*SETTINGS, *self.known}.intersection(settings))
+        twice = sorted({*SETTINGS, *self.settings}.intersection(settings))
         if twice:
             raise UsageError(
                 f"the mode declares a setting {twice[0]!r}, which there is already: give it a name of its own"
             )
-        self.known |= {name: KernelSetting(*functions) for name, functions in settings.items()}
+        self.settings |= {name: KernelSetting(*functions) for name, functions in settings.items()}
 
         def withdraw() -> None:
             for name in settings:
-                self.known.pop(name, None)
+                self.settings.pop(name, None)
 
         return withdraw
 
@@ -74,13 +74,13 @@ class SettingLines:
     """The lines of the script that set the settings to their present values, as `file:line`."""
 
     def __init__(self) -> None:
-        self.known: dict[str, str] = {}
+        self.lines: dict[str, str] = {}
 
     def note(self, name: str, line: str) -> None:
         """Note the line that last set a setting, "" if it is no line of the script."""
-        self.known.pop(name, None)
+        self.lines.pop(name, None)
         if line:
-            self.known[name] = line
+            self.lines[name] = line
 
 
 setting_lines = SettingLines()
@@ -91,7 +91,7 @@ def read_settings(names: Iterable[str] | None = None) -> dict[str, Any]:
 
     A setting that this torch does not have is left out.
     """
-    settings, values = {**SETTINGS, **device_settings.known}, {}
+    settings, values = {**SETTINGS, **device_settings.settings}, {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch 2.9 warns about setting a precision even when it is read
         for name in settings if names is None else names:
@@ -120,7 +120,7 @@ def put_settings(wanted: Mapping[str, Any]) -> None:
     """Set the settings that differ, in their order, since a setting may change others that come after it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, setting in {**SETTINGS, **device_settings.known}.items():
+        for name, setting in {**SETTINGS, **device_settings.settings}.items():
             if name in wanted and read_settings([name]).get(name) != wanted[name]:
                 with suppress(Exception):  # as when reading; torch itself refuses a wrong value of a damaged file
                     setting.put(wanted[name])

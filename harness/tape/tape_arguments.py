@@ -89,7 +89,7 @@ class Decoder:
         if kind == "generator":
             return self.generator(inner)
         if kind in TABLES:
-            return _known(TABLES[kind], inner)
+            return _entry(TABLES[kind], inner)
         if kind == "float":
             # Only these are encoded in this way: a finite number is the same in JSON.
             if inner not in ("nan", "inf", "-inf"):
@@ -133,11 +133,11 @@ def whole(value: Any) -> int:
 
 
 def dtype_named(name: Any) -> torch.dtype:
-    dtype: torch.dtype = _known(DTYPES, name)
+    dtype: torch.dtype = _entry(DTYPES, name)
     return dtype
 
 
-def _known(table: Mapping[str, Any], name: Any) -> Any:
+def _entry(table: Mapping[str, Any], name: Any) -> Any:
     if not isinstance(name, str) or name not in table:
         raise ValueError(f"{name!r}, which this torch does not have")
     return table[name]

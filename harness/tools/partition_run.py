@@ -6,19 +6,19 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..drift.run_comparison import RunComparison, compare_runs
 from ..errors import NumdriftError, UsageError
-from ..launch.batch_plan import BatchPlan, asked_for
+from ..launch.batch_plan import BatchPlan, reproducer_of
 from ..launch.execute_batch import FinishedRun, execute_together
 from ..launch.guest_process import environment, guest_command, interpreter
 from ..launch.supervise import Reporter
+from ..launch.training_request import TrainingRequest
 from ..observers.partition.partition_journal import PARTITION, PartitionRecord, read_partition
 from ..records.modes.mode_spec import ModeSpec
+from ..records.run.user_option import option
 from ..records.tools.partition_record import OF_PROCESS, PartitionConfig
 from ..runs.recorded_run import RecordedRun
 from ..runs.run_layout import InvestigationFolder, check_name, choose_investigation
@@ -59,26 +59,25 @@ def is_factory(target: str) -> bool:
     return bool(FACTORY.fullmatch(target)) and not Path(target).exists()
 
 
-def partition_script(
-    script: str | None,
-    module: str | None,
-    arguments: Sequence[str],
-    spec: ModeSpec,
-    config: PartitionConfig,
-    reporter: Reporter,
-    *,
-    check: bool,
-    limits: Mapping[str, Any],
-    out: Path,
-    name: str | None,
-    timeout: float | None,
-) -> Partitioned:
-    """Run a training whose models are partitioned; with `check` also run it unpartitioned, on the CPU.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRequest(TrainingRequest):
+    """A script whose models are partitioned, or a factory whose module is, in the one mode whose backend is used."""
 
-    `limits` are the fields of a run that end it. Raises UsageError.
+    config: PartitionConfig
+    inference: bool = option(False, "Of a module: evaluate it, and compute no gradients.")
+    bisect: bool = option(
+        False, "Of a module: find the operators that carry its drift, by moving parts of it to the CPU."
+    )
+    check: bool = option(False, "Of a script: run it unpartitioned, too, and say how far apart both are.")
+
+
+def partition_script(request: PartitionRequest, spec: ModeSpec, reporter: Reporter) -> Partitioned:
+    """Run a training whose models are partitioned for a mode; to `check` it also run it unpartitioned, on the CPU.
+
+    Raises UsageError.
     """
-    reproducer, words = asked_for(script, module, tuple(arguments))
-    chosen = choose_investigation(out, reproducer.named_after, name, "")
+    reproducer, words = reproducer_of(request.script, request.module, request.arguments)
+    chosen = choose_investigation(request.out, reproducer.named_after, request.name, "")
     # The process is in mode `cpu`: only the partitions use the mode's backend.
     own = ModeSpec(f"partitioned-{spec.name}", "cpu", **{key: getattr(spec, key) for key in OF_PROCESS})
     plan = BatchPlan(
@@ -87,13 +86,13 @@ def partition_script(
         modes=[own],
         investigation=chosen,
         arguments=words,
-        record="params" if check else "losses",
-        timeout=timeout,
-        instruments={"partition": {"mode": spec.to_json(), "config": config.to_json()}},
-        **limits,
+        record="params" if request.check else "losses",
+        timeout=request.timeout,
+        instruments={"partition": {"mode": spec.to_json(), "config": request.config.to_json()}},
+        **request.run,
     )
     # The unpartitioned run has the same threads, environment and interpreter, so that nothing else differs.
-    plans = [plan, replace(plan, modes=[replace(own, name="cpu")], instruments={})] if check else [plan]
+    plans = [plan, replace(plan, modes=[replace(own, name="cpu")], instruments={})] if request.check else [plan]
     plans = [replace(batch_plan, positions=(own.name, "cpu")) for batch_plan in plans]
     result = execute_together(plans, reporter, jobs=1)
     if result.interrupted:
@@ -121,25 +120,15 @@ def _compared(reference: FinishedRun, run: FinishedRun) -> RunComparison | None:
         return None
 
 
-def partition_module(
-    target: str,
-    spec: ModeSpec,
-    config: PartitionConfig,
-    out: Path,
-    name: str | None,
-    *,
-    inference: bool,
-    bisect: bool,
-    timeout: float | None,
-) -> Partitioned:
-    """Partition the module that a factory creates, in a process of the mode; with `bisect` find the parts that carry
+def partition_module(request: PartitionRequest, target: str, spec: ModeSpec) -> Partitioned:
+    """Partition the module that a factory creates, in a process of the mode; to `bisect` it find the parts that carry
     its drift. Raises UsageError."""
     place, _, factory = target.rpartition(":")
-    if name is None:
+    if request.name is None:
         named_after = Path(f"{Path(place.removesuffix('.py')).name}-{factory}")
-        investigation = choose_investigation(out, named_after, None, "")
+        investigation = choose_investigation(request.out, named_after, None, "")
     else:
-        investigation = InvestigationFolder(out / check_name("--name", name))
+        investigation = InvestigationFolder(request.out / check_name("--name", request.name))
     folder = investigation.run(f"partitioned-{spec.name}", "").path
     try:
         folder.mkdir(parents=True, exist_ok=False)
@@ -150,13 +139,13 @@ def partition_module(
     settings = {
         "target": target,
         "mode": spec.to_json(),
-        "config": config.to_json(),
-        "inference": inference,
-        "bisect": bisect,
+        "config": request.config.to_json(),
+        "inference": request.inference,
+        "bisect": request.bisect,
     }
     file = folder / "config.json"
     file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    failure = _run(file, spec, folder, timeout)
+    failure = _run(file, spec, folder, request.timeout)
     record = read_partition(folder / PARTITION)
     return Partitioned(target, folder, record, failure, f"what it printed is in {folder / 'stderr.log'}")
 

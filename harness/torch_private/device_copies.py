@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from .dispatching import Overrides, dispatch_key, original_kernel
 from .patches import Undo
 from .presence import private
+from .registered_kernels import Overrides, dispatch_key, original_kernel
 
 Copied = Callable[[torch.Tensor, torch.Tensor, bool, Callable[[], Any]], Any]
 """Makes a copy and returns its result; called with the source, the target, whether the host need not wait, and the

@@ -56,7 +56,7 @@ def device_kernels(key: str) -> Iterator[DeviceKernel]:
             yield from _kernels_of(name, key, is_fallback=kind == FALLBACK)
 
 
-def registered_kernels(key: str) -> Iterator[DeviceKernel]:
+def kernels_under(key: str) -> Iterator[DeviceKernel]:
     """Yield the aten ops for which a kernel is registered under this dispatch key."""
     for name in private("torch._C", "_dispatch_get_registrations_for_dispatch_key")(key):
         yield from _kernels_of(name, key, is_fallback=False)
@@ -68,9 +68,17 @@ def _kernels_of(name: str, key: str, *, is_fallback: bool) -> Iterator[DeviceKer
         tensors = tuple(argument.kind in ("Tensor", "Optional[Tensor]") for argument in arguments_of(operation))
         returns = [str(result.type) for result in schema_of(operation).returns]
         is_read = bool(returns) and not any("Tensor" in text for text in returns)
-        keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), key))
-        call = functools.partial(private("torch.library", "get_kernel")(operation, key).call_boxed, keys)
-        yield DeviceKernel(operation, name, call, is_fallback, is_read, tensors)
+        yield DeviceKernel(operation, name, boxed_kernel(operation, key), is_fallback, is_read, tensors)
+
+
+def boxed_kernel(overload: Any, key: str) -> Callable[..., Any]:
+    """Return a function that calls an overload's kernel for a dispatch key, also after the key is overridden.
+
+    It adds no Python frame to the stack. Raises RuntimeError if there is no kernel for the key.
+    """
+    kernel = private("torch.library", "get_kernel")(overload, key)
+    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), key))
+    return functools.partial(kernel.call_boxed, keys)
 
 
 def dispatched_to(name: str, key: str) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -20,3 +23,12 @@ def private(module: str, name: str) -> Any:
 def require(holder: Any, name: str) -> None:
     if not hasattr(holder, name):
         raise NotAvailable(name, f"torch {torch.__version__} does not have it")
+
+
+def versions_of(*packages: str) -> Mapping[str, str]:
+    """Return the versions of those packages that are installed."""
+    versions = {}
+    for name in packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions

@@ -7,264 +7,209 @@ torch's own decomposition with its formula spelled out; it computes the half for
 
 from __future__ import annotations
 
-from ..registry import KernelRegistry, Operation
-from .gated_units import GELU, GELU_BACKWARD, SILU, SILU_BACKWARD
-from .table import CatalogueRow, decomposition, records
+from ..registry import Operation
+from .table import OpKernels, Row, decomposition
+
+# fmt: off
 
 TANH = (
-    CatalogueRow(
-        "exp_form",
-        "quotient of exponentials, loses the digits of small x",
+    Row("exp_form", "quotient of exponentials, loses the digits of small x",
         "sign(x)*(1 - e)/(1 + e), e = exp(-2*|x|)",
-        "definition of tanh; the sign is taken out so that exp does not overflow",
-    ),
-    CatalogueRow(
-        "expm1_form",
-        "quotient in expm1, keeps the digits of small x",
-        "-sign(x)*m/(m + 2), m = expm1(-2*|x|)",
-        "FreeBSD msun s_tanh.c",
-    ),
-    CatalogueRow(
-        "sigmoid_form",
-        "by way of sigmoid, loses the digits of small x",
-        "2*sigmoid(2*x) - 1",
-        "what Inductor emits with cpp.use_decompose_tanh",
-    ),
-    CatalogueRow(
-        "rational",
+        "definition of tanh; the sign is taken out so that exp does not overflow"),
+    Row("expm1_form", "quotient in expm1, keeps the digits of small x",
+        "-sign(x)*m/(m + 2), m = expm1(-2*|x|)", "FreeBSD msun s_tanh.c"),
+    Row("sigmoid_form", "by way of sigmoid, loses the digits of small x",
+        "2*sigmoid(2*x) - 1", "what Inductor emits with cpp.use_decompose_tanh"),
+    Row("rational",
         "quotient of polynomials of degree 13 and 6; the half formats in float32, float64 no better than that",
         "x*P(x*x)/Q(x*x) for |x| clamped to 7.905, x below 0.0004",
-        "Eigen MathFunctionsImpl.h generic_fast_tanh_float, XLA EmitFastTanh",
-    ),
-    CatalogueRow(
-        "bf16",
-        "input and result rounded to bfloat16",
-        "bf16(tanh(bf16(x)))",
-        "as autocast to bfloat16 does",
-    ),
+        "Eigen MathFunctionsImpl.h generic_fast_tanh_float, XLA EmitFastTanh"),
+    Row("bf16", "input and result rounded to bfloat16",
+        "bf16(tanh(bf16(x)))", "as autocast to bfloat16 does"),
 )
 
 TANH_BACKWARD = (
-    CatalogueRow(
-        "decomposed",
-        "torch's decomposition, what Inductor computes on a CPU; the half formats in float32",
-        "g*(1 - y*y)",
-        "torch._decomp.decompositions.tanh_backward",
-        native=True,
-    ),
-    CatalogueRow(
-        "fma",
-        "1 - y*y with one rounding, what ATen's vector code computes for float32 where the CPU has FMA",
-        "g*fma(-y, y, 1)",
-        "ATen/native/cpu/BinaryOpsKernel.cpp tanh_backward_kernel, contracted by the compiler",
-        native=True,
-    ),
-    CatalogueRow(
-        "mac",
-        "multiply-accumulate with one rounding after that of y*y",
-        "fma(-g, y*y, g)",
-        "multiply-accumulate units of accelerators",
-        native=True,
-    ),
-    CatalogueRow(
-        "mac_unfused",
-        "multiply-accumulate with three roundings",
-        "g - g*(y*y)",
-        "multiply-accumulate units of accelerators",
-        native=True,
-    ),
-    CatalogueRow(
-        "factored",
-        "free of cancellation, accurate near |y| = 1",
+    Row("decomposed", "torch's decomposition, what Inductor computes on a CPU; the half formats in float32",
+        "g*(1 - y*y)", "torch._decomp.decompositions.tanh_backward", native=True),
+    Row("fma", "1 - y*y with one rounding, what ATen's vector code computes for float32 where the CPU has FMA",
+        "g*fma(-y, y, 1)", "ATen/native/cpu/BinaryOpsKernel.cpp tanh_backward_kernel, contracted by the compiler",
+        native=True),
+    Row("mac", "multiply-accumulate with one rounding after that of y*y",
+        "fma(-g, y*y, g)", "multiply-accumulate units of accelerators", native=True),
+    Row("mac_unfused", "multiply-accumulate with three roundings",
+        "g - g*(y*y)", "multiply-accumulate units of accelerators", native=True),
+    Row("factored", "free of cancellation, accurate near |y| = 1",
         "g*((1 - y)*(1 + y))",
         "difference of squares; N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 1.7",
-        native=True,
-    ),
-    CatalogueRow(
-        "bf16",
-        "everything in bfloat16",
+        native=True),
+    Row("bf16", "everything in bfloat16",
         "bf16: g*(1 - y*y), inputs and each operation rounded",
-        "torch._decomp.decompositions.tanh_backward without its cast to float32",
-    ),
-    CatalogueRow(
-        "bf16_truncated",
-        "y*y cut off to bfloat16, towards zero; the rest in float32 or float64",
-        "g*(1 - truncate_bf16(y*y))",
-        "hardware that drops the low 16 bits of float32",
-    ),
-    CatalogueRow(
-        # The example of a user's kernel is also a shipped kernel; its file has the same description.
-        "triton",
-        "one Triton kernel: 1 - y*y with one rounding, times g",
-        "g*fma(-y, y, 1)",
-        "ATen's vectorised CPU kernel, FMA-contracted",
-        function="triton_tanh_backward:tanh_backward",
-        dtypes=("float32", "float64"),
-        devices=("cuda",),
-    ),
+        "torch._decomp.decompositions.tanh_backward without its cast to float32"),
+    Row("bf16_truncated", "y*y cut off to bfloat16, towards zero; the rest in float32 or float64",
+        "g*(1 - truncate_bf16(y*y))", "hardware that drops the low 16 bits of float32"),
+    # The example of a user's kernel is also a shipped kernel; its file has the same description.
+    Row("triton", "one Triton kernel: 1 - y*y with one rounding, times g",
+        "g*fma(-y, y, 1)", "ATen's vectorised CPU kernel, FMA-contracted",
+        function="triton_tanh_backward:tanh_backward", dtypes=("float32", "float64"), devices=("cuda",)),
 )
 
 SIGMOID = (
     decomposition("1/(1 + exp(-x))", "torch._refs.sigmoid"),
-    CatalogueRow(
-        "tanh_form",
-        "by way of tanh, loses the digits of the left tail",
-        "0.5*(1 + tanh(0.5*x))",
-        "sigmoid(x) = (1 + tanh(x/2))/2",
-    ),
-    CatalogueRow(
-        "two_sided",
-        "exp of negative numbers only, does not overflow",
-        "e/(1 + e) for x < 0, 1/(1 + e) else, e = exp(-|x|)",
-        "SciPy's expit and most numerical libraries",
-    ),
-    CatalogueRow(
-        "softplus_form",
-        "exp of log sigmoid, its relative error grows with |x| on the left",
-        "exp(-(log1p(exp(-|x|)) + max(-x, 0)))",
-        "jax.nn.log_sigmoid",
-    ),
-    CatalogueRow(
-        "bf16",
-        "everything in bfloat16",
-        "bf16: 1/(1 + exp(-x)), input and each operation rounded",
-        "torch._refs.sigmoid",
-    ),
+    Row("tanh_form", "by way of tanh, loses the digits of the left tail",
+        "0.5*(1 + tanh(0.5*x))", "sigmoid(x) = (1 + tanh(x/2))/2"),
+    Row("two_sided", "exp of negative numbers only, does not overflow",
+        "e/(1 + e) for x < 0, 1/(1 + e) else, e = exp(-|x|)", "SciPy's expit and most numerical libraries"),
+    Row("softplus_form", "exp of log sigmoid, its relative error grows with |x| on the left",
+        "exp(-(log1p(exp(-|x|)) + max(-x, 0)))", "jax.nn.log_sigmoid"),
+    Row("bf16", "everything in bfloat16",
+        "bf16: 1/(1 + exp(-x)), input and each operation rounded", "torch._refs.sigmoid"),
 )
 
 # y*(1 - y) is y - y*y, whose two terms nearly cancel for y near 1.
 SIGMOID_BACKWARD = (
     decomposition("g*(y*(1 - y))", "torch._decomp.decompositions.sigmoid_backward"),
-    CatalogueRow(
-        "left_to_right",
-        "the products in ATen's order, bit for bit what it computes for float32",
-        "(g*(1 - y))*y",
-        "ATen/native/cpu/BinaryOpsKernel.cpp sigmoid_backward_kernel",
-    ),
-    CatalogueRow(
-        "fma",
-        "y - y*y with one rounding",
-        "g*fma(-y, y, y)",
-        "y*(1 - y) = y - y*y, contracted",
-        native=True,
-    ),
-    CatalogueRow(
-        "unfused",
-        "y - y*y with two roundings, cancels near y = 1",
-        "g*(y - y*y)",
-        "y*(1 - y) = y - y*y",
-    ),
-    CatalogueRow(
-        "mac",
-        "multiply-accumulate with one rounding after that of g*y",
-        "fma(-(g*y), y, g*y)",
-        "multiply-accumulate units of accelerators",
-    ),
-    CatalogueRow(
-        "bf16",
-        "everything in bfloat16",
+    Row("left_to_right", "the products in ATen's order, bit for bit what it computes for float32",
+        "(g*(1 - y))*y", "ATen/native/cpu/BinaryOpsKernel.cpp sigmoid_backward_kernel"),
+    Row("fma", "y - y*y with one rounding",
+        "g*fma(-y, y, y)", "y*(1 - y) = y - y*y, contracted", native=True),
+    Row("unfused", "y - y*y with two roundings, cancels near y = 1",
+        "g*(y - y*y)", "y*(1 - y) = y - y*y"),
+    Row("mac", "multiply-accumulate with one rounding after that of g*y",
+        "fma(-(g*y), y, g*y)", "multiply-accumulate units of accelerators"),
+    Row("bf16", "everything in bfloat16",
         "bf16: g*(y*(1 - y)), inputs and each operation rounded",
-        "torch._decomp.decompositions.sigmoid_backward without its cast to float32",
-    ),
+        "torch._decomp.decompositions.sigmoid_backward without its cast to float32"),
 )
 
 # The ops of optimizers and interpolation. For the half formats, scalars are used in float32, as in ATen.
 
+# x*sigmoid(x) cancels nowhere: the kernels differ in the sigmoid, and in where the sum rounds.
+SILU = (
+    decomposition("x*sigmoid(x)", "torch._decomp.decompositions.silu"),
+    Row("exp_form", "one quotient, ATen's formula; its exp differs from torch.exp by an ULP now and then",
+        "x/(1 + exp(-x))", "ATen/native/cpu/Activation.cpp silu_kernel"),
+    Row("tanh_form", "by way of tanh, loses the digits of the left tail",
+        "h*(1 + tanh(h)), h = 0.5*x", "sigmoid(x) = (1 + tanh(x/2))/2"),
+    Row("fma", "by way of tanh, the sum with one rounding",
+        "fma(h, tanh(h), h), h = 0.5*x", "sigmoid(x) = (1 + tanh(x/2))/2"),
+    Row("bf16", "everything in bfloat16",
+        "bf16: x*sigmoid(x), input and each operation rounded",
+        "torch._decomp.decompositions.silu without its cast to float32"),
+)
+
+SILU_BACKWARD = (
+    decomposition("(g*s)*(1 + x*(1 - s)), s = sigmoid(x)", "torch._decomp.decompositions.silu_backward"),
+    Row("derivative_first", "the gradient multiplied last",
+        "g*(s*(1 + x*(1 - s))), s = sigmoid(x)", "torch._decomp.decompositions.silu_backward, reordered"),
+    Row("fma", "the inner sum with one rounding, what ATen's vector code computes for float32 where the CPU has FMA",
+        "(g*s)*fma(x, 1 - s, 1), s = sigmoid(x)",
+        "ATen/native/cpu/Activation.cpp silu_backward_kernel, contracted by the compiler"),
+    Row("expanded", "sum of two products",
+        "g*(s + x*s*(1 - s)), s = sigmoid(x)", "product rule on x*sigmoid(x)"),
+    Row("from_output", "in terms of the output, cancels on the left",
+        "g*(y + s*(1 - y)), y = x*s, s = sigmoid(x)",
+        "P. Ramachandran, B. Zoph and Q. V. Le, Searching for Activation Functions, arXiv 1710.05941"),
+    Row("bf16", "everything in bfloat16",
+        "bf16: (g*s)*(1 + x*(1 - s)), inputs and each operation rounded",
+        "torch._decomp.decompositions.silu_backward without its cast to float32"),
+)
+
+_U = "u = b*(x + 0.044715*(x*x*x)), b = sqrt(2/pi)"
+
+# Each kernel computes both forms of the op, so its formula shows both.
+GELU = (
+    decomposition(
+        f"none: (x*0.5)*(1 + erf(x*sqrt(0.5))); tanh: (0.5*x)*(1 + tanh(u)), {_U}", "torch._refs.nn.functional.gelu"
+    ),
+    Row("erfc", "keeps the digits of the left tail",
+        f"none: 0.5*x*erfc(-sqrt(0.5)*x); tanh: x/(1 + exp(-2*u)), {_U}", "1 + erf(z) = erfc(-z)"),
+    Row("fma", "the sum with one rounding",
+        f"fma(h, t, h), h = 0.5*x; t = erf(sqrt(0.5)*x), or tanh(u), {_U}",
+        "torch._refs.nn.functional.gelu, distributed and contracted"),
+    Row("distributed", "the sum last, with two roundings",
+        f"h + h*t, h = 0.5*x; t = erf(sqrt(0.5)*x), or tanh(u), {_U}", "torch._refs.nn.functional.gelu, distributed"),
+    Row("tanh_form", "the tanh form whichever is asked for: another function for approximate='none'",
+        f"(0.5*x)*(1 + tanh(u)), {_U}", "D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415"),
+    Row("exp_form", "the tanh form by way of exp, whichever is asked for",
+        f"x/(1 + exp(-2*u)), {_U}", "(1 + tanh(u))/2 = sigmoid(2*u)"),
+    Row("quick", "a coarse approximation, whichever form is asked for",
+        "x*sigmoid(1.702*x)", "D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415"),
+    Row("bf16", "everything in bfloat16",
+        "bf16: 0.5*x*(1 + t), t as for fma, input and each operation rounded",
+        "torch._refs.nn.functional.gelu without its cast to float32"),
+)
+
+GELU_BACKWARD = (
+    decomposition(
+        "none: g*(cdf + x*pdf), cdf = 0.5*(1 + erf(x*sqrt(0.5))), pdf = exp(x*x*-0.5)/sqrt(2*pi);"
+        f" tanh: g*(0.5*(1 + t) + (0.5*x)*(1 - t*t)*b*(1 + 3*0.044715*(x*x))), t = tanh(u), {_U}",
+        "torch._decomp.decompositions.gelu_backward",
+    ),
+    Row("erfc", "keeps the digits of both tails",
+        f"none: g*(0.5*erfc(-sqrt(0.5)*x) + x*pdf); tanh: g*(s + x*s*sigmoid(-2*u)*2*u'), s = sigmoid(2*u), {_U}",
+        "1 + erf(z) = erfc(-z)"),
+    Row("fma", "the sum with one rounding",
+        f"g*fma(x, pdf, cdf); tanh: g*fma(x, 0.5*(1 - t*t)*u', 0.5*(1 + t)), t = tanh(u), {_U}",
+        "torch._decomp.decompositions.gelu_backward, contracted"),
+    Row("distributed", "the gradient multiplied into both terms",
+        f"g*cdf + (g*x)*pdf; tanh: g*0.5*(1 + t) + (g*x)*(0.5*(1 - t*t)*u'), t = tanh(u), {_U}",
+        "torch._decomp.decompositions.gelu_backward, distributed"),
+    Row("tanh_form", "the derivative of the tanh form whichever is asked for: another function for approximate='none'",
+        f"g*(0.5*(1 + t) + x*(0.5*(1 - t*t)*u')), t = tanh(u), {_U}",
+        "D. Hendrycks and K. Gimpel, Gaussian Error Linear Units, arXiv 1606.08415"),
+    Row("bf16", "everything in bfloat16",
+        "bf16: g*(cdf + x*pdf), or the tanh form's, inputs and each operation rounded",
+        "torch._decomp.decompositions.gelu_backward without its cast to float32"),
+)
+
 ADDCMUL = (
     decomposition("self + (value*tensor1)*tensor2", "torch._refs.addcmul"),
-    CatalogueRow(
-        "fma",
-        "the last product and the sum with one rounding, what ATen computes where the CPU has FMA",
+    Row("fma", "the last product and the sum with one rounding, what ATen computes where the CPU has FMA",
         "fma(value*tensor1, tensor2, self)",
-        "ATen/native/cpu/PointwiseOpsKernel.cpp addcmul_cpu_kernel, contracted by the compiler",
-        native=True,
-    ),
-    CatalogueRow(
-        "product_first",
-        "the tensors multiplied first, as Inductor does on a CPU",
-        "self + value*(tensor1*tensor2)",
-        "torch._inductor.lowering.addcmul",
-    ),
-    CatalogueRow(
-        "fma_product_first",
-        "the tensors multiplied first, then one rounding, as on CUDA for value != 1",
+        "ATen/native/cpu/PointwiseOpsKernel.cpp addcmul_cpu_kernel, contracted by the compiler", native=True),
+    Row("product_first", "the tensors multiplied first, as Inductor does on a CPU",
+        "self + value*(tensor1*tensor2)", "torch._inductor.lowering.addcmul"),
+    Row("fma_product_first", "the tensors multiplied first, then one rounding, as on CUDA for value != 1",
         "fma(value, tensor1*tensor2, self)",
-        "torch._inductor.lowering.addcmul, which matches ATen/native/cuda/PointwiseOpsKernel.cu",
-    ),
-    CatalogueRow(
-        "bf16",
-        "everything in bfloat16 but value",
+        "torch._inductor.lowering.addcmul, which matches ATen/native/cuda/PointwiseOpsKernel.cu"),
+    Row("bf16", "everything in bfloat16 but value",
         "bf16: self + (value*tensor1)*tensor2, inputs and each operation rounded",
-        "torch._refs.addcmul without its cast to float32",
-    ),
+        "torch._refs.addcmul without its cast to float32"),
 )
 
 ADDCDIV = (
     decomposition("self + (value*tensor1)/tensor2", "torch._refs.addcdiv"),
-    CatalogueRow(
-        "quotient_first",
-        "the tensors divided first, as Inductor does on a CPU",
-        "self + value*(tensor1/tensor2)",
-        "torch._inductor.lowering.addcdiv",
-    ),
-    CatalogueRow(
-        "fma",
-        "the tensors divided first, then one rounding, as on CUDA for value != 1",
+    Row("quotient_first", "the tensors divided first, as Inductor does on a CPU",
+        "self + value*(tensor1/tensor2)", "torch._inductor.lowering.addcdiv"),
+    Row("fma", "the tensors divided first, then one rounding, as on CUDA for value != 1",
         "fma(value, tensor1/tensor2, self)",
-        "torch._inductor.lowering.addcdiv, which matches ATen/native/cuda/PointwiseOpsKernel.cu",
-    ),
-    CatalogueRow(
-        "reciprocal",
-        "a product with the rounded reciprocal instead of the quotient",
-        "self + (value*tensor1)*(1/tensor2)",
-        "compilers with -freciprocal-math",
-    ),
-    CatalogueRow(
-        "bf16",
-        "everything in bfloat16 but value",
+        "torch._inductor.lowering.addcdiv, which matches ATen/native/cuda/PointwiseOpsKernel.cu"),
+    Row("reciprocal", "a product with the rounded reciprocal instead of the quotient",
+        "self + (value*tensor1)*(1/tensor2)", "compilers with -freciprocal-math"),
+    Row("bf16", "everything in bfloat16 but value",
         "bf16: self + (value*tensor1)/tensor2, inputs and each operation rounded",
-        "torch._refs.addcdiv without its cast to float32",
-    ),
+        "torch._refs.addcdiv without its cast to float32"),
 )
 
 LERP = (
     decomposition(
         "(weight - 1)*(end - start) + end for |weight| >= 0.5, weight*(end - start) + start else", "torch._refs.lerp"
     ),
-    CatalogueRow(
-        "fma",
-        "always from start, the product and the sum with one rounding; end itself may be missed at weight 1",
-        "fma(weight, end - start, start)",
-        "mix() of shading languages, contracted",
-        native=True,
-    ),
-    CatalogueRow(
-        "fma_two_sided",
-        "from the nearer end with one rounding at last, what ATen computes where the CPU has FMA",
+    Row("fma", "always from start, the product and the sum with one rounding; end itself may be missed at weight 1",
+        "fma(weight, end - start, start)", "mix() of shading languages, contracted", native=True),
+    Row("fma_two_sided", "from the nearer end with one rounding at last, what ATen computes where the CPU has FMA",
         "fma(weight - 1, end - start, end) for |weight| >= 0.5, fma(weight, end - start, start) else",
-        "ATen/native/cpu/LerpKernel.cpp lerp_vec",
-    ),
-    CatalogueRow(
-        "one_sided",
-        "always from start",
-        "start + weight*(end - start)",
-        "definition of linear interpolation",
-    ),
-    CatalogueRow(
-        "two_products",
-        "sum of two products, exact at both ends, not monotone",
-        "(1 - weight)*start + weight*end",
-        "exponential moving averages as most optimizers write them",
-    ),
-    CatalogueRow(
-        "bf16",
-        "everything in bfloat16 but a scalar weight",
-        "bf16: start + weight*(end - start), inputs and each operation rounded",
-        "definition of linear interpolation",
-    ),
+        "ATen/native/cpu/LerpKernel.cpp lerp_vec"),
+    Row("one_sided", "always from start",
+        "start + weight*(end - start)", "definition of linear interpolation"),
+    Row("two_products", "sum of two products, exact at both ends, not monotone",
+        "(1 - weight)*start + weight*end", "exponential moving averages as most optimizers write them"),
+    Row("bf16", "everything in bfloat16 but a scalar weight",
+        "bf16: start + weight*(end - start), inputs and each operation rounded", "definition of linear interpolation"),
 )
+# fmt: on
 
-OPS = (
+_OPS = (
     ("activation", "tanh", "tanh(x)", "tanh", "", TANH),
     ("activation", "tanh_backward", "g*(1 - y*y) from the output y", "tanh", "backward_", TANH_BACKWARD),
     ("activation", "sigmoid", "1/(1 + exp(-x))", "sigmoid", "", SIGMOID),
@@ -279,15 +224,18 @@ OPS = (
 )
 """Each op with its family, its summary, the module of its kernels, the prefix of their functions, and its rows."""
 
-
-def register(registry: KernelRegistry) -> None:
-    """Add all kernels, in the order in which users see them listed."""
-    for family, op, summary, module, prefix, rows in OPS:
-        operation = Operation(
+OPS = tuple(
+    OpKernels(
+        Operation(
             op,
             family,
             summary,
             reference=f"numdrift.kernels.references.elementwise_references:{op}",
             exact=f"numdrift.kernels.lab.exact:{op}",
-        )
-        registry.register(operation, records(op, module, rows, prefix=prefix))
+        ),
+        module,
+        rows,
+        prefix,
+    )
+    for family, op, summary, module, prefix, rows in _OPS
+)

@@ -2,232 +2,138 @@
 
 from __future__ import annotations
 
-from ..registry import KernelRegistry, Operation
-from .table import CatalogueRow, records
+from ..registry import Operation
+from .table import OpKernels, Row
 
 VELTKAMP = "T. Dekker, A Floating-Point Technique for Extending the Available Precision, 1971"
 FLASH = "T. Dao, FlashAttention-2, 2023"
 REFERENCES = "numdrift.kernels.references.sum_references"
 
+# fmt: off
 ORDERS = (
-    CatalogueRow(
-        "split_k",
-        "the inner dimension in 4 parts, their products added first to last",
-        "((mm(a1,b1) + mm(a2,b2)) + mm(a3,b3)) + mm(a4,b4)",
-        "split-K as in CUTLASS",
-    ),
-    CatalogueRow(
-        "reversed_k",
-        "the inner dimension from last to first",
-        "mm(a[:, ::-1], b[::-1])",
-        "ATen's product, reordered",
-    ),
-    CatalogueRow(
-        "sequential",
-        "rank-one updates one by one, product and sum rounded separately; up to k = 4096, slow",
-        "s = 0; s = s + round(a[:,k] * b[k,:]), k = 0, 1, ...",
-        "the definition",
-    ),
-    CatalogueRow(
-        "bf16",
-        "inputs rounded to bfloat16, accumulated in float32",
-        "mm(bf16(a), bf16(b)) in float32",
-        "what bfloat16 matrix units compute",
-    ),
-    CatalogueRow(
-        "tf32",
-        "inputs rounded to 11 significant bits as in TF32, accumulated in float32",
-        "mm(t(a), t(b)), t(x) = c-(c-x), c = (2^13+1)*x",
-        VELTKAMP,
-    ),
+    Row("split_k", "the inner dimension in 4 parts, their products added first to last",
+        "((mm(a1,b1) + mm(a2,b2)) + mm(a3,b3)) + mm(a4,b4)", "split-K as in CUTLASS"),
+    Row("reversed_k", "the inner dimension from last to first",
+        "mm(a[:, ::-1], b[::-1])", "ATen's product, reordered"),
+    Row("sequential", "rank-one updates one by one, product and sum rounded separately; up to k = 4096, slow",
+        "s = 0; s = s + round(a[:,k] * b[k,:]), k = 0, 1, ...", "the definition"),
+    Row("bf16", "inputs rounded to bfloat16, accumulated in float32",
+        "mm(bf16(a), bf16(b)) in float32", "what bfloat16 matrix units compute"),
+    Row("tf32", "inputs rounded to 11 significant bits as in TF32, accumulated in float32",
+        "mm(t(a), t(b)), t(x) = c-(c-x), c = (2^13+1)*x", VELTKAMP),
 )
 """Orders of accumulation and precisions of the inputs, for mm, bmm and addmm."""
 
-ROUNDED_PRODUCTS = CatalogueRow(
-    "decomposed",
-    "every product rounded, then ATen's sum over k; needs memory for all products",
-    "sum over k of round(a[i,k] * b[k,j])",
-    "torch._inductor.decomposition, mm and bmm",
-)
+ROUNDED_PRODUCTS = Row("decomposed", "every product rounded, then ATen's sum over k; needs memory for all products",
+    "sum over k of round(a[i,k] * b[k,j])", "torch._inductor.decomposition, mm and bmm")
 # Swapped above autograd, so each backward has the precision of its kernel.
 LINEAR = (
-    CatalogueRow(
-        "decomposed",
-        "t, mm and add as operations of their own",
-        "add(mm(x, t(W)), b)",
-        "ATen/native/Linear.cpp, without its fused addmm",
-    ),
-    CatalogueRow(
-        "whole",
-        "one operation for autograd, with the textbook's backward",
-        "linear(x, W, b); backward g @ W, g^T @ x, sum(g)",
-        "the definition",
-    ),
-    CatalogueRow(
-        "split_k",
-        "the inner dimension in 4 parts, their products added first to last, then the bias",
-        "((x1 @ W1^T + x2 @ W2^T) + x3 @ W3^T) + x4 @ W4^T + b",
-        "split-K as in CUTLASS",
-    ),
-    CatalogueRow(
-        "bf16",
-        "computed in bfloat16, so are the gradients",
-        "linear(bf16(x), bf16(W), bf16(b))",
-        "torch.autocast",
-    ),
-    CatalogueRow(
-        "fp64",
-        "computed in float64 and rounded once, so are the gradients",
-        "round(linear(double(x), double(W), double(b)))",
-        "the op itself",
-    ),
+    Row("decomposed", "t, mm and add as operations of their own",
+        "add(mm(x, t(W)), b)", "ATen/native/Linear.cpp, without its fused addmm"),
+    Row("whole", "one operation for autograd, with the textbook's backward",
+        "linear(x, W, b); backward g @ W, g^T @ x, sum(g)", "the definition"),
+    Row("split_k", "the inner dimension in 4 parts, their products added first to last, then the bias",
+        "((x1 @ W1^T + x2 @ W2^T) + x3 @ W3^T) + x4 @ W4^T + b", "split-K as in CUTLASS"),
+    Row("bf16", "computed in bfloat16, so are the gradients",
+        "linear(bf16(x), bf16(W), bf16(b))", "torch.autocast"),
+    Row("fp64", "computed in float64 and rounded once, so are the gradients",
+        "round(linear(double(x), double(W), double(b)))", "the op itself"),
 )
 
 # Attention: the composite op that scripts call, and the CPU's blockwise op in graphs.
 COMPOSITE = (
-    CatalogueRow(
-        "math",
-        "products and a softmax over whole rows; query and key each scaled by sqrt(scale)",
-        "softmax((q*sqrt(scale)) @ (k*sqrt(scale))^T + mask) @ v",
-        "aten._scaled_dot_product_attention_math",
-        function="math_form",
-    ),
-    CatalogueRow(
-        "flash",
-        "blockwise with a running maximum, on the CPU; no dropout, no gradient of the mask",
-        "the online softmax over blocks of keys",
-        "aten._scaled_dot_product_flash_attention_for_cpu",
-        devices=("cpu",),
-    ),
-    CatalogueRow(
-        "decomposed",
-        "matmul, scaling, mask, softmax and matmul as operations of their own",
-        "softmax((q @ k^T) * scale + mask) @ v",
-        "A. Vaswani et al., Attention Is All You Need, 2017, equation 1",
-    ),
-    CatalogueRow(
-        "bf16",
-        "the math form computed in bfloat16, so are the gradients",
-        "math(bf16(q), bf16(k), bf16(v))",
-        "torch.autocast",
-    ),
-    CatalogueRow(
-        "fp64",
-        "the math form in float64, rounded once, so are the gradients; refuses dropout",
-        "round(math(double(q), double(k), double(v)))",
-        "aten._scaled_dot_product_attention_math",
-    ),
+    Row("math", "products and a softmax over whole rows; query and key each scaled by sqrt(scale)",
+        "softmax((q*sqrt(scale)) @ (k*sqrt(scale))^T + mask) @ v", "aten._scaled_dot_product_attention_math",
+        function="math_form"),
+    Row("flash", "blockwise with a running maximum, on the CPU; no dropout, no gradient of the mask",
+        "the online softmax over blocks of keys", "aten._scaled_dot_product_flash_attention_for_cpu", devices=("cpu",)),
+    Row("decomposed", "matmul, scaling, mask, softmax and matmul as operations of their own",
+        "softmax((q @ k^T) * scale + mask) @ v", "A. Vaswani et al., Attention Is All You Need, 2017, equation 1"),
+    Row("bf16", "the math form computed in bfloat16, so are the gradients",
+        "math(bf16(q), bf16(k), bf16(v))", "torch.autocast"),
+    Row("fp64", "the math form in float64, rounded once, so are the gradients; refuses dropout",
+        "round(math(double(q), double(k), double(v)))", "aten._scaled_dot_product_attention_math"),
 )
 BLOCKWISE = (
-    CatalogueRow(
-        "decomposed",
-        "products and a softmax over whole rows",
+    Row("decomposed", "products and a softmax over whole rows",
         "softmax((q @ k^T) * scale + mask) @ v, and the softmax's log-sum-exp",
-        "A. Vaswani et al., Attention Is All You Need, 2017, equation 1",
-    ),
-    CatalogueRow(
-        "online",
-        "blocks of 64 keys; sum and result are rescaled whenever the maximum grows",
+        "A. Vaswani et al., Attention Is All You Need, 2017, equation 1"),
+    Row("online", "blocks of 64 keys; sum and result are rescaled whenever the maximum grows",
         "M = max(m, max(b)); s = s*exp(m-M) + sum(exp(b-M)); o = o*exp(m-M) + exp(b-M) @ v_b; o / s",
-        f"{FLASH}, algorithm 1",
-    ),
-    CatalogueRow(
-        "bf16",
-        "over whole rows, each operation rounded to bfloat16",
-        "bf16(softmax((q @ k^T) * scale + mask) @ v)",
-        "as decomposed",
-    ),
-    CatalogueRow(
-        "fp64",
-        "over whole rows in float64, rounded once",
-        "round(softmax((double(q) @ double(k)^T) * scale + mask) @ double(v))",
-        "as decomposed",
-    ),
+        f"{FLASH}, algorithm 1"),
+    Row("bf16", "over whole rows, each operation rounded to bfloat16",
+        "bf16(softmax((q @ k^T) * scale + mask) @ v)", "as decomposed"),
+    Row("fp64", "over whole rows in float64, rounded once",
+        "round(softmax((double(q) @ double(k)^T) * scale + mask) @ double(v))", "as decomposed"),
 )
 # fp64 is not listed: the generic kernel, the op replayed in float64, applies.
 BLOCKWISE_BACKWARD = (
-    CatalogueRow(
-        "decomposed",
-        "over whole rows",
+    Row("decomposed", "over whole rows",
         "P = exp(scores - lse); dS = P * (g @ v^T - sum(g*out)) * scale; dS @ k, dS^T @ q, P^T @ g",
-        f"{FLASH}, algorithm 2 without blocks",
-    ),
-    CatalogueRow(
-        "bf16",
-        "over whole rows, each operation rounded to bfloat16",
-        "as decomposed, in bfloat16",
-        "as decomposed",
-    ),
-    CatalogueRow(
-        "reversed",
-        "over whole rows, sums over queries and keys from last to first",
-        "as decomposed, the products' inner dimensions reversed",
-        "as decomposed",
-    ),
+        f"{FLASH}, algorithm 2 without blocks"),
+    Row("bf16", "over whole rows, each operation rounded to bfloat16",
+        "as decomposed, in bfloat16", "as decomposed"),
+    Row("reversed", "over whole rows, sums over queries and keys from last to first",
+        "as decomposed, the products' inner dimensions reversed", "as decomposed"),
 )
 
 
-def _sum_rows(end: str) -> tuple[CatalogueRow, ...]:
+def _sum_rows(end: str) -> tuple[Row, ...]:
     """Return the orders of summation; `end` is the step that a mean adds after them."""
     return (
-        CatalogueRow(
-            "sequential",
-            "one element after the other; above 4096 elements a C compiler is needed",
-            f"s = 0; s = s + x[i], i = 0, 1, ...{end}",
-            "the definition",
-            native=True,
-        ),
-        CatalogueRow(
-            "pairwise",
-            "halves added, down to single elements",
+        Row("sequential", "one element after the other; above 4096 elements a C compiler is needed",
+            f"s = 0; s = s + x[i], i = 0, 1, ...{end}", "the definition", native=True),
+        Row("pairwise", "halves added, down to single elements",
             f"S(x) = S(x[:n//2]) + S(x[n//2:]){end}",
-            "N. Higham, The Accuracy of Floating Point Summation, SIAM J. Sci. Comput. 14(4), 1993",
-            native=True,
-        ),
-        CatalogueRow(
-            "kahan",
-            "what each addition loses goes into the next; above 4096 elements a C compiler is needed",
+            "N. Higham, The Accuracy of Floating Point Summation, SIAM J. Sci. Comput. 14(4), 1993", native=True),
+        Row("kahan", "what each addition loses goes into the next; above 4096 elements a C compiler is needed",
             f"y = x[i]-c; t = s+y; c = (t-s)-y; s = t{end}",
-            "W. Kahan, Further Remarks on Reducing Truncation Errors, CACM 8(1), 1965",
-            native=True,
-        ),
-        CatalogueRow(
-            "reversed",
-            "ATen's sum of the elements from last to first",
-            f"aten.sum(reversed(x)){end}",
-            "ATen/native/cpu/SumKernel.cpp, the elements reversed",
-        ),
-        CatalogueRow(
-            "bf16",
-            "the pairwise sum, each addition rounded to bfloat16",
-            f"S(x) = bf16(S(x[:n//2]) + S(x[n//2:])){end}",
-            "as pairwise",
-        ),
+            "W. Kahan, Further Remarks on Reducing Truncation Errors, CACM 8(1), 1965", native=True),
+        Row("reversed", "ATen's sum of the elements from last to first",
+            f"aten.sum(reversed(x)){end}", "ATen/native/cpu/SumKernel.cpp, the elements reversed"),
+        Row("bf16", "the pairwise sum, each addition rounded to bfloat16",
+            f"S(x) = bf16(S(x[:n//2]) + S(x[n//2:])){end}", "as pairwise"),
     )
+# fmt: on
 
 
-def register(registry: KernelRegistry) -> None:
-    """Add all kernels, in the order in which users see them listed."""
-    rows: tuple[CatalogueRow, ...]
-    for op, end in (("sum", ""), ("mean", "; divided by n")):
-        summary = f"{op} of all elements or over some dimensions"
-        operation = Operation(op, "reduction", summary, f"{REFERENCES}:{op}")
-        registry.register(operation, records(op, "sums", _sum_rows(end), prefix=f"{op}_"))
-    for op, prefix, summary, rows in (
-        ("mm", "mm_", "product of two matrices", (*ORDERS, ROUNDED_PRODUCTS)),
-        ("bmm", "mm_", "products of two batches of matrices", (*ORDERS, ROUNDED_PRODUCTS)),
-        ("addmm", "addmm_", "beta * self + alpha * (product of two matrices)", ORDERS),
-    ):
-        operation = Operation(op, "product", summary, f"{REFERENCES}:{op}")
-        registry.register(operation, records(op, "matmul", rows, prefix=prefix))
-    attention = "scaled_dot_product_attention"
-    blockwise = "_scaled_dot_product_flash_attention_for_cpu"
-    of_blockwise = "attention on the CPU, with the log-sum-exp that its backward needs"
-    for op, summary, reference, module, prefix, rows in (
-        ("linear", "x @ W^T + b, above autograd", "", "matmul", "linear_", LINEAR),
-        (attention, "attention, above autograd", f"{REFERENCES}:{attention}", "attention", "", COMPOSITE),
-        (blockwise, of_blockwise, "", "flash_attention", "", BLOCKWISE),
-        (f"{blockwise}_backward", "gradients of attention on the CPU", "", "flash_attention", "backward_",
-         BLOCKWISE_BACKWARD),
-    ):  # fmt: skip
-        registry.register(Operation(op, "product", summary, reference), records(op, module, rows, prefix=prefix))
+def _product(
+    op: str, summary: str, module: str, rows: tuple[Row, ...], *, prefix: str = "", reference: bool = True
+) -> OpKernels:
+    return OpKernels(Operation(op, "product", summary, f"{REFERENCES}:{op}" if reference else ""), module, rows, prefix)
+
+
+ATTENTION = "scaled_dot_product_attention"
+FLASH_ON_CPU = "_scaled_dot_product_flash_attention_for_cpu"
+
+OPS = (
+    *(
+        OpKernels(
+            Operation(op, "reduction", f"{op} of all elements or over some dimensions", f"{REFERENCES}:{op}"),
+            "sums",
+            _sum_rows(end),
+            f"{op}_",
+        )
+        for op, end in (("sum", ""), ("mean", "; divided by n"))
+    ),
+    _product("mm", "product of two matrices", "matmul", (*ORDERS, ROUNDED_PRODUCTS), prefix="mm_"),
+    _product("bmm", "products of two batches of matrices", "matmul", (*ORDERS, ROUNDED_PRODUCTS), prefix="mm_"),
+    _product("addmm", "beta * self + alpha * (product of two matrices)", "matmul", ORDERS, prefix="addmm_"),
+    _product("linear", "x @ W^T + b, above autograd", "matmul", LINEAR, prefix="linear_", reference=False),
+    _product(ATTENTION, "attention, above autograd", "attention", COMPOSITE),
+    _product(
+        FLASH_ON_CPU,
+        "attention on the CPU, with the log-sum-exp that its backward needs",
+        "flash_attention",
+        BLOCKWISE,
+        reference=False,
+    ),
+    _product(
+        f"{FLASH_ON_CPU}_backward",
+        "gradients of attention on the CPU",
+        "flash_attention",
+        BLOCKWISE_BACKWARD,
+        prefix="backward_",
+        reference=False,
+    ),
+)

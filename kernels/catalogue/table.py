@@ -1,17 +1,19 @@
-"""The rows of the catalogue, and their conversion to records of kernels."""
+"""The rows of the catalogue, and their conversion to records of ops and kernels.
+
+The tables are laid out by hand: a kernel's name and description on its first line, its formula and source below.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..registry import ANY_DEVICE, FLOATING, Kernel
+from ..registry import ANY_DEVICE, FLOATING, Kernel, Operation
 
 IMPLEMENTATIONS = "numdrift.kernels.implementations"
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogueRow:
+class Row:
     """One kernel, and the texts that users read about it.
 
     `function` is set if it differs from the kernel's name; `module:function` names one in another module. `of_torch`
@@ -29,36 +31,45 @@ class CatalogueRow:
     devices: tuple[str, ...] = ANY_DEVICE
 
 
-def records(
-    op: str, module: str, rows: Iterable[CatalogueRow], *, prefix: str = "", of_any_op: bool = False
-) -> list[Kernel]:
-    """Return the kernels of `op`: functions in `kernels/implementations/<module>.py` whose names begin with
-    `prefix`."""
-    made = []
-    for row in rows:
-        target = f"{IMPLEMENTATIONS}.{module}:{prefix}{row.function or row.name}"
-        if row.of_torch:
-            target = "numdrift.kernels.generic:decomposed"
-        elif ":" in row.function:
-            target = f"{IMPLEMENTATIONS}.{row.function}"
-        made.append(
+@dataclass(frozen=True, slots=True)
+class OpKernels:
+    """One op and its kernels: functions in `kernels/implementations/<module>.py` whose names begin with `prefix`.
+
+    `of_any_op` says that they take the op's name as their first argument.
+    """
+
+    operation: Operation
+    module: str
+    rows: tuple[Row, ...]
+    prefix: str = ""
+    of_any_op: bool = False
+
+    def kernels(self) -> list[Kernel]:
+        return [
             Kernel(
-                op=op,
+                op=self.operation.name,
                 name=row.name,
                 description=row.description,
                 formula=row.formula,
-                target=target,
+                target=self._target(row),
                 source=row.source,
                 dtypes=row.dtypes,
                 devices=row.devices,
                 native=row.native,
-                of_any_op=of_any_op or row.of_torch,
+                of_any_op=self.of_any_op or row.of_torch,
             )
-        )
-    return made
+            for row in self.rows
+        ]
+
+    def _target(self, row: Row) -> str:
+        if row.of_torch:
+            return "numdrift.kernels.generic:decomposed"
+        if ":" in row.function:
+            return f"{IMPLEMENTATIONS}.{row.function}"
+        return f"{IMPLEMENTATIONS}.{self.module}:{self.prefix}{row.function or row.name}"
 
 
-def decomposition(formula: str, source: str) -> CatalogueRow:
+def decomposition(formula: str, source: str) -> Row:
     """Return the decomposition that torch ships, with its formula spelled out."""
     what = "torch's decomposition, op by op; the half formats in float32"
-    return CatalogueRow("decomposed", what, formula, source, of_torch=True)
+    return Row("decomposed", what, formula, source, of_torch=True)

@@ -23,7 +23,40 @@ BLOCK = 64
 """The number of keys that the online form processes together."""
 
 
-def _whole_rows(
+Form = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""Returns the weighted sum of the values, the sum of the weights and the shift of each row of scores."""
+
+
+def _whole_rows(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the softmax over whole rows."""
+    largest = above_infinity(largest_of(scores, -1))
+    weights = torch.exp(scores - largest)
+    total = weights.sum(-1, keepdim=True)
+    return torch.matmul(weights, values), total, largest
+
+
+def _in_blocks(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute in blocks of `BLOCK` keys, rescaling the sums so far whenever the maximum of a row grows.
+
+    Source: T. Dao, FlashAttention-2, 2023, algorithm 1.
+    """
+    # The least finite number, not -inf: a fully masked block would compute -inf - -inf.
+    least = torch.finfo(scores.dtype).min
+    largest = torch.full((*scores.shape[:-1], 1), least, dtype=scores.dtype, device=scores.device)
+    total = torch.zeros_like(largest)
+    result = scores.new_zeros((*scores.shape[:-1], values.shape[-1]))
+    for block, block_values in zip(blocks(scores, BLOCK, -1), blocks(values, BLOCK, -2), strict=True):
+        larger = torch.maximum(largest, largest_of(block, -1))
+        weights = torch.exp(block - larger)
+        rescaling = torch.exp(largest - larger)
+        total = total * rescaling + weights.sum(-1, keepdim=True)
+        result = result * rescaling + torch.matmul(weights, block_values)
+        largest = larger
+    return result, total, largest
+
+
+def _attention(
+    form: Form,
     dtype: torch.dtype | None,
     query: Tensor,
     key: Tensor,
@@ -34,59 +67,18 @@ def _whole_rows(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the softmax over whole rows; each operation rounds to `dtype` (None: the dtype in which ATen
-    computes)."""
+    """Compute both results of the op; each operation rounds to `dtype` (None: the dtype in which ATen computes)."""
     dtype = dtype or computing(query.dtype)
     scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
-    largest = above_infinity(largest_of(scores, -1))
-    weights = torch.exp(scores - largest)
-    total = weights.sum(-1, keepdim=True)
-    return _finished(query, torch.matmul(weights, _heads(value.to(dtype), query)), total, largest)
-
-
-def online(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Compute in blocks of `BLOCK` keys, rescaling the sums so far whenever the maximum of a row grows.
-
-    Source: T. Dao, FlashAttention-2, 2023, algorithm 1.
-    """
-    dtype = computing(query.dtype)
-    scores = _scores(dtype, query, key, dropout_p, is_causal, attn_mask, scale)
-    values = _heads(value.to(dtype), query)
-    # The least finite number, not -inf: a fully masked block would compute -inf - -inf.
-    least = torch.finfo(dtype).min
-    largest = torch.full((*scores.shape[:-1], 1), least, dtype=dtype, device=query.device)
-    total = torch.zeros_like(largest)
-    result = torch.zeros_like(query, dtype=dtype)
-    for block, block_values in zip(blocks(scores, BLOCK, -1), blocks(values, BLOCK, -2), strict=True):
-        larger = torch.maximum(largest, largest_of(block, -1))
-        weights = torch.exp(block - larger)
-        rescaling = torch.exp(largest - larger)
-        total = total * rescaling + weights.sum(-1, keepdim=True)
-        result = result * rescaling + torch.matmul(weights, block_values)
-        largest = larger
-    return _finished(query, result, total, largest)
-
-
-decomposed = partial(_whole_rows, None)
-bf16 = partial(_whole_rows, torch.bfloat16)
-fp64 = partial(_whole_rows, torch.float64)
-
-
-def _finished(query: Tensor, result: Tensor, total: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
-    """Return result / total, 0 for fully masked rows, and log(total) + largest."""
-    # only such a row has a total below 1, which is 0
+    result, total, largest = form(scores, _heads(value.to(dtype), query))
+    # A fully masked row gives 0: only such a row has a total below 1, which is 0.
     normalized = result / total.clamp(min=torch.finfo(total.dtype).tiny)
     logarithm = (torch.log(total) + largest).squeeze(-1)
     return normalized.to(query.dtype), logarithm.to(computing(query.dtype))
+
+
+decomposed, online = partial(_attention, _whole_rows, None), partial(_attention, _in_blocks, None)
+bf16, fp64 = partial(_attention, _whole_rows, torch.bfloat16), partial(_attention, _whole_rows, torch.float64)
 
 
 def _gradients(

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from .precision import Sum, above_infinity, blocks, computing, largest_of, plain_sum, reversed_sum
+from .precision import Sum, above_infinity, blocks, computing, largest_of, plain_sum, reversed_sum, wide
 
 Tensor = torch.Tensor
 
@@ -70,12 +70,8 @@ def _safe_softmax(
 
 
 def log_softmax_of_softmax(self: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    result_dtype = torch.float32 if half_to_float else self.dtype
-    if self.numel() == 0:
-        return torch.empty_like(self, dtype=result_dtype)
-    x = self.to(computing(self.dtype))
-    shift, total = with_max(x, dim)
-    return torch.log(torch.exp(x - shift) / total).to(result_dtype)
+    probability = _softmax(with_max, None, wide(self), dim, logarithm=False)
+    return torch.log(probability).to(torch.float32 if half_to_float else self.dtype)
 
 
 _reversed_order = partial(with_max, total=reversed_sum)

@@ -52,7 +52,7 @@ class CheckRow:
         """The output with the largest error, then with the most elements that are wrongly finite or not finite."""
         return max(
             self.measures,
-            key=lambda output_measures: (output_measures.error(1.0), sum(output_measures.mismatches.values())),
+            key=lambda measures: (measures.error(1.0), sum(measures.mismatches.values())),
         )
 
 
@@ -198,33 +198,28 @@ def summary(rows: Sequence[CheckRow]) -> ErrorSummary:
     ]
     if measured:
         counts: Counter[str] = Counter()
-        for output_measures in (output_measures for row in measured for output_measures in row.measures):
-            counts.update(output_measures.mismatches)
+        for row in measured:
+            for measures in row.measures:
+                counts.update(measures.mismatches)
         remarks.append(", ".join(f"{kind}: {count:,}" for kind, count in counts.items()) or "agrees")
 
     telling = [row for row in measured if row.inputs != "special"] or measured
     fair = [row for row in telling if row.inputs not in TOO_ALIKE] or telling
-    every = [output_measures for row in telling for output_measures in row.measures]
+    every = [measures for row in telling for measures in row.measures]
     worst = max(telling, key=lambda row: row.worst.error(1.0), default=None)
     output = "" if worst is None else worst.worst.output
     return ErrorSummary(
         kernel=rows[0].kernel,
         status=status,
         where="" if worst is None else f"{worst.label}, {output}" if output else worst.label,
-        max_ulp=max((output_measures.error(1.0) for output_measures in every if output_measures.errors), default=None),
-        p99_ulp=max((output_measures.error(0.99) for output_measures in every if output_measures.errors), default=None),
-        median_ulp=max(
-            (output_measures.error(0.5) for output_measures in every if output_measures.errors), default=None
-        ),
-        rho=max((output_measures.rho for output_measures in every if output_measures.rho is not None), default=None),
+        max_ulp=max((measures.error(1.0) for measures in every if measures.errors), default=None),
+        p99_ulp=max((measures.error(0.99) for measures in every if measures.errors), default=None),
+        median_ulp=max((measures.error(0.5) for measures in every if measures.errors), default=None),
+        rho=max((measures.rho for measures in every if measures.rho is not None), default=None),
         bias=max(
-            (output_measures.bias for row in fair for output_measures in row.measures),
-            key=lambda bias: abs(bias.z),
-            default=None,
+            (measures.bias for row in fair for measures in row.measures), key=lambda bias: abs(bias.z), default=None
         ),
-        differs=max(
-            (output_measures.differs for output_measures in every if output_measures.differs is not None), default=None
-        ),
+        differs=max((measures.differs for measures in every if measures.differs is not None), default=None),
         remarks="; ".join(remarks),
     )
 
@@ -245,7 +240,7 @@ def as_data(row: CheckRow) -> dict[str, Any]:
         "variant": row.variant,
         "status": row.status,
         "why": row.why,
-        "outputs": [_output(output_measures) for output_measures in row.measures],
+        "outputs": [_output(measures) for measures in row.measures],
     }
 
 

@@ -28,7 +28,7 @@ _TELL_SECONDS = 0.1
 _PLAIN_EVERY = 16
 """torch's own op is timed on the inputs of one block in this many."""
 
-Told = Callable[[int], None]
+Report = Callable[[int], None]
 """Receives the number of inputs measured so far."""
 
 
@@ -45,7 +45,7 @@ class Sweep:
     def identity(self) -> Identity:
         return Identity.of(self.candidate, self.domain)
 
-    def run(self, progress: SweepProgress, folder: Path | None = None, report: Told = lambda measured: None) -> None:
+    def run(self, progress: SweepProgress, folder: Path | None = None, report: Report = lambda measured: None) -> None:
         """Measure the blocks that `progress` lacks; save it in `folder` every few seconds and at the end.
 
         Raises the kernel's errors and KeyboardInterrupt, keeping the measurements so far.
@@ -108,7 +108,7 @@ class _Work:
                     self.progress.plain_seconds += plain
                     self.progress.plain_inputs += len(pieces) * encoding.piece
 
-    def watch(self, threads: Sequence[Future[None]], report: Told) -> None:
+    def watch(self, threads: Sequence[Future[None]], report: Report) -> None:
         """Save and report until the threads are done. An error in one of them stops all, and is raised."""
         try:
             pending = set(threads)

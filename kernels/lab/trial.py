@@ -19,7 +19,7 @@ from numdrift.harness.compiler import compile_library, find_compiler
 from numdrift.harness.errors import KernelError, NotAvailable, NumdriftError, UsageError
 from numdrift.harness.torch_private.operators import decomposition_of, find_overload, is_random
 
-from ..expectation import Expectations, tensors_in
+from ..expectation import Expectations, ExpectedTensor, tensors_in
 from ..native import library
 from ..native.binding import KernelSignature, exported, signature_of
 from ..native.source import user_source
@@ -177,16 +177,7 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
         except RuntimeError as error:
             why = f"torch's own {kernel.op} refuses these arguments on {device}: {str(error).strip().splitlines()[0]}"
             raise NotAvailable(f"kernel {name}", why) from None
-        tensors = list(tensors_in(result))
-        if len(tensors) != len(expected):
-            raise KernelError(name, f"returned {len(tensors)} tensors, the op returns {len(expected)}")
-        for position, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):
-            which = f" as output {position}" if len(expected) > 1 else ""
-            if tuple(tensor.shape) != wanted.shape:
-                shapes = f"shape {list(tensor.shape)}{which}, the op returns {list(wanted.shape)}"
-                raise KernelError(name, f"returned {shapes}")
-            if tensor.dtype != wanted.dtype:
-                raise KernelError(name, f"returned {_name(tensor.dtype)}{which}, the op returns {_name(wanted.dtype)}")
+        _require_alike(name, list(tensors_in(result)), expected)
         before = dict(unwritten(overload, device_call))
         for argument, value in unwritten(overload, own):
             pairs = zip(tensors_in(before[argument]), tensors_in(value), strict=True)
@@ -194,14 +185,26 @@ def attempt(kernel: Kernel, calls: Sequence[LabCall], device: str) -> list[list[
                 original.shape == current.shape and bool(same(original, current).all()) for original, current in pairs
             ):
                 raise KernelError(name, f"wrote to its argument {argument!r}, which the op leaves as it is")
-        results_of_call = outputs(overload, own, result)
         results.append(
             [
                 Output(output.name, tuple(tensor.detach().to("cpu") for tensor in output.tensors))
-                for output in results_of_call
+                for output in outputs(overload, own, result)
             ]
         )
     return results
+
+
+def _require_alike(kernel: str, tensors: Sequence[torch.Tensor], expected: Sequence[ExpectedTensor]) -> None:
+    """Raise KernelError for another number of tensors, or other shapes or dtypes, than those of the op."""
+    if len(tensors) != len(expected):
+        raise KernelError(kernel, f"returned {len(tensors)} tensors, the op returns {len(expected)}")
+    for position, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):
+        which = f" as output {position}" if len(expected) > 1 else ""
+        if tuple(tensor.shape) != wanted.shape:
+            shapes = f"shape {list(tensor.shape)}{which}, the op returns {list(wanted.shape)}"
+            raise KernelError(kernel, f"returned {shapes}")
+        if tensor.dtype != wanted.dtype:
+            raise KernelError(kernel, f"returned {_name(tensor.dtype)}{which}, the op returns {_name(wanted.dtype)}")
 
 
 def _name(dtype: torch.dtype) -> str:

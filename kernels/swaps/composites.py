@@ -23,9 +23,9 @@ from numdrift.harness.torch_private.compiler.composite_ops import (
     traced_graph,
     traced_node,
 )
-from numdrift.harness.torch_private.dispatching import OpaqueOps
 from numdrift.harness.torch_private.operators import overloads_of
 from numdrift.harness.torch_private.patches import Patches
+from numdrift.harness.torch_private.registered_kernels import OpaqueOps
 
 from ..expectation import tensors_in
 from .swap import Target

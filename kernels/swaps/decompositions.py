@@ -18,9 +18,9 @@ from numdrift.harness.torch_private.compiler.compiling import (
     inductor_decompositions,
     replace_inductor_decompositions,
 )
-from numdrift.harness.torch_private.dispatching import OpaqueOps
 from numdrift.harness.torch_private.operators import overloads_of, schema_text
 from numdrift.harness.torch_private.patches import Patches
+from numdrift.harness.torch_private.registered_kernels import OpaqueOps
 
 from ..expectation import Expectations, on_meta
 from .composites import is_composite

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from numdrift.harness.errors import NotAvailable
-from numdrift.harness.torch_private.dispatching import Overrides, dispatch_key, original_kernel
+from numdrift.harness.torch_private.registered_kernels import Overrides, dispatch_key, original_kernel
 
 from ..native import library
 from ..registry import ANY_DEVICE, Kernel, KernelRegistry

@@ -24,7 +24,7 @@ SCHEMA = 1
 AREAS = {
     "drift": ("harness/drift", 34),
     "localize": ("harness/localize", 36),
-    "worker": ("harness/worker", 34),
+    "worker": ("harness/tape", 34),
     "recorder": ("harness/recorder", 36),
     "swaps": ("kernels/swaps", 30),
     "runs": ("harness/runs", 18),

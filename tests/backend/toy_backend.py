@@ -15,12 +15,12 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import register_backend
 
-from numdrift.harness.backends.called_operators import ScriptLines
 from numdrift.harness.backends.compiled.mode import CompileMode
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.hooks.backend_adapter import Tell
 from numdrift.harness.records.modes.mode_spec import ModeSpec
 from numdrift.harness.records.tools.backend_work import OperatorCall, SupportAnswer, Work
+from numdrift.harness.script.script_lines import ScriptLines
 
 aten = torch.ops.aten
 counts: Counter[str] = Counter()

@@ -14,31 +14,34 @@ TIME_GOAL = 0.5  # of the bisector's time
 RUNS_GOAL = 8
 OURS = "numdrift"
 CAUSES_ALONE = "numdrift, causes alone"
-GOALS = f"At most {TIME_GOAL:g} of the bisector's time, at most {RUNS_GOAL} runs, all {len(CAUSES)} causes where it names its first."
+GOALS = (
+    f"The goals are at most {TIME_GOAL:g} of the bisector's time, at most {RUNS_GOAL} runs, and all {len(CAUSES)} causes "
+    "where the bisector names only the first."
+)
 OTHER_TESTS = {
     "tolerance": "With a tolerance (`torch.allclose`, rtol and atol 1e-4, as in its own help)",
 }
 
 HEAD = """# Beside PyTorch's CompilerBisector
 
-`scripts/bench bisector` asks both tools for the cause in the tanh case: `reproducers/sam_tanh.py`, compiled against eager. The two
-modes differ in three kernels (`sum`, `tanh_backward`, `tanh`).
-{provenance}; this page is what the command wrote.
+This page compares numdrift with CompilerBisector, PyTorch's own tool: time, runs and the causes that they name.
+`scripts/bench bisector` runs both on `reproducers/sam_tanh.py`, compiled against eager. The two modes differ in three kernels
+(`sum`, `tanh_backward`, `tanh`). {provenance}. The command wrote this page.
 
 | way | Inductor cache | times | seconds | processor seconds | runs | steps trained | names |
 |---|---|--:|--:|--:|--:|--:|---|
 """
 
 READING = """
-Seconds are medians, with the smallest and the largest. Processor seconds are those of all processes together. They depend less on
-the other load of the machine: here a way got {cores} cores while it ran.
+Seconds are medians, with the smallest and the largest value. Processor seconds are those of all processes together. They depend
+less on the other load of the machine: here a tool used {cores} cores while it ran.
 
 - numdrift: `numdrift investigate reproducers/sam_tanh.py --modes cpu,compile -- --epochs {steps}`, two runs at a time. A
   run is a training of at most {steps} steps in a process of its own. The time includes the verdict, the float64 referee, the proofs
   by swapping in and out, a script for each cause and a whole training without the causes. The bisector has none of these.
-  *Causes alone* is `--no-scripts --no-confirm`: the same without the last two.
-- The bisector needs a test that somebody writes: `tests/bisector/good_or_bad.py` trains {steps} steps eager and
-  compiled, and wants the same bits. A run is one execution of that test, which is two trainings.
+  *Causes alone* is the same command with `--no-scripts --no-confirm`, without the last two parts.
+- The bisector needs a test that the user writes: `tests/bisector/good_or_bad.py` trains {steps} steps eager and
+  compiled, and checks that the bits are equal. A run is one execution of that test, which is two trainings.
   `run` is `python -m torch._inductor.compiler_bisector run python tests/bisector/good_or_bad.py`, with a process for each test;
   *in process* is `CompilerBisector.do_bisect`. {emptied}
 """

@@ -27,6 +27,10 @@ def executed(walk: Walk) -> list[ShownCommand]:
     return list(found.values())
 
 
+EXHAUSTIVE = frozenset(["add-a-backend", "help of partition", "partition", "swap-a-kernel", "verdict"])
+"""The walks that only the exhaustive run takes: tests of these commands are in `tests/backend` and `tests/e2e`."""
+
+
 def test_every_command_of_a_page_is_executed_or_has_a_reason() -> None:
     walked = {one.place for walk in WALKS for place in walk.places for one in commands_at(place)}
     left = [one for one in shown_commands() if one.place not in walked and one.text not in NOT_EXECUTED]
@@ -43,7 +47,13 @@ def test_no_exception_is_made_for_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+@pytest.mark.parametrize(
+    "walk",
+    [
+        pytest.param(walk, id=walk.name, marks=[pytest.mark.exhaustive] if walk.name in EXHAUSTIVE else [])
+        for walk in WALKS
+    ],
+)
 def test_the_commands_end_as_the_page_says(walk: Walk, tmp_path: Path) -> None:
     walk.lay_out(tmp_path)
     variables = {**walk.variables, **(plugged_in(tmp_path) if walk.plugged else {})}

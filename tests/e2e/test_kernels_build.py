@@ -159,6 +159,7 @@ CAUSES = {
 }
 
 
+@pytest.mark.exhaustive
 def test_the_guide_quotes_what_is_said(numdrift: Numdrift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quoted = re.findall(r"^\| (`+) ?(.+?) ?\1 \|", GUIDE.partition("## What can go wrong")[2], re.MULTILINE)
     assert len(quoted) == len(CAUSES)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from numdrift import load_run
-from numdrift.harness.api.snapshot_taking import planned_again, planned_snapshots
+from numdrift.harness.api.snapshot_taking import SnapshotRequest, planned_again, planned_snapshots
 from numdrift.harness.records.modes.mode_spec import parse_modes
-from numdrift.harness.snapshots.snapshot_choice import Choice
 
 from ..conftest import ROOT, Numdrift
 from ..processes.forked import numdrift_in
@@ -178,11 +177,10 @@ def test_every_command_that_trains_takes_both_limits(
 
 
 def test_the_step_that_differs_is_reached_again_without_a_limit_of_time(tmp_path: Path) -> None:
-    first = planned_snapshots(
-        str(LATE), parse_modes("cpu,compile"), (), Choice(on="drift"), until_drift=True, module=None, name=None, nproc=1,
-        timeout=None, out=tmp_path, force=False, max_steps=None, max_seconds=60,
-    )  # fmt: skip
-    again = planned_again(first, first.modes[1], 4, Choice(on="drift"))
+    options = {"on": "drift", "out": tmp_path, "max_seconds": 60}
+    request = SnapshotRequest.of(LATE, parse_modes("cpu,compile"), (), options)
+    first = planned_snapshots(request)
+    again = planned_again(first, first.modes[1], 4, request.choice)
     assert (first.max_seconds, again.max_seconds, again.max_steps) == (60, None, 5)
 
 

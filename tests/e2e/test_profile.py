@@ -221,7 +221,7 @@ def test_fewer_steps_than_asked_for_is_one_line(numdrift: Numdrift) -> None:
     done = numdrift("profile", NAMED_BLOCKS, "--modes", "cpu", "--steps", "20-22", "--quiet")
     assert done.returncode == 2
     assert done.stderr == (
-        "numdrift: cpu: nothing was traced: the script has 8 steps, and of steps 20-22 there is none; ask for some of "
+        "numdrift: cpu: nothing was traced: the script has 8 steps, and of steps 20-22 there is none; choose some of "
         "them with --steps 0-7\n"
     )
 
@@ -254,7 +254,7 @@ def test_a_trace_that_grows_too_large_says_where_it_ends(numdrift: Numdrift) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no mode is given"),
+        ([], "no mode is stated"),
         (["--modes", "cpu", "--steps", "x"], "'x' is no step"),
         (["--modes", "cpu", "--steps", ""], "--steps names no step"),
         (["--modes", "cpu", "--limit", "0"], "--limit"),

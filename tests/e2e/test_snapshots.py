@@ -128,7 +128,7 @@ def test_the_first_execution_that_is_not_finite(tmp_path: Path) -> None:
     (path,) = run["files"].values()
     found = read_snapshot(path)
     assert found.reason == "nonfinite"
-    assert any(bool(torch.isnan(one).any()) for one in found.given() if one is not None)
+    assert any(bool(torch.isnan(one).any()) for one in found.output_values() if one is not None)
     assert answer_of(path).comparison.identical
 
 
@@ -161,7 +161,7 @@ def test_the_execution_that_gives_an_error(tmp_path: Path) -> None:
     assert (found.reason, found.held) == ("error", ("inputs",))
     assert "index out of range" in found.error
     answer = answer_of(path)
-    assert answer.holds and "it gives the error again: IndexError" in answer.text
+    assert answer.holds and "it raises the same error: IndexError" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_the_execution_that_gives_an_error(tmp_path: Path) -> None:
         (("--modes", "cpu", "--callback", "nowhere.py:f"), "there is no file nowhere.py"),
         (("--modes", "cpu", "--callback", "nowhere"), "is not FILE.py:FUNCTION"),
         (("--modes", "cpu", "--on", "drift"), "needs two modes"),
-        ((), "no mode is given"),
+        ((), "no mode is stated"),
     ],
 )
 def test_wrong_options_are_refused(arguments: tuple[str, ...], complaint: str, numdrift: Numdrift) -> None:
@@ -392,7 +392,7 @@ def test_in_compiled_code_what_is_not_finite_and_what_fails(tmp_path: Path) -> N
     assert "forward" in path.name and read_snapshot(path).error
     own, other = answer_of(path), answer_of(path, "cpu")
     assert own.holds and "index out of bounds" in own.text
-    assert other.holds and "it gives an error, too: IndexError" in other.text
+    assert other.holds and "it raises an error, too: IndexError" in other.text
 
 
 @pytest.mark.slow

@@ -225,7 +225,7 @@ def test_an_own_kernel_in_python_runs_in_the_process_of_its_mode_only(numdrift: 
             "output.zero_(); return grad_output * 1",
             "wrote to its argument 'output', which the op leaves as it is",
         ),
-        ("import os; os._exit(7)", "exit code 7: it said nothing, inside the kernel of"),
+        ("import os; os._exit(7)", "exit code 7: it printed nothing, inside the kernel of"),
     ],
 )
 def test_what_a_kernel_must_not_do_is_named(body: str, said: str, numdrift: Numdrift, tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_what_a_kernel_must_not_do_is_named(body: str, said: str, numdrift: Numd
     assert said in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_numbers_of_the_guide(numdrift: Numdrift) -> None:
     """docs/guide/swap-a-kernel.md: each sentence with a number in it."""
     torchs = "kernel.tanh=aten,kernel.tanh_backward=aten"

@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(score.table())
     if args.whole:
         provenance = calibration.Provenance(
-            what="the benchmark of injected faults, tests/faults",
+            what="the benchmark of planted faults, tests/faults",
             torch=versions_of_xla() if args.xla else torch.__version__,
             command="scripts/bench faults --xla" if args.xla else "scripts/bench faults",
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),

@@ -1,60 +1,100 @@
-"""A case of the benchmark as its file states it, and the modes that it is investigated in.
+"""A case of the benchmark, how its family declares it, and the modes that it is investigated in.
 
-A case is read without being executed:
+A module of `cases` is a family of cases: functions that change a training, each with what is expected of it, and modes that
+need no change. What a declaration says:
 
-    MODELS    scripts of `models/` that it changes
-    MODES     modes that it is tried in, by default ("cpu",); CASE is added where it has something to plant
-    AGAINST   optional: modes of the unchanged script that are compared with the case, which is the reference then
-    REVERSED  optional: the same besides: modes of the unchanged script that are compared with the case in its first mode
-    EXPECTED  the verdict against the unchanged script in cpu mode, or in those modes against the case
-    HIDDEN    optional: True where the noise of a step may hide what the case does
-    CULPRIT   optional: the phase, the kind, the module, the op, the step, the number of places that is to blame; a tuple where a
+    models    scripts of `models/` that it changes
+    modes     modes that it is tried in, by default ("cpu",); CASE is added where it has something to plant
+    against   modes of the unchanged script that are compared with the case, which is the reference then
+    reversed  the same besides: modes of the unchanged script that are compared with the case in its first mode
+    expected  the verdict against the unchanged script in cpu mode, or in those modes against the case
+    hidden    True where the noise of a step may hide what the case does
+    culprit   the phase, the kind, the module, the op, the step, the number of places that is to blame; a tuple where a
               case plants several faults at once, which no culprit can be taken for at the same time
-    LINE      optional: what stands in the line of a user's file that draws other random numbers, or does not repeat
+    line      what stands in the line of a user's file that draws other random numbers, or does not repeat
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping
-from dataclasses import dataclass
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .training import Training
 
 FAULTS = Path(__file__).parent
-CASES = FAULTS / "cases"
 MODELS = FAULTS / "models"
 BENIGN = "benign"
 HARMLESS = ("identical", "rounding")
 
+Fault = Mapping[str, Any]
+"""What a case says of its culprit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way to change a training. `planted` says whether its code does it, and not its modes alone."""
+    """One way to change a training. `plant` changes it, and is None where the case's modes alone do. `family` is the module of
+    `cases` that declares it."""
 
-    path: Path
+    kind: str
+    name: str
     summary: str
     models: tuple[str, ...]
-    modes: tuple[str, ...]
-    against: tuple[str, ...]
-    reversed: tuple[str, ...]
-    expected: str
-    planted: bool
-    hidden: bool
-    culprits: tuple[Mapping[str, Any], ...]
+    modes: tuple[str, ...] = ("cpu",)
+    against: tuple[str, ...] = ()
+    reversed: tuple[str, ...] = ()
+    expected: str = "beyond-rounding"
+    hidden: bool = False
+    culprits: tuple[Fault, ...] = ()
     line: str = ""
-
-    @property
-    def kind(self) -> str:
-        return self.path.parent.name
-
-    @property
-    def name(self) -> str:
-        return self.path.stem
+    family: str = ""
+    plant: Callable[[Training], None] | None = None
 
     @property
     def benign(self) -> bool:
         return self.kind == BENIGN
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """The cases of a family, which a module declares. All are of one kind."""
+
+    kind: str
+    module: str
+    expected: str = "beyond-rounding"
+    by_name: dict[str, Case] = field(default_factory=dict)
+
+    @property
+    def family(self) -> str:
+        return self.module.rpartition(".")[2]
+
+    def planted(self, **stated: Any) -> Callable[[Callable[[Training], None]], Callable[[Training], None]]:
+        """Declare a function as a case, by its name and its docstring."""
+
+        def declare(plant: Callable[[Training], None]) -> Callable[[Training], None]:
+            self._add(plant.__name__, inspect.getdoc(plant) or "", plant, **stated)
+            return plant
+
+        return declare
+
+    def of_modes(self, name: str, summary: str, **stated: Any) -> None:
+        """Declare a case whose modes change the training, and nothing else."""
+        self._add(name, summary, None, **stated)
+
+    def _add(
+        self, name: str, summary: str, plant: Callable[[Training], None] | None, culprit: Any = (), **stated: Any
+    ) -> None:
+        if name in self.by_name:
+            raise ValueError(f"there are two cases {name!r} in {self.family}")
+        culprits = (culprit,) if isinstance(culprit, dict) else culprit
+        fields = {"expected": self.expected, **stated}
+        self.by_name[name] = Case(
+            self.kind, name, summary, **fields, culprits=culprits, family=self.family, plant=plant
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +115,15 @@ class Trial:
         if len(self.case.modes) == 1:
             return self.case.name
         base, _, keys = self.mode.partition(",")
-        said = keys.replace("kernel.", "").replace("=", ".").replace(",", "-")
+        settings = keys.replace("kernel.", "").replace("=", ".").replace(",", "-")
         bases = {mode.partition(",")[0] for mode in self.case.modes}
-        return "-".join([self.case.name, *([base] if len(bases) > 1 or not said else []), *([said] if said else [])])
+        return "-".join(
+            [self.case.name, *([base] if len(bases) > 1 or not settings else []), *([settings] if settings else [])]
+        )
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"CASE": f"tests/faults/{self.case.path.relative_to(FAULTS)}"} if self.case.planted else {}
+        return {"CASE": f"{self.case.family}/{self.case.name}"} if self.case.plant else {}
 
     @property
     def spec(self) -> str:
@@ -90,32 +132,17 @@ class Trial:
         return f"{self.name}={self.mode}{planted}"
 
 
-def read_case(path: Path) -> Case:
-    """Read a case's statements about itself. Raises KeyError for one that it lacks."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    stated = {
-        node.targets[0].id: ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
-    culprit = stated.get("CULPRIT", ())
-    return Case(
-        path=path,
-        summary=ast.get_docstring(tree) or "",
-        models=stated["MODELS"],
-        modes=stated.get("MODES", ("cpu",)),
-        against=stated.get("AGAINST", ()),
-        reversed=stated.get("REVERSED", ()),
-        expected=stated["EXPECTED"],
-        planted=any(isinstance(node, ast.FunctionDef) and node.name == "plant" for node in tree.body),
-        hidden=stated.get("HIDDEN", False),
-        culprits=(culprit,) if isinstance(culprit, dict) else culprit,
-        line=stated.get("LINE", ""),
-    )
+def cases_of(family: str) -> Mapping[str, Case]:
+    """Import the family's module and return its cases by name."""
+    cases: Cases = importlib.import_module(f"{__package__}.cases.{family}").CASES
+    return cases.by_name
 
 
 def all_cases() -> list[Case]:
-    return [read_case(path) for path in sorted(CASES.glob("*/*.py"))]
+    families = [path.stem for path in (FAULTS / "cases").glob("*.py")]
+    return sorted(
+        (case for family in families for case in cases_of(family).values()), key=lambda case: (case.kind, case.name)
+    )
 
 
 def all_models() -> list[str]:
@@ -124,6 +151,8 @@ def all_models() -> list[str]:
 
 def trials(model: str) -> list[Trial]:
     """Every trial on `model`."""
-    ours = [case for case in all_cases() if model in case.models]
-    found = [Trial(case, model, mode, one) for case in ours for mode in case.modes for one in case.against or (None,)]
-    return found + [Trial(case, model, case.modes[0], one) for case in ours for one in case.reversed]
+    cases = [case for case in all_cases() if model in case.models]
+    found = [
+        Trial(case, model, mode, side) for case in cases for mode in case.modes for side in case.against or (None,)
+    ]
+    return found + [Trial(case, model, case.modes[0], side) for case in cases for side in case.reversed]

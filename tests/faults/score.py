@@ -77,11 +77,11 @@ class Judged:
 
 
 CASES_PLANTED = """plants every case of `tests/faults/cases` into the training scripts of `tests/faults/models`. It
-investigates each against the script as it is"""
+compares each with the unchanged script"""
 
-XLA_PLANTED = """executes training scripts of `tests/faults/models` in mode `xla`. Some run as they are. Others run with the
-cases of `tests/faults/xla_trials.py` planted into them, or with what changes torch_xla itself. The command investigates each against
-the script as it is in mode `cpu` of the same interpreter"""
+XLA_PLANTED = """executes training scripts of `tests/faults/models` in mode `xla`: some unchanged, others with planted cases of
+`tests/faults/xla_trials.py`, or with changes to torch_xla itself. It compares each with the unchanged script in mode `cpu` of the
+same interpreter"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +155,13 @@ class Score:
         for kind in dict.fromkeys(one.trial.case.kind for one in (*self.faults, *self.benign)):
             ours = [one for one in self.judged if one.trial.case.kind == kind]
             alarms = sum(one.verdict is not None and one.verdict not in HARMLESS for one in ours)
-            cases = len({one.trial.case.path for one in ours})
+            cases = len({(one.trial.case.kind, one.trial.case.name) for one in ours})
             lines.append(f"| {kind} | {cases} | {len(ours)} | {alarms} | {sum(one.exact for one in ours)} |")
         return lines
 
     def _rates(self) -> list[str]:
         models = len({one.trial.model for one in self.judged})
-        exact = f"the very verdict expected: {_share(one.exact for one in self.faults):.3f}"
+        exact = f"exactly the expected verdict: {_share(one.exact for one in self.faults):.3f}"
         faults = f"{len(self.faults)} faults on {models} models"
         return [
             f"- true-positive rate {self.true_positive_rate:.3f} ({faults}; {exact})",
@@ -188,7 +188,7 @@ class Score:
         away = [one for one in self.sites if one.blamed is not None and not one.blamed.first]
         return [
             "The next table counts causes by the number of faults planted at once. It has the faults beyond rounding or in the",
-            "set-up whose place is stated:",
+            "set-up whose site is known:",
             "",
             "| at once | trials | faults planted | recall | proven culprits | precision | exact site |",
             "|---|--:|--:|--:|--:|--:|--:|",
@@ -199,12 +199,12 @@ class Score:
             _cause_row("all", found),
             "",
             "Recall is the share of the planted faults that are among the proven culprits. Precision is the share of the proven",
-            "culprits that are planted faults. A site is exact if everything planted comes first. There are",
+            "culprits that are planted faults. A site is exact if all planted faults come first in the answer. There are",
             f"{sum(one.suspects for one in found)} suspects without proof. A trial takes {tests:.1f} step tests and {runs:.1f} trainings.",
             *(
                 [
                     "",
-                    "Not everything planted comes first:",
+                    "In these trials a planted fault does not come first:",
                     "",
                     *(f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in away),
                 ]
@@ -218,30 +218,29 @@ class Score:
         stated = [one for one in self.judged if one.located is not None]
         away = [f"`{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in stated if not one.located]
         named = (
-            f"Of {len(stated)} draws and calls that do not repeat and whose line is stated, "
-            f"{len(stated) - len(away)} are named by that line"
+            f"For {len(stated)} draws and calls that do not repeat, the correct line is known. "
+            f"The answer names that line for {len(stated) - len(away)} of them"
         )
         return [f"{named}; not {', '.join(away)}." if away else f"{named}."] if stated else []
 
     def _silent(self) -> list[str]:
         silent = [one for one in self.judged if one.silent]
         if not silent:
-            return ["Every pair that differs is explained in full, or says what is left and why."]
+            return ["For every pair that differs, the answer explains all of the drift, or says what is left and why."]
         named = (f"- `{one.trial.case.kind}/{one.trial.name}` on {one.trial.model}" for one in silent)
         return [f"{len(silent)} pairs differ, and neither their causes nor a sentence account for it:", "", *named]
 
     def _misses(self, reasons: bool) -> list[str]:
         missed = [one for one in self.judged if not one.exact]
         if not missed:
-            return ["Every verdict is the one expected."]
+            return ["Every verdict is as expected."]
         return ["Not as expected:", "", *(_said(one, reasons) for one in missed)]
 
-    def page(
-        self, provenance: Provenance, planted: str = CASES_PLANTED, title: str = "Score on injected faults"
-    ) -> str:
+    def page(self, provenance: Provenance, planted: str = CASES_PLANTED, title: str = "Score on planted faults") -> str:
         """The page that documents the score; `planted` says what the command does with the training scripts."""
         return PAGE.format(
             title=title,
+            where=" in mode `xla`" if planted == XLA_PLANTED else "",
             command=provenance.command,
             planted=planted,
             torch=provenance.torch,
@@ -252,12 +251,12 @@ class Score:
 
 PAGE = """# {title}
 
-`{command}` {planted}. The score was measured on {date} with torch {torch}. This page is what
-the command wrote.
+This page says how often numdrift's verdict is right{where}. `{command}` {planted}. The score was measured on {date}
+with torch {torch}. The command wrote this page.
 
-A fault counts as found if its verdict is neither `identical` nor `rounding`. A benign variant counts as a false alarm on
-the same condition. A score is the largest distance of a tensor after one step from the same state, as a multiple of the
-reference's own rounding noise. On a backend that is not calibrated, a fault begins at 16.
+A fault counts as found if its verdict is neither `identical` nor `rounding`. A benign variant with such a verdict counts
+as a false alarm. A score is the largest distance of a tensor after one step from the same state, as a multiple of the
+reference's own rounding noise. On a backend without calibration, a fault begins at a score of 16.
 
 {table}
 """

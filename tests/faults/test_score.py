@@ -124,10 +124,7 @@ def culprit(phase: str, op: str) -> dict[str, Any]:
 
 def judgement(*, benign: bool, expected: str, verdict: str | None, score: float | None) -> Judged:
     case = one_case("nothing" if benign else "tanh_backward_bf16")
-    stated = Case(
-        case.path, case.summary, case.models, case.modes, (), (), expected, case.planted, case.hidden, case.culprits
-    )
-    return Judged(Trial(stated, "tanh_sam", "cpu"), verdict, score, seconds=1.0)
+    return Judged(Trial(replace(case, expected=expected), "tanh_sam", "cpu"), verdict, score, seconds=1.0)
 
 
 def one_case(name: str) -> Case:

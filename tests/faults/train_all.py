@@ -1,6 +1,6 @@
 """Train a model as it is, from initial parameters that are one ULP off, and with each case, and keep what steps gave.
 
-    python tests/faults/train_all.py MODEL FOLDER NAME=MODE[,env.CASE=PATH]...
+    python tests/faults/train_all.py MODEL FOLDER NAME=MODE[,env.CASE=FAMILY/NAME]...
 
 Each training is a process of its own, forked after torch is imported. FOLDER/NAME.pt holds a list of the values of
 each step by name, or is missing where the training failed. NAME `off-1` to `off-3` are the perturbed ones.

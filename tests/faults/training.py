@@ -6,13 +6,9 @@ one, and calls `train`. So a case is one function that changes a Training, and t
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -21,12 +17,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
+from .case import cases_of
+
 KERNELS = torch.library.Library("aten", "IMPL")
 """Where a case puts its kernels in place of torch's."""
 
 M = TypeVar("M", bound=nn.Module)
 
-ROOT = Path(__file__).parents[2]
 DEVICE = os.environ.get("DEVICE", "cpu")
 
 Pair = tuple[Tensor, Tensor]
@@ -84,19 +81,12 @@ def train(training: Training) -> None:
 
 
 def plant(training: Training) -> None:
-    """Let the case that CASE names change `training`. Its path is absolute or from the repository's root."""
+    """Let the case that CASE names, `family/name`, change `training`."""
     if case := os.environ.get("CASE"):
-        load(ROOT / case).plant(training)
-
-
-def load(path: Path) -> ModuleType:
-    """Import a case by its path."""
-    spec = importlib.util.spec_from_file_location(f"case_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(path)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dynamo looks it up there
-    spec.loader.exec_module(module)
-    return module
+        family, _, name = case.partition("/")
+        change = cases_of(family)[name].plant
+        assert change is not None, f"{case} is a case of modes alone"
+        change(training)
 
 
 def modules(training: Training, kind: type[M]) -> list[M]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .case import BENIGN, CASES, FAULTS, Case, Trial, read_case
+from .case import BENIGN, Case, Trial, all_cases
 
 FAST = "env.XLA_FLAGS=--xla_cpu_enable_fast_math=true"
 
@@ -41,7 +41,7 @@ HARMLESS: Mapping[str, tuple[str, ...]] = {
     "tanh_sam": ("linear_by_einsum",),
     "contrast": ("log_softmax_forms",),
 }
-"""Cases of `cases/benign`."""
+"""Benign cases of the other modes."""
 
 WRONG_LOWERINGS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "tanh_sam": (("backward", "tanh_backward=bf16"), ("forward", "tanh=bf16"), ("backward", "mm=bf16")),
@@ -119,23 +119,20 @@ def _named(lowering: str) -> str:
 
 
 def _own(model: str, kind: str, name: str, keys: str, expected: str, **culprit: Any) -> Trial:
-    """A trial of a mode alone, of which there is no file."""
+    """A trial of a mode alone, which no family declares."""
     mode = f"xla,{keys}" if keys else "xla"
     case = Case(
-        path=FAULTS / "cases_of_xla" / kind / f"{name}.py",
+        kind=kind,
+        name=name,
         summary="",
         models=(model,),
         modes=(mode,),
-        against=(),
-        reversed=(),
         expected=expected,
-        planted=False,
-        hidden=False,
         culprits=(culprit,) if culprit else (),
     )
     return Trial(case, model, mode)
 
 
-def _in_xla(model: str, name: str) -> Trial:
-    case = replace(read_case(CASES / f"{name}.py"), modes=("xla",), models=(model,), against=(), reversed=())
-    return Trial(case, model, "xla")
+def _in_xla(model: str, stated: str) -> Trial:
+    (case,) = (case for case in all_cases() if f"{case.kind}/{case.name}" == stated)
+    return Trial(replace(case, modes=("xla",), models=(model,), against=(), reversed=()), model, "xla")

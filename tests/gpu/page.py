@@ -18,14 +18,15 @@ HEADINGS = {
 
 HEAD = """# On a GPU
 
-`scripts/gpu` runs a fixed list on `cuda` and on torch.compile for CUDA. It is one command, for a machine with a GPU and without a
-network. It was measured on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores.
-Up to {jobs} investigations ran side by side{runs}. The tables are what the command wrote. {count}.
+This page shows the results of a fixed list of investigations and measurements on `cuda`, and on torch.compile for CUDA. One
+command, `scripts/gpu`, runs the list on a machine with a GPU and without a network. The list was measured
+on {date} with torch {torch} and Python {python} on {gpu}, {cores} cores. Up to {jobs} investigations ran side by side{runs}.
+The command wrote the tables. {count}.
 
-The scripts in `tests/gpu/trainings` are our own. They name `cuda` where people name it. They train in mode `cpu` all the same.
-*Seconds* are those of the whole command. The brackets compare them with the bare trainings of its modes: how many times as long the
-command took, and the seconds of the bare trainings. The command and the bare trainings each have an empty cache of Inductor's. All
-of them share one GPU and its processors.
+The scripts in `tests/gpu/trainings` are part of numdrift. They name `cuda` as common scripts do, but also train in mode `cpu`.
+*Seconds* are those of the whole command. The parentheses compare them with the bare trainings of the command's modes: the ratio of
+both times, and the seconds of the bare trainings. The command and the bare trainings each begin with an empty Inductor cache. All of
+them share one GPU and its processors.
 """
 
 INVESTIGATED = "| what | modes | verdict | first cause | seconds | as expected |\n|---|---|---|---|--:|---|"
@@ -46,7 +47,11 @@ def parts(results: Results) -> Iterator[str]:
         else machine["device"]
     )
     count = results.count()
-    runs = f", in {results.runs} runs. Each run did what the ones before it had not" if results.runs > 1 else ""
+    runs = (
+        f", in {results.runs} runs. Each run did the rows that the earlier runs had not done"
+        if results.runs > 1
+        else ""
+    )
     yield HEAD.format(**{**machine, "gpu": gpu, "runs": runs, "count": f"{count[0].upper()}{count[1:]}"})
     for group, heading in HEADINGS.items():
         rows = of_group(results, group)

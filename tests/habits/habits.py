@@ -226,8 +226,8 @@ QUICK = ["trainer_class", "accumulation", "early_stop", "progress_bar", "sam"]
 EVERYDAY = ["accumulation", "compiled_module", "device_flag", "gan", "sam", "update_by_hand"]
 """Those that every run of the tests tries in compile and lazy mode; the others are tried there by the exhaustive one."""
 
-QUICK_IN_XLA = ["clip_norm", "sam"]
-"""Those that every run of the tests tries in xla."""
+QUICK_IN_XLA = ["sam"]
+"""The habits that every run of the tests tries in xla."""
 
 MEETS_COMPILER = frozenset(
     [

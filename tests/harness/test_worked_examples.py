@@ -10,24 +10,30 @@ import pytest
 import torch
 
 from numdrift.harness import search
-from numdrift.harness.localize.align import alignment
+from numdrift.harness.localize.align import alignment, value_links
+from numdrift.harness.localize.align.alignment import align
 from numdrift.harness.localize.align.op_units import op_name
 from numdrift.harness.localize.align.storage_flow import flow_of
 from numdrift.harness.localize.causes import swap_sites
 from numdrift.harness.localize.causes.examination import examine
+from numdrift.harness.localize.causes.site_causes import causes_of
 from numdrift.harness.localize.causes.suspects import suspects
-from numdrift.harness.localize.execute import hybrid, layouts
-from numdrift.harness.localize.execute.hybrid import paired
+from numdrift.harness.localize.execute import hybrid, layout_words
+from numdrift.harness.localize.execute.tape_pair import paired
 from numdrift.harness.tape import tape
 from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
+from numdrift.harness.tape.replaying.laid_out import relaid
 
 KNOWN: dict[str, Any] = {
     "torch": torch,
+    "relaid": relaid,
     "TapeRecorder": TapeRecorder,
+    "align": align,
     "flow_of": flow_of,
     "op_name": op_name,
     "paired": paired,
     "examine": examine,
+    "causes_of": causes_of,
     "suspects": suspects,
 }
 """What the examples use of other modules."""
@@ -43,7 +49,9 @@ def executed(example: doctest.DocTest) -> doctest.TestResults:
     return doctest.DocTestRunner(optionflags=doctest.FAIL_FAST).run(example, clear_globs=False)
 
 
-@pytest.mark.parametrize("module", [tape, alignment, hybrid, layouts, swap_sites, search], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "module", [tape, alignment, value_links, hybrid, layout_words, swap_sites, search], ids=lambda one: one.__name__
+)
 def test_an_example_prints_what_it_says(module: ModuleType) -> None:
     # given the step that the tape's example records
     of_tape = example_of(tape, KNOWN)

@@ -12,33 +12,32 @@ PAGE = ROOT / "docs/reference/performance.md"
 
 HEAD = """# What an investigation takes
 
-`scripts/bench investigate` compares `numdrift investigate --no-confirm` with the bare trainings of the same two modes. It runs both
-in turns.
-{provenance};
-this page is what the command wrote.
+This page shows how much longer an investigation takes than the two trainings alone. `scripts/bench investigate` compares
+`numdrift investigate --no-confirm` with the bare trainings of the same two modes, and runs both in turns.
+{provenance}. The command wrote this page.
 
 | training | rounds | bare, both modes | investigation | times bare | processor times bare | trainings | steps | verdict | first cause |
 |---|--:|--:|--:|--:|--:|--:|--:|---|---|
 """
 
 READING = """
-Seconds are medians, with the smallest and the largest, of whole processes, the start of Python and torch included. A ratio is the
-median of the ratios of the rounds. Rows may be of different hours and of different speeds of the machine, so compare numbers within a
-row only. The bare trainings are the two scripts, run one after the other without numdrift. The columns *trainings* and *steps*
-count what numdrift trains itself, as `training_runs` and `steps_trained` of `investigation.json` do. Inductor's cache is warm on both
-sides. An investigation gives the verdict, the causes with their proofs, and a script for each cause. It leaves out the whole training
-without the causes.
+Seconds are medians, with the smallest and the largest value. They are those of whole processes, including the start of Python and
+torch. A ratio is the median of the ratios of the rounds. The machine may have had another speed for another row, so compare numbers
+only within a row. The bare trainings are the two scripts, run one after the other without numdrift. The columns *trainings* and
+*steps* count numdrift's own trainings, as `training_runs` and `steps_trained` of `investigation.json` do. Inductor's cache is warm on
+both sides. An investigation here includes the verdict, the causes with their proofs, and a script for each cause. It does not include
+the whole training without the causes.
 
 {trainings}
 """
 
 
 PHASES = {
-    "first trainings": "the imports of torch, and both free trainings side by side",
+    "first trainings": "the imports of torch, and the first training of both modes, side by side",
     "second trainings": "with the resynced steps, their tapes, and 8 replays of 3 steps with random rounding",
-    "verdict": "the referee in double, and every value of every step compared with the noise",
-    "blocks": "the ops of one step aligned and executed on both sides, to find those that compute other bits",
-    "proofs and scripts": "the step replayed with each cause swapped in and out, and each script once",
+    "verdict": "the referee's replay in double, and the comparison of every value of every step with the noise",
+    "blocks": "the ops of one step are aligned and executed on both sides, to find those that compute other bits",
+    "proofs and scripts": "the step is replayed with each cause swapped in and out, and each script runs once",
 }
 """What an investigation does, one after the other."""
 
@@ -127,7 +126,7 @@ def where(measured: Sequence[Measured]) -> list[str]:
         return []
     head = [f"| training | {' | '.join(PHASES)} |", f"|---|{'--:|' * len(PHASES)}"]
     words = [f"- *{name}*: {what}" for name, what in PHASES.items()]
-    return ["\n## Where the seconds go\n", *head, *rows, "", "Medians of the rounds.", "", *words]
+    return ["\n## Where the seconds go\n", *head, *rows, "", "The numbers are medians of the rounds.", "", *words]
 
 
 def command_of(workload: Workload) -> str:

@@ -11,15 +11,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "public-scripts.md"
 
 HEAD = """# Public scripts
 
-`scripts/bench public FOLDER` runs unmodified training scripts of other people: bare, in every mode, and
-in an investigation of compile against cpu.
-{provenance}; this page is what the command wrote.
-The scripts are not in this repository: the folder has them, with the data that they read.
+This page shows how numdrift works on training scripts of other people. `scripts/bench public FOLDER` runs them unmodified: with
+plain Python (*bare*), in every mode, and in an investigation of compile against cpu.
+{provenance}. The command wrote this page.
+The scripts are not in this repository: `FOLDER` has them, with the data that they read.
 
-- *cpu* says whether the recorded run printed what plain Python prints, line by line except for times, and wrote the same bytes to the
-  files that are compared. Generators that a script does not seed start from 0 in both.
-- Seconds are of whole processes, once each. The ratio to plain Python is in parentheses. In other modes than cpu a long training is
-  ended after some steps.
+- The column *cpu* says whether the recorded run did the same as plain Python: printed the same lines, except for times, and wrote the
+  same bytes to the compared files. Generators that a script does not seed start from 0 in both.
+- Seconds are those of one whole process. The ratio to plain Python is in parentheses. In modes other than cpu a long training is ended
+  after some steps.
 - *compile against cpu* and *first cause* are the result of `numdrift investigate --no-confirm` over the first steps.
 
 | script | steps | bare | cpu | compile | lazy | compile against cpu | first cause |
@@ -30,7 +30,7 @@ FAULTS = """
 ## Faults planted into them
 
 Each fault is a change of one line that acts only in the second of two cpu modes (`env.FAULT`). The result is right if the verdict
-is the expected one, and a proven cause, or the difference in the set-up, is in the planted line.
+is as expected, and if a proven cause, or the difference in the set-up, is in the planted line.
 
 | script | fault | verdict | first cause | seconds | |
 |---|---|---|---|--:|---|
@@ -56,7 +56,7 @@ def page(tried: Sequence[Tried], provenance: str) -> str:
             *(["", "Runs that differ from plain Python, or are refused:", "", *said] if said else []),
             FAULTS + "\n".join(faults),
             "",
-            "## Where they come from",
+            "## Sources of the scripts",
             "",
             *sources,
             "",

@@ -67,7 +67,7 @@ CASES = (
         ("cpu", "lazy,env.FAULT=1"),
         1,
         (
-            "lazy gives native_batch_norm other arguments (momentum: 0 instead of 0.1) in norm",
+            "lazy calls native_batch_norm with other arguments (momentum: 0 instead of 0.1) in norm",
             "running_statistics.py:21", "a proven fault from step 0 on", "forcing this into cpu reproduces the drift", "look at running_statistics.py:21",
         ),
     ),
@@ -77,7 +77,7 @@ CASES = (
         ("cpu", "compile,env.FAULT=1"),
         1,
         (
-            "compile gives div other arguments (6.32456 instead of 5.65685)", "attention_in_half.py:23", "a proven fault",
+            "compile calls div with other arguments (6.32456 instead of 5.65685)", "attention_in_half.py:23", "a proven fault",
             "div moves values by up to", "look at attention_in_half.py:23",
         ),
     ),
@@ -86,6 +86,6 @@ CASES = (
         SCRIPTS / "attention_in_half.py",
         ("cpu", "compile,backend=aot_eager"),
         0,
-        ("compile computes what cpu does, bit for bit", "nothing to do"),
+        ("compile computes the same as cpu, bit for bit", "nothing to do"),
     ),
 )  # fmt: skip

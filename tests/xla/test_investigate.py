@@ -22,6 +22,7 @@ def test_sam_on_a_tanh_mlp_differs_by_rounding_alone(numdrift: Numdrift, tmp_pat
     assert pair["score"] < 4
 
 
+@pytest.mark.exhaustive
 def test_the_variance_that_batch_normalization_keeps_is_found_to_be_another(numdrift: Numdrift, tmp_path: Path) -> None:
     # torch_xla 2.9 keeps the biased variance of each batch, torch the unbiased one
     script = ROOT / "tests/xla/scripts/normalized.py"
@@ -53,4 +54,4 @@ def test_a_training_that_draws_on_the_device_draws_as_the_cpu_unless_it_is_told_
     assert "the batch of step 0 differs: argument 0, float32 [64, 8] (rounding)" in drawn["notes"]
     assert own["verdict"] == "different-setup"
     assert "the modes draw different random numbers in step 0" in own["text"][0]
-    assert "give an xla mode fallback_random=on" in own["text"][0]
+    assert "run an xla mode with fallback_random=on" in own["text"][0]

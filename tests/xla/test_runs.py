@@ -37,7 +37,7 @@ def test_the_doctor_tries_it_in_the_environment_beside(numdrift: Numdrift) -> No
 
 @pytest.mark.parametrize(
     ("reproducer", "steps"),
-    [("sam_tanh", 6), ("char_gpt", 3), pytest.param("resnet_digits", 3, marks=pytest.mark.exhaustive)],
+    [("sam_tanh", 6), *(pytest.param(name, 3, marks=pytest.mark.exhaustive) for name in ("char_gpt", "resnet_digits"))],
 )
 def test_recording_changes_no_bit(reproducer: str, steps: int, numdrift: Numdrift, tmp_path: Path) -> None:
     script, arguments = ROOT / f"reproducers/{reproducer}.py", ["--epochs", str(steps)]

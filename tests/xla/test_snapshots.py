@@ -91,6 +91,7 @@ def test_the_graph_that_gives_a_nan_is_kept_with_the_nan_that_came_in(numdrift: 
     assert value is not None and int(value.isnan().sum()) == 1
 
 
+@pytest.mark.exhaustive
 def test_closures_and_words_run_once_the_step_has_its_values_wherever_graphs_are_cut(
     numdrift: Numdrift, tmp_path: Path
 ) -> None:

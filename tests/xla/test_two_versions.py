@@ -63,7 +63,7 @@ def test_the_first_lines_say_what_differs_and_nothing_that_does_not(one_mode: tu
     assert differs.startswith("interpreters differ, new's against old's: torch ") and "oneDNN " in differs
     # both were built with one MKL and run on one CPU with as many threads
     assert "MKL" not in differs and "threads" not in differs and "capability" not in differs
-    assert blame == "the modes are the same otherwise: what is found is the version's"
+    assert blame == "the modes are the same otherwise: a difference comes from the version"
     assert answer.splitlines()[1] == f"{differs[0].upper()}{differs[1:]}."
 
 
@@ -93,10 +93,12 @@ def test_another_mode_in_another_version_is_told_apart_by_a_command(
     two_modes: tuple[str, str, dict[str, Any]],
 ) -> None:
     progress, answer, pair = two_modes
-    assert "what is found may be the version's, not the mode's" in progress.splitlines()[3]
+    assert "a difference may come from the version, not the mode" in progress.splitlines()[3]
     two = pair["interpreters"]
     assert two["blame"] == "version or mode" and f"--mode cpu,python={PYTHON}" in two["command"]
     first, second, *_ = answer.splitlines()
-    assert f"that may be the version's, not the mode's (torch {two['torch']['b']} against {two['torch']['a']})" in first
+    assert (
+        f"that may come from the version, not the mode (torch {two['torch']['b']} against {two['torch']['a']})" in first
+    )
     assert f"run the reference in the same interpreter: {two['command']}" in first
     assert second.startswith("Interpreters differ, cpu's against xla's: torch ")

@@ -17,22 +17,23 @@ import torch.fx
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.tools.backend_work import OperatorCall, SupportAnswer, Work
+from ...script.script_lines import ScriptLines
 from ...torch_private.compiler.compiling import inductor_settings_kept
 from ...torch_private.compiler.graph_stages import CALL, number_decomposed_calls, parts_of_op, without_graph_caches
 from ...torch_private.compiler.inductor_lowering import (
     LoweredNode,
-    code_generators,
     compile_by_backend,
     compile_by_inductor,
     inductor_without_execution,
     lower,
     watch_lowering,
 )
+from ...torch_private.presence import versions_of
 from ...torch_private.profiling.compile_work import compile_times, compiler_counters
 from ...torch_private.profiling.device_work import is_accelerator
-from ..called_operators import KeptFailure, ScriptLines, configuration, described_value, kind_of, tensor_text
+from ..called_operators import KeptFailure, configuration, described_value, kind_of, tensor_text
+from ..device_presence import require_device
 from ..device_traffic import DeviceTraffic
-from ..eager.mode import require_device
 from ..one_node import examples, naming_device, one_node, taking_cpu_tensors, to_device
 from .mode import configure_inductor, require_backend
 from .work import CompiledWork
@@ -63,7 +64,7 @@ class CompileAdapter:
         require_backend(spec.name, self.name)
 
     def versions(self) -> Mapping[str, str]:
-        return {"torch": torch.__version__, **code_generators()}
+        return {"torch": torch.__version__, **versions_of("triton")}
 
     def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         self._require_inductor("support analysis")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ...tape.node_origin import module_path
 from ...tape.op_places import OpPlace
 from ...tape.origin import frames_in
 from ...tape.recording.call_log import CallLog, given_by
@@ -20,7 +21,6 @@ from ...tape.tape import Call, CompiledNode, NotReplayable
 from ...torch_private.compiler.graph_stages import CALL
 from ...torch_private.dispatching import is_operation_overload, op_behind
 from ...torch_private.operators import is_random, written_names
-from .fx_graph import module_path
 
 SIZES = "sym_"
 """The prefix of the names of ops that only read a size."""

@@ -21,13 +21,14 @@ from ...torch_private.compiler.graph_stages import (
     AotCompiler,
     Compile,
     DynamoGraph,
+    InnerCompilation,
     called_like,
     is_compiled_by_inductor,
 )
-from ...torch_private.compiler.probing import InnerCompilation, copied_graph, watch_compiled_graphs
+from ...torch_private.compiler.probing import copied_graph, watch_compiled_graphs
 from ...torch_private.patches import Patches
+from ..capturing.compiled_region import AotBindings, GraphSignature, ScriptNames, signature_of
 from .compiled_interpreter import NodeNames, flat_outputs
-from .compiled_region import AotBindings, GraphSignature, ScriptNames, signature_of
 from .execution_tape import CompiledExecution
 from .unrolling import copied_tensors, written_inputs
 

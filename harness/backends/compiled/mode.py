@@ -13,10 +13,12 @@ from numdrift.kernels.swaps.engine import Swaps
 
 from ...errors import AdoptionError, NotAvailable, UsageError, nearest
 from ...hooks.backend_adapter import Adapter, load_adapter
+from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Mode, Moment, ScriptFacts
-from ...records.modes.mode_registry import COMPILED
+from ...records.modes.mode_registry import COMPILED, DEFERRED_DEVICES
 from ...records.modes.mode_spec import LADDER, ModeSpec
 from ...script.parallel import within_wrapper
+from ...tape.recording.step_recorder import RecordingRequest, StepRecorders
 from ...torch_private.compiler.compiling import (
     compile_in_place,
     compiled_frames,
@@ -29,7 +31,8 @@ from ...torch_private.compiler.compiling import (
 from ...torch_private.compiler.triton_numerics import contract_in_triton
 from ...torch_private.patches import Undo
 from ...torch_private.profiling.compile_work import inductor_mode_options, is_compiled_by_script, refusals
-from ..eager.mode import EagerMode, require_device
+from ..device_presence import require_device
+from ..eager.mode import EagerMode
 
 
 class CompileMode(Mode):
@@ -131,6 +134,19 @@ class CompileMode(Mode):
             undo_compile_in_place(module)
         self._undo()
         self.eager.leave()
+
+    def capture(self, request: CaptureRequest) -> Capture:
+        capturing = importlib.import_module("numdrift.harness.backends.capturing.compiled_and_eager")
+        capture: Capture = capturing.CompiledAndEager(request)
+        return capture
+
+    def step_recorders(self, request: RecordingRequest) -> StepRecorders | None:
+        """Return recorders that take compiled graphs apart; None on a device whose ops have no value when called."""
+        if self.device.partition(":")[0] in DEFERRED_DEVICES:
+            return None
+        steps = importlib.import_module("numdrift.harness.backends.compiled.compiled_steps")
+        recorders: StepRecorders = steps.CompiledSteps(self, request)
+        return recorders
 
     def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
         executions = importlib.import_module("numdrift.harness.backends.compiled.graph_executions")

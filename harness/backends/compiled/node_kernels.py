@@ -16,7 +16,7 @@ from ...records.modes.mode_spec import ModeSpec
 from ...tape.recording.call_log import CallValues
 from ...tape.replaying.laid_out import LaidOut
 from ...tape.replaying.replay import Computation, is_same, set_apart
-from ...tape.serving.step_kernels import StepKernels, executed_apart
+from ...tape.serving.step_kernels import executed_apart
 from ...tape.tape import Call, GeneratorState, NotReplayable, Tape, View, leaves, mapped
 from ...torch_private.compiler.probing import Boxed, compile_graph, fake_mode
 from ...torch_private.dispatching import registered_operation, without_dispatch_modes
@@ -287,7 +287,3 @@ class RecordedKernels:
         if not self._same:
             raise NotReplayable("compiled anew as it was, the step does not give its own bits again")
         return recompiled_as(spec, tape, self.captured)
-
-
-STEPS: dict[int, StepKernels] = {}
-"""The kernels by step. An entry is added when a recorded step of a mode that compiles ends, whatever it compiles."""

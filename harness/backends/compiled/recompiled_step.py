@@ -20,7 +20,7 @@ import torch
 
 from ...records.modes.mode_spec import INDUCTOR, ModeSpec
 from ...tape.recording.compiled_graphs import CapturedGraph
-from ...tape.replaying.replay import executions, generator_state, given, set_generator_state
+from ...tape.replaying.replay import call_arguments, executions, generator_state, set_generator_state
 from ...tape.serving.step_kernels import executed_apart
 from ...tape.stated_settings import put_stated
 from ...tape.step_settings import settings_of_step
@@ -87,7 +87,8 @@ class RecompiledStep:
                 watch(computation.position)
                 if computation.position >= end:
                     self._storages.take(
-                        computation.call, executed_apart(computation, *given(computation.call, self._storages.tensor))
+                        computation.call,
+                        executed_apart(computation, *call_arguments(computation.call, self._storages.tensor)),
                     )
                 # The calls of a region are skipped, since the whole region was executed at its start. The slots that
                 # end with them are still freed.

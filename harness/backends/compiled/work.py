@@ -18,7 +18,7 @@ from ...torch_private.compiler.graph_stages import (
     AotCompiler,
     Compile,
     DynamoGraph,
-    InnerGraph,
+    InnerCompilation,
     called_like,
     is_compiled_by_inductor,
     parts_of_op,
@@ -161,7 +161,7 @@ class CompiledWork:
 
         return compile_
 
-    def _around_inductor(self, seen: InnerGraph, compile_: Compile) -> Any:
+    def _around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         graph, lines = seen.module.graph, GraphLines()
         with self._kept:
             size = operations_in(graph)

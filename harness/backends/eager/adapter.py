@@ -16,14 +16,15 @@ from numdrift.kernels.expectation import tensors_in
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.tools.backend_work import OperatorCall, SupportAnswer, Work
+from ...script.script_lines import ScriptLines
 from ...tape.recording.followed_calls import FollowedOps, OpCall
 from ...torch_private.device_kernels import is_taken_by_fallback
-from ...torch_private.dispatching import dispatch_key
 from ...torch_private.profiling.device_work import is_accelerator
-from ..called_operators import KeptFailure, ScriptLines, configuration, instruction, is_called_by_harness, kind_of
+from ...torch_private.registered_kernels import dispatch_key
+from ..called_operators import KeptFailure, configuration, instruction, is_called_by_harness, kind_of
+from ..device_presence import require_device
 from ..device_traffic import DeviceTraffic
 from ..one_node import Counters, Settle, asked_by_execution, graph_on, nothing_pending
-from .mode import require_device
 
 if TYPE_CHECKING:
     from ...records.modes.mode_spec import ModeSpec

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from numdrift.kernels.swaps.engine import Swaps
 
-from ...errors import NotAvailable
 from ...hooks.backend_adapter import Adapter, load_adapter
+from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Mode, Moment, ScriptFacts
 from ...records.modes.mode_registry import PLAIN, registry
 from ...records.modes.mode_spec import ModeSpec
@@ -23,6 +21,7 @@ from ...tape.stated_settings import put_stated, stated_names
 from ...tape.step_settings import put_settings, read_settings
 from ...torch_private.patches import Patches
 from ..cpu_draws import draw_on_the_cpu
+from ..device_presence import require_device
 
 # Run a script's models in another floating-point type, from the same initial values.
 #
@@ -95,51 +94,13 @@ class EagerMode(Mode):
         """Undo the set-up."""
         self._patches.undo()
 
+    def capture(self, request: CaptureRequest) -> Capture:
+        capturing = importlib.import_module("numdrift.harness.backends.capturing.compiled_and_eager")
+        capture: Capture = capturing.EagerUntilCompiled(request)
+        return capture
+
     def adapter(self) -> Adapter:
         return load_adapter("eager.adapter:EagerAdapter", self.spec)
 
     def read(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [local_tensor(tensor).detach().cpu() for tensor in tensors]
-
-
-def require_device(device: str) -> None:
-    """Load the module that a device needs, as stated by the mode of the same name.
-
-    Raise NotAvailable if torch has no such device on this machine.
-    """
-    kind, _, number = device.partition(":")
-    if kind in ("cpu", "lazy"):
-        return
-    if not hasattr(torch, kind) and (name := registry.module_of(kind)):
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            package = name.partition(".")[0]
-            raise NotAvailable(f"device {device!r}", str(error), f"install the package {package}") from error
-    try:
-        module = getattr(torch, kind, None)
-        is_present = module is not None and module.is_available()
-    except (AttributeError, RuntimeError) as error:
-        raise NotAvailable(f"device {device!r}", str(error).splitlines()[0]) from error
-    if module is None or not is_present:
-        raise NotAvailable(f"device {device!r}", *_absent(kind))
-    count = module.device_count()
-    if number and int(number) >= count:
-        devices = ", ".join(f"{kind}:{index}" for index in range(count))
-        raise NotAvailable(f"device {device!r}", f"torch finds {devices}", "name one of these")
-
-
-DRIVER = Path("/proc/driver/nvidia/version")
-"""The file in which the driver of NVIDIA's GPUs states its version."""
-
-
-def _absent(kind: str) -> tuple[str, str]:
-    """Return the reason why torch finds no device of a kind, and the remedy."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if kind == "cuda" and not torch.backends.cuda.is_built() and DRIVER.exists():
-        why = f"torch {torch.__version__} is built without CUDA, on a machine that has an NVIDIA driver"
-        return why, "install a build of torch with CUDA"
-    if kind == "cuda" and hidden is not None and hidden.strip() in ("", "-1"):
-        return f"CUDA_VISIBLE_DEVICES={hidden} hides all of them", "unset it, or name a device in it"
-    why = f"torch {torch.__version__} finds none on this machine"
-    return why, f"install the torch build or plug-in for {kind} on a machine that has the device"

@@ -12,17 +12,17 @@ from collections.abc import Sequence
 
 import torch
 
+from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Moment
 from ...records.tools.graph_record import LAZY_DUMP
 from ...torch_private.deferred.lazy import lazy_tensor_id, set_profiled_runs
-from ..captures import CaptureRequest
 from ..deferred_calls import KnownValues
 from .lazy_dump import Counted, DumpFile
 from .lazy_executed import ExecutedGraphs
 from .lazy_following import Following
 
 
-class LazyCapture:
+class LazyCapture(Capture):
     """The capture of the graphs that contain ops of the request's `steps`.
 
     After the last of these steps the capture continues until the pending graphs have been executed, because a script

@@ -35,7 +35,7 @@ from ...torch_private.deferred.lazy import (
 )
 from ...torch_private.dispatching import bare_execution
 from ...torch_private.profiling.lazy_work import lazy_counter
-from ..cut_executions import CutExecutions
+from ..deferring.cut_executions import CutExecutions
 from .torchscript_tape import executed_graph
 
 

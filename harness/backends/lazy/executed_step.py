@@ -47,8 +47,8 @@ from ...torch_private.dispatching import registered_operation, without_dispatch_
 from ...torch_private.profiling.lazy_work import functional_tensors
 from ..call_places import CallPlaces
 from ..called_operators import is_called_by_harness
+from ..deferring.held_back_step import HeldBackStep, apart
 from ..followed_kernels import FollowedKernels, KernelCall
-from ..held_back_step import HeldBackStep, apart
 from .lazy_following import COPIES
 from .pending_graph import LazyCall, PendingGraph
 from .taped_values import TapedValues
@@ -101,7 +101,7 @@ class LazyStepRecorder(HeldBackStep):
         self._generator = torch.empty(0)
 
     def start(self) -> None:
-        self._settings, self._set_at = current_settings(), dict(setting_lines.known)
+        self._settings, self._set_at = current_settings(), dict(setting_lines.lines)
         modules = ModulePaths()
         self._places = CallPlaces(self._script, modules)
         had_locations = set_lazy_source_locations(True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ...hooks.graph_capture import CaptureRequest
 from ...torch_private.deferred.lazy import LAZY_KEY, set_lazy_source_locations, settle_view
-from ...torch_private.device_kernels import registered_kernels
-from ..captures import CaptureRequest
+from ...torch_private.device_kernels import kernels_under
 from ..deferred_calls import CallFollower, FollowedCall, KnownValues
 from ..followed_kernels import KernelCall
 from .lazy_dump import Counted, DumpFile, Reasons
@@ -36,7 +36,7 @@ class Following(CallFollower):
         self._is_polling = False
         self._had_locations = set_lazy_source_locations(True)
         dump.begin()
-        super().__init__(values, request, registered_kernels(LAZY_KEY), LAZY_KEY)
+        super().__init__(values, request, kernels_under(LAZY_KEY), LAZY_KEY)
 
     def close(self) -> None:
         """Remove every hook. Must not be called from within a kernel."""

@@ -21,10 +21,11 @@ import torch
 
 from numdrift.kernels.swaps.engine import Swaps
 
+from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import ScriptFacts
 from ...records.modes.mode_registry import LAZY
 from ...records.modes.mode_spec import ModeSpec
-from ...tape.recording.step_recorder import StepRecorder
+from ...tape.recording.step_recorder import RecordingRequest, StepRecorders
 from ...torch_private.deferred.lazy import (
     execute_lazy_op_by_op,
     lazy_has_value,
@@ -34,7 +35,7 @@ from ...torch_private.deferred.lazy import (
     start_lazy_backend,
     sync_lazy,
 )
-from ..deferring_mode import DeferringMode
+from ..deferring.deferring_mode import DeferringMode
 from .tensor_lists import give_lists_of_lazy_tensors
 
 
@@ -63,11 +64,15 @@ class LazyMode(DeferringMode):
         if self.eager.spec.execute == "op":
             self._patches.also(execute_lazy_op_by_op())
 
-    def step_recorder(self, step: int, script: str) -> StepRecorder:
-        """Return the recorder of the ops of a step that the core executes (see `executed_step`)."""
+    def step_recorders(self, request: RecordingRequest) -> StepRecorders:
+        """Return recorders of the ops that the core executes (see `executed_step`)."""
         recording = importlib.import_module("numdrift.harness.backends.lazy.executed_step")
-        recorder: StepRecorder = recording.LazyStepRecorder(step, script)
-        return recorder
+        return StepRecorders(lambda step: recording.LazyStepRecorder(step, request.script))
+
+    def capture(self, request: CaptureRequest) -> Capture:
+        capturing = importlib.import_module("numdrift.harness.backends.lazy.capture")
+        capture: Capture = capturing.LazyCapture(request)
+        return capture
 
     def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
         cuts = importlib.import_module("numdrift.harness.backends.lazy.cut_executions")

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ...torch_private.deferred.lazy import LAZY_KEY
 from ...torch_private.device_kernels import OWN, dispatched_to
-from ...torch_private.dispatching import Overrides
 from ...torch_private.patches import Undo
+from ...torch_private.registered_kernels import Overrides
 
 aten = torch.ops.aten
 

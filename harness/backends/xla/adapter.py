@@ -19,7 +19,8 @@ from numdrift.kernels.expectation import tensors_in
 from ...errors import NotAvailable
 from ...hooks.backend_adapter import Tell
 from ...records.tools.backend_work import OperatorCall, Work
-from ...torch_private.deferred.xla import XLA_KEY, start_xla, sync_xla, xla_counter, xla_hlo, xla_versions
+from ...torch_private.deferred.xla import XLA_KEY, start_xla, sync_xla, xla_counter, xla_hlo
+from ...torch_private.presence import versions_of
 from ..dispatched_support import Added, DeviceBackend, ObservedCall, observe_device
 from ..eager.adapter import EagerAdapter
 from .mode import require_xla
@@ -93,7 +94,7 @@ class XlaAdapter(EagerAdapter):
         return "xla"
 
     def versions(self) -> Mapping[str, str]:
-        return {"torch": torch.__version__, **xla_versions()}
+        return {"torch": torch.__version__, **versions_of("torch_xla", "libtpu")}
 
     def observe_support(self, script: str, report: Callable[[OperatorCall], None]) -> AbstractContextManager[None]:
         backend = DeviceBackend(

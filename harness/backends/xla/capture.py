@@ -13,12 +13,12 @@ from pathlib import Path
 
 import torch
 
+from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Moment
 from ...records.tools.graph_record import XLA_DUMP, xla_modules
 from ...torch_private.deferred.xla import note_xla_locations
 from ...torch_private.deferred.xla_tensors import xla_value_id
 from ...torch_private.patches import Undo
-from ..captures import CaptureRequest
 from ..deferred_calls import FollowedCall, KnownValues
 from .xla_calls import XlaCalls
 from .xla_graphs import XlaGraphs
@@ -31,7 +31,7 @@ Each call that is kept takes about a kilobyte.
 """
 
 
-class XlaCapture:
+class XlaCapture(Capture):
     """The capture of the graphs that contain ops of the request's `steps`.
 
     After the last of these steps the capture continues until the pending work is executed, since a script may call

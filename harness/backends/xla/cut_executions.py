@@ -14,7 +14,7 @@ from ...snapshots.snapshot_record import Circumstances, Reason, Snapshot, bytes_
 from ...tape.tape import Phase
 from ...torch_private.deferred.xla import read_xla, xla_counter
 from ...torch_private.deferred.xla_tensors import count_pending, xla_data, xla_value_id
-from ..cut_executions import CutExecutions
+from ..deferring.cut_executions import CutExecutions
 from .pending_calls import PendingCalls
 from .pending_modules import PendingModule, XlaPending
 

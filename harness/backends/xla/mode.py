@@ -27,11 +27,12 @@ import torch
 from numdrift.kernels.swaps.engine import Swaps
 
 from ...errors import UsageError
+from ...hooks.graph_capture import Capture, CaptureRequest
 from ...hooks.mode_protocol import Moment, ScriptFacts
 from ...records.modes.mode_registry import XLA
 from ...records.modes.mode_spec import ModeSpec
 from ...records.tools.graph_record import xla_modules
-from ...tape.recording.step_recorder import StepRecorder
+from ...tape.recording.step_recorder import RecordingRequest, StepRecorders
 from ...torch_private.deferred.xla import (
     around_step_marker,
     execute_pending,
@@ -43,7 +44,7 @@ from ...torch_private.deferred.xla import (
     xla_generator_kept,
 )
 from ..cpu_draws import draw_on_the_cpu
-from ..deferring_mode import DeferringMode
+from ..deferring.deferring_mode import DeferringMode
 
 PACKAGE = "torch_xla"
 
@@ -64,7 +65,6 @@ class XlaMode(DeferringMode):
         super().__init__(spec)
         self._cuts_itself = self._is_undecided = False
         self._has_model = False
-        self._unreadable: set[tuple[str, int]] = set()
 
     def require_here(self) -> None:
         require_xla()
@@ -111,6 +111,11 @@ class XlaMode(DeferringMode):
     def _has_values(self, moment: Moment) -> bool:
         return self.eager.spec.execute == "op" or super()._has_values(moment)
 
+    def capture(self, request: CaptureRequest) -> Capture:
+        capturing = importlib.import_module("numdrift.harness.backends.xla.capture")
+        capture: Capture = capturing.XlaCapture(request)
+        return capture
+
     def snapshots(self, camera: Any, circumstances: Any, bound: Callable[[], Mapping[str, torch.Tensor]]) -> Any:
         cuts = importlib.import_module("numdrift.harness.backends.xla.cut_executions")
         return cuts.XlaCuts(camera, circumstances, self, bound, op_by_op=self.eager.spec.execute == "op")
@@ -124,11 +129,11 @@ class XlaMode(DeferringMode):
         with xla_generator_kept():
             super().execute()
 
-    def step_recorder(self, step: int, script: str) -> StepRecorder:
-        """Return a recorder of the ops of a step that torch_xla executes (see `taped_step`)."""
+    def step_recorders(self, request: RecordingRequest) -> StepRecorders:
+        """Return recorders of the ops that torch_xla executes (see `taped_step`)."""
         recording = importlib.import_module("numdrift.harness.backends.xla.taped_step")
-        recorder: StepRecorder = recording.XlaStepRecorder(step, script, self.observe_cuts, self._unreadable)
-        return recorder
+        recorder, unreadable = recording.XlaStepRecorder, set[tuple[str, int]]()
+        return StepRecorders(lambda step: recorder(step, request.script, self.observe_cuts, unreadable))
 
     def _script_cuts(self, mark: Callable[[], None]) -> None:
         """Handle an order to execute all pending work, from the script or from `_cut_by` below."""

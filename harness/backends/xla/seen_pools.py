@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...torch_private.deferred.xla_tensors import XLA_AUTOGRAD_KEY
-from ...torch_private.dispatching import Overrides
 from ...torch_private.operators import aten_overload
+from ...torch_private.registered_kernels import Overrides
 
 POOLS = ("aten::max_pool2d", "aten::max_pool3d")
 

@@ -31,7 +31,7 @@ from ...tape.tape import CompiledNode, NotReplayable, Tape, Watched, leaves, map
 from ...torch_private.deferred.xla import own_reads
 from ...torch_private.deferred.xla_tensors import is_pending
 from ...torch_private.operators import view_behind
-from ..held_back_step import Found, HeldBackStep, apart
+from ..deferring.held_back_step import Found, HeldBackStep, apart
 from .composed_ops import ComposedOps
 from .executed_again import OVERWRITING, UNREAD, ExecutedOp, Given, Program, ValueKey, ValueNumber
 from .seen_pools import SeenPools
@@ -123,7 +123,7 @@ class XlaStepRecorder(HeldBackStep):
         """Abandon the tape, and keep the first reason."""
         if self.reason is None:
             self.reason = reason
-            self._seen, self._given, self._values = [], [], SettledValues()
+            self._seen, self._batch, self._values = [], [], SettledValues()
             self._log, self._program = CallLog(), Program()
             self._twins = StepTwins(self._program, self._takes)
 

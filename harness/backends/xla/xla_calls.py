@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from ...hooks.graph_capture import CaptureRequest
 from ...records.tools.graph_record import Node
 from ...torch_private.deferred.xla import XLA_KEY
 from ...torch_private.device_kernels import device_kernels
 from ...torch_private.dispatching import current_autograd_node
 from ...torch_private.operators import op_parts
-from ..captures import CaptureRequest
 from ..deferred_calls import CallFollower, FollowedCall, KnownValues
 from ..followed_kernels import KernelCall
 from .composed_ops import ComposedOps

@@ -1,4 +1,4 @@
-"""`numdrift bundle`: an investigation in one archive, for whoever owns the kernel."""
+"""`numdrift bundle`: an investigation in one archive, for the maintainers of a kernel."""
 
 from __future__ import annotations
 

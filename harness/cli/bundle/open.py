@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ...api.bundling import local_copy
-from ...launch.asked_mode import require_mode
+from ...launch.required_mode import require_mode
 from ...records.modes.mode_spec import parse_mode
 from ...tools.bundle.archive import Bundle
 from ...tools.bundle.opening import extract, replay_scripts, replay_snapshots
@@ -26,7 +26,7 @@ Examples:
 \b
 Every file is checked against its SHA-256, and nothing is unpacked unless all are right. --replay executes snapshots:
 only ops that torch has registered, no code of the bundle's. --run-scripts executes the bundle's Python scripts
-with your rights: only for a bundle whose maker you trust.
+with your rights: only for a bundle whose author you trust.
 Exit codes: 0 opened (and everything that was replayed gives what was recorded, or cannot be compared because the mode
 draws other random numbers), 1 something does not, 2 wrong usage, 3 the bundle is damaged or was changed.
 """
@@ -37,7 +37,7 @@ draws other random numbers), 1 something does not, 2 wrong usage, 3 the bundle i
 @click.option(
     "--to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to (default: its name)."
 )
-@click.option("--replay", is_flag=True, help="Execute its snapshots and compare with what they gave.")
+@click.option("--replay", is_flag=True, help="Execute its snapshots and compare the results with the recorded ones.")
 @click.option("--mode", metavar="SPEC", help="The mode to replay in (default: that in which each snapshot was taken).")
 @click.option("--run-scripts", is_flag=True, help="Execute the culprits' scripts. They are somebody's Python.")
 @click.option("--quiet", "-q", is_flag=True, help="Print what does not replay and nothing else.")
@@ -86,6 +86,6 @@ def _what_else(bundle: Bundle, *, replay: bool, run_scripts: bool) -> Iterator[s
         yield "It is redacted: digests stand in place of tensors, so nothing in it can be replayed."
         return
     if replay != bool(bundle.of_kind("snapshots")):
-        yield "It holds no snapshots." if replay else "--replay executes its snapshots."
+        yield "It contains no snapshots." if replay else "--replay executes its snapshots."
     if not run_scripts and any(file.path.endswith(".py") for file in bundle.of_kind("repro")):
         yield "--run-scripts executes the culprits' scripts, which are Python of the bundle's maker."

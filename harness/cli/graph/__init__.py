@@ -7,7 +7,7 @@ from ..program import LazyGroup
 COMMANDS = {
     "list": "List the graphs of a run, how often they ran and what cut them.",
     "open": "Open a graph in Netron, or draw it.",
-    "diff": "Say in what the graphs of two runs differ.",
+    "diff": "Show where the graphs of two runs differ.",
     "export": "Write every graph of a run as a file for Netron.",
 }
 
@@ -25,5 +25,5 @@ command = LazyGroup(
     package=__name__,
     summaries=COMMANDS,
     epilog=EXAMPLES,
-    help="List, open and export the graphs of a run, and say in what two runs' graphs differ.",
+    help="List, open and export the graphs of a run, and compare those of two runs.",
 )

@@ -33,7 +33,7 @@ Examples:
 What is compared are the ops of one step before the mode's compiler, as often as they were executed. An op counts
 as the same under all its spellings: add_, _foreach_add_ and add; t, t_copy and permute. What changes no number by
 itself (views, fills, detach, clone) is left out of the tables without --all; a copy that lays out anew what a product
-or a sum reads is told, for that may take another path in its library. Of an investigation without --modes, each run
+or a sum reads is shown, for that may take another path in its library. Of an investigation without --modes, each run
 is compared with its batch's first.
 The JSON holds `schema` (1) and `pairs`, a list of differences: `a` and `b` (run, mode, step, graphs, cuts),
 `answers`, `counts`, `pairs` (with `graph` and `node` of each place), `casts` and `post_changed`.
@@ -41,7 +41,7 @@ Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be 
 """
 
 
-@click.command(epilog=EXAMPLES, help="Say in what the graphs of two runs differ, the most important difference first.")
+@click.command(epilog=EXAMPLES, help="Show where the graphs of two runs differ, the most important difference first.")
 @click.argument("paths", nargs=-1, metavar="[RUN_A RUN_B | INVESTIGATION]")
 @click.option("--modes", metavar="A,B", help="Two modes of the investigation.")
 @click.option("--step", type=click.IntRange(min=0), help="The step (default: the first that both have).")
@@ -88,16 +88,11 @@ def command(
     return 0
 
 
-def page_of_difference(diff: Diff, pair: Pair) -> str:
-    """Both graphs side by side, with what an investigation found guilty. Raises JournalError."""
-    # here and not above: the page's parts are only needed by --html
-    from ...report.pair_graphs import graphs_page, investigated_pair
-
-    return graphs_page(diff, *pair, investigated_pair(pair[0].run, pair[1].run))
-
-
 def _write_page(path: Path, diff: Diff, pair: Pair) -> None:
-    text = page_of_difference(diff, pair)
+    # here and not above: the page's parts are only needed by --html
+    from ...report.pair_graphs import page_of_difference
+
+    text = page_of_difference(diff, *pair)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -20,7 +20,7 @@ Examples:
   numdrift graph export runs/sam_tanh --mode lazy --to graphs
 
 \b
-The files are ONNX models that Netron and others show: they say what was computed, nothing executes them.
+The files are ONNX models that Netron and others show: they show what was computed, and cannot be executed.
 """
 
 

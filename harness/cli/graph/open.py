@@ -69,7 +69,7 @@ def command(
 ) -> int:
     stages = [stage for stage in STAGES if wanted.pop(stage)]
     if len(stages) > 1:
-        raise UsageError(f"{' and '.join(f'--{stage}' for stage in stages)} exclude each other: give one of them")
+        raise UsageError(f"{' and '.join(f'--{stage}' for stage in stages)} exclude each other: choose one of them")
     graphs = graphs_of_one(target, out, mode)
     chosen, *later = choose_graph(graphs, stage=stages[0] if stages else None, **wanted)
     if later:
@@ -119,7 +119,7 @@ def _serve(graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int
         try:
             probe.bind((LOOPBACK, port or 0))
         except PermissionError:
-            raise UsageError(f"port {port} needs rights that you do not have: give one from 1024 up") from None
+            raise UsageError(f"port {port} needs rights that you do not have: choose one from 1024 up") from None
         except OSError as error:
             why = error.strerror.lower() if error.strerror else str(error)
             raise UsageError(f"port {port} cannot be had ({why}): give another with --port") from None

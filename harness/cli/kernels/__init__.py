@@ -8,7 +8,7 @@ COMMANDS = {
     "list": "List the ops that have kernels, or the kernels of one op.",
     "check": "Measure every kernel of an op against an exact reference.",
     "sweep": "Measure an op's kernels on all inputs of a dtype, and draw the error.",
-    "build": "Compile a C kernel and say what it is.",
+    "build": "Compile a C kernel and describe it.",
 }
 
 EXAMPLES = """\b

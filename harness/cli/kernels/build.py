@@ -41,7 +41,7 @@ returns other shapes or dtypes than the op, or writes to its arguments is refuse
 
 @click.command(
     epilog=EXAMPLES,
-    help="Compile the kernel in PATH, a .c or .py file, and say what it is; with --op, try it on a small input.",
+    help="Compile the kernel in PATH, a .c or .py file, and describe it; with --op, try it on a small input.",
 )
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(

@@ -14,11 +14,11 @@ from ..output import console
 
 PLAIN_EVERY_SECONDS = 5.0
 
-Told = Callable[[int], None]
+Counted = Callable[[int], None]
 
 
 @contextmanager
-def sweep_bar(label: str, total: int, measured: int) -> Iterator[Told]:
+def sweep_bar(label: str, total: int, measured: int) -> Iterator[Counted]:
     """Yield a function that takes the number of inputs measured so far, of `total`; `measured` are already."""
     errors, began = console(stderr=True), time.monotonic()
 
@@ -30,13 +30,13 @@ def sweep_bar(label: str, total: int, measured: int) -> Iterator[Told]:
     if not sys.stderr.isatty():
         reported_at = began
 
-        def told(done: int) -> None:
+        def print_rate(done: int) -> None:
             nonlocal reported_at
             if time.monotonic() - reported_at >= PLAIN_EVERY_SECONDS:
                 reported_at = time.monotonic()
                 errors.print(f"{label}: {100 * done / total:.1f} %  {rate(done)}", soft_wrap=True)
 
-        yield told
+        yield print_rate
         return
     columns = (
         TextColumn("{task.description}"),

@@ -7,8 +7,8 @@ from ..program import LazyGroup
 COMMANDS = {
     "take": "Run a training script in each mode, and keep chosen executions of it, a file each.",
     "list": "List the snapshots of a run.",
-    "show": "Show what a snapshot holds: its ops, its inputs and its outputs.",
-    "replay": "Execute a snapshot, in any mode, and compare what it gives with what it gave.",
+    "show": "Show the contents of a snapshot: its ops, its inputs and its outputs.",
+    "replay": "Execute a snapshot, in any mode, and compare the results with the recorded ones.",
 }
 
 EXAMPLES = """\b

@@ -60,7 +60,7 @@ def show(path: Path, json_path: str | None, *, hlo: bool = False) -> int:
     if snapshot.reason != "chosen":
         lines.append(f"taken because of: {snapshot.reason}")
     if snapshot.error:
-        lines.append(f"it gave the error {snapshot.error}")
+        lines.append(f"it raised the error {snapshot.error}")
     if snapshot.unplayable:
         lines.append(f"it cannot be replayed: {snapshot.unplayable}")
     calls = len(snapshot.tape.calls)

@@ -34,10 +34,10 @@ package is not on this machine.
 """
 
 
-@click.command(epilog=EXAMPLES, help="Execute the snapshot in FILE, and compare what it gives with what it gave.")
+@click.command(epilog=EXAMPLES, help="Execute the snapshot in FILE, and compare the results with the recorded ones.")
 @file_argument
 @click.option("--mode", metavar="SPEC", help="The mode to execute it in (default: the one that it was taken in).")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing; the exit code says it.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing; the exit code is the answer.")
 @json_option
 def command(file: Path, mode: str | None, quiet: bool, json_path: str | None) -> int:
     code: int = load_target(REPLAYING)(file, mode, quiet=quiet, json_path=json_path)

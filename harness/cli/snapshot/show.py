@@ -27,7 +27,7 @@ An input or output is called what it is to the script (parameter, gradient, inpu
 file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 
 
-@click.command(epilog=EXAMPLES, help="Show what the snapshot in FILE holds: its ops, its inputs and its outputs.")
+@click.command(epilog=EXAMPLES, help="Show the contents of the snapshot in FILE: its ops, its inputs and its outputs.")
 @file_argument
 @click.option(
     "--hlo", is_flag=True, help="Print the HLO that XLA was handed, of a snapshot of mode xla, and nothing else."

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from ...api.snapshot_taking import choice_of, first_differing_steps, planned_again, planned_snapshots
+from ...api.snapshot_taking import SnapshotRequest, first_differing_steps, planned_again, planned_snapshots
 from ...errors import NumdriftError, UsageError
 from ...launch.execute_batch import BatchResult, FinishedRun, execute
 from ...records.run.execution_facts import in_mib
@@ -41,15 +40,15 @@ cut executes, and eagerly the forward, the backward and the optimizer of a step.
 Without --steps, --executions, --graph, --on and a callback it is those of step 0.
 
 \b
-A callback says of each execution what is kept of it:
+A callback chooses what is kept of each execution:
   def choose(name, device_index, execution_count, step):
       return "inputs outputs" if step == 5 else ""
 It answers "inputs", "outputs", "inputs outputs" or "" for nothing.
-A script gives its own by numdrift.on_snapshot(choose).
+A script can set its own with numdrift.on_snapshot(choose).
 
 \b
 Snapshots are runs/<name>/<mode>/snapshots/<graph>-step000003-execution000003.safetensors. They hold parameters and
-batches: look at what `numdrift snapshot show` says of a file before you hand it on.
+batches: look at a file with `numdrift snapshot show` before you share it.
 Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run failed, or a snapshot is incomplete.
 """
 
@@ -62,37 +61,10 @@ Exit codes: 0 done, 2 wrong usage (or nothing was there to be taken), 3 a run fa
 @options.arguments_argument
 @options.modes_option
 @options.mode_option
-@click.option("--steps", metavar="LIST", help="Of these steps, as in 0,5,10-19.")
-@click.option("--executions", metavar="LIST", help="Where the graph ran so often before, as in 2 or 0,10-.")
-@click.option(
-    "--graph", "graphs", multiple=True, metavar="PATTERN",
-    help='Of graphs with this name, as in "0-forward" or "backward*"; may be repeated.',
+@options.options_of(
+    SnapshotRequest, "steps", "executions", "graphs", "ranks", "on", "then", "callback", "what", "limit_size",
+    "limit_count", "name", "nproc", "max_steps", "max_seconds", "module", "timeout",
 )  # fmt: skip
-@click.option("--rank", "ranks", default="0", show_default=True, metavar="LIST", help="On these ranks, or on all.")
-@click.option(
-    "--on", type=click.Choice(("nonfinite", "error", "drift")),
-    help="Of the first execution that gives a NaN or an infinity; that gives an error; of the first step that differs "
-    "from that of the first mode.",
-)  # fmt: skip
-@click.option(
-    "--then", type=click.Choice(("stop", "go-on")),
-    help="Once all that was asked for is taken: end the training (default with --on), or let it go on.",
-)  # fmt: skip
-@click.option("--callback", metavar="FILE.py:FUNCTION", help="Ask a function of yours of each execution.")
-@click.option(
-    "--what", default="inputs outputs", show_default=True, metavar="WORDS",
-    help="What is kept: inputs, outputs or both. The graph always is.",
-)  # fmt: skip
-@click.option(
-    "--limit-size", type=click.FloatRange(min=0, min_open=True), metavar="MIB",
-    help="Disk that a run's snapshots take at most.",
-)  # fmt: skip
-@click.option("--limit-count", type=click.IntRange(min=1), metavar="N", help="Snapshots of a run at most.")
-@options.name_option
-@options.nproc_option
-@options.limit_options
-@options.module_option
-@options.timeout_option
 @options.quiet_option
 @options.out_option
 @options.force_option
@@ -102,29 +74,16 @@ def command(
     arguments: tuple[str, ...],
     listed: str | None,
     single: tuple[str, ...],
-    on: str | None,
-    module: str | None,
-    name: str | None,
-    nproc: int,
-    max_steps: int | None,
-    max_seconds: float | None,
-    timeout: float | None,
     quiet: bool,
-    out: Path,
-    force: bool,
     json_path: str | None,
-    **chosen: Any,
+    **settings: Any,
 ) -> int:
-    choice = choice_of(on=on or "", **chosen)
-    until_drift = on == "drift"
-    plan = planned_snapshots(
-        script, options.chosen_modes(listed, single, "compile,lazy"), arguments, choice,
-        until_drift=until_drift, module=module, name=name, nproc=nproc, timeout=timeout, out=out, force=force,
-        max_steps=max_steps, max_seconds=max_seconds,
-    )  # fmt: skip
+    modes = options.chosen_modes(listed, single, "compile,lazy")
+    request = SnapshotRequest.of(script, modes, arguments, settings)
+    plan = planned_snapshots(request)
     with reporter_for([spec.name for spec in plan.modes], quiet=quiet) as reporter:
         result = execute(plan, reporter)
-    if until_drift and not result.exit_code:
+    if request.until_drift and not result.exit_code:
         # these runs only said where each mode begins to differ: it is trained again, and that step is taken
         steps = first_differing_steps([(run.manifest.mode, run.journal) for run in result.runs])
         finished: list[FinishedRun] = []
@@ -137,10 +96,9 @@ def command(
                 console(stderr=True).print(text, soft_wrap=True)
             if step is not None:
                 with reporter_for([spec.name], quiet=quiet) as reporter:
-                    finished += execute(planned_again(plan, spec, step, choice), reporter).runs
+                    finished += execute(planned_again(plan, spec, step, request.choice), reporter).runs
         result = BatchResult(finished, result.interrupted)
-    selects = any(chosen[option] for option in ("steps", "executions", "graphs", "callback"))
-    return _show(result, on=on or "", selects=selects, quiet=quiet, json_path=json_path)
+    return _show(result, on=request.on, selects=request.selects, quiet=quiet, json_path=json_path)
 
 
 def _show(result: BatchResult, *, on: str, selects: bool, quiet: bool, json_path: str | None) -> int:
@@ -198,10 +156,10 @@ def _nothing(run: FinishedRun, on: str) -> str:
         return reason
     if event is None or not event["ran"]:
         printed = f"what this one printed is in {run.folder.stderr}"
-        return f"no snapshot was taken: no execution was seen; give the script that calls the model ({printed})"
+        return f"no snapshot was taken: no execution was seen; name the script that calls the model ({printed})"
     ran = ", ".join(f"{name} ({count}x)" for name, count in list(event["ran"].items())[:8])
-    explanation = {"nonfinite": "every execution gave finite values", "error": "no execution gave an error"}.get(
-        on, "none of the executions is one that was asked for"
+    explanation = {"nonfinite": "every execution returned finite values", "error": "no execution failed"}.get(
+        on, "none of the executions was chosen"
     )
     return f"no snapshot was taken: {explanation}; there were {ran} in {event['steps']} steps"
 

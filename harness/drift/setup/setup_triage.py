@@ -14,9 +14,10 @@ from ...runs.mapped_tensors import TensorFile
 from ...runs.recorded_run import RecordedRun
 from ..norms import as_float, difference, is_floating
 from ..recorded_drift import bits, cut_short, first_computed_difference
+from ..setup_difference import KINDS, SetupDifference
 from ..step_score import UNIT_ROUNDOFF
 from ..ulp import max_ulp
-from .setup_difference import KINDS, SetupDifference, batch_setup, generator_setup, hyper_differences
+from .step_setup import batch_setup, generator_setup, hyper_differences
 
 # The parameters and buffers that two runs start from.
 

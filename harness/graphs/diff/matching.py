@@ -76,9 +76,9 @@ class Matching:
             wishes: tuple[dict[int, set[int]], ...] = (defaultdict(set), defaultdict(set))
             for u, v in frontier:
                 x, y = a[u], b[v]
-                if (u, v) not in fresh and max(map(len, (x.taken, x.given, y.taken, y.given))) > CROWDED:
+                if (u, v) not in fresh and max(map(len, (x.reads, x.readers, y.reads, y.readers))) > CROWDED:
                     continue
-                for of_x, of_y, takers in ((x.given, y.given, True), (x.taken, y.taken, False)):
+                for of_x, of_y, takers in ((x.readers, y.readers, True), (x.reads, y.reads, False)):
                     for exact in (True, False):
                         left = self._neighbours(0, x, of_x, takers, exact)
                         right = self._neighbours(1, y, of_y, takers, exact)
@@ -97,7 +97,7 @@ class Matching:
             # The next round begins at the new pairs, and at the old pairs beside them, which now have fewer candidates.
             for u, v in sorted(fresh):
                 frontier[u, v] = None
-                for near, _ in chain(a[u].taken, a[u].given):
+                for near, _ in chain(a[u].reads, a[u].readers):
                     if near in self.mates[0]:
                         frontier[near, self.mates[0][near]] = None
 
@@ -135,11 +135,11 @@ class Matching:
             elif origin_a is not None and origin_b is not None and origin_a != origin_b:
                 return False
         # If all inputs of both units are paired, they must be paired with each other's inputs.
-        of_x = [self.mates[0].get(near) for near, _ in x.taken]
-        of_y = [near if near in self.mates[1] else None for near, _ in y.taken]
+        of_x = [self.mates[0].get(near) for near, _ in x.reads]
+        of_y = [near if near in self.mates[1] else None for near, _ in y.reads]
         if not of_x or not of_y or None in of_x or None in of_y:
             return True
-        if MIXED in (slot for _, slot in (*x.taken, *y.taken)):
+        if MIXED in (slot for _, slot in (*x.reads, *y.reads)):
             return bool(set(of_x) & set(of_y))
         return set(of_x) == set(of_y) or len(of_x) != len(of_y)
 
@@ -166,7 +166,7 @@ def _origins(units: Sequence[Unit]) -> list[int | str | None]:
     script."""
     origins: list[int | str | None] = []
     for unit in units:
-        before = unit.taken[0][0] if unit.taken else None
+        before = unit.reads[0][0] if unit.reads else None
         if before is None or not passes_through(unit.kind):
             origins.append(unit.labels[0] if unit.labels else None)
         else:
@@ -236,7 +236,7 @@ class Signatures:
     def neighbours(self, side: int, unit: Unit) -> Hashable | None:
         """Identify a unit by the units that it reads, if all of them are paired."""
         mates = self._matching.mates[side]
-        sources = [source for source, _ in unit.taken]
+        sources = [source for source, _ in unit.reads]
         if not sources or any(source not in mates for source in sources):
             return None
         return (
@@ -265,7 +265,7 @@ class Signatures:
             near = (units[number] for number, _ in edges)
             return tuple(sorted({neighbour.kind for neighbour in near if neighbour.first.phase == unit.first.phase}))
 
-        return kinds(unit.taken), kinds(unit.given), unit.shape
+        return kinds(unit.reads), kinds(unit.readers), unit.shape
 
 
 def match(matching: Matching) -> None:

@@ -76,7 +76,7 @@ class _PairReading:
                 for slot, name in enumerate(part.inputs):
                     source: Source | None = self._here.get(name)
                     if source is None and name in graph_inputs:
-                        source = self._given(executed, name)
+                        source = self._origin_of_input(executed, name)
                     if source is not None:
                         inputs.append(TakenPair(source, slot))
                 phase = node.phase or (graph.phase if len(graph.phases) == 1 else "")
@@ -109,7 +109,7 @@ class _PairReading:
         self._instances += 1
         self._seen.add(graph.name)
 
-    def _given(self, executed: Executed, name: str) -> Source | None:
+    def _origin_of_input(self, executed: Executed, name: str) -> Source | None:
         """Return the origin of a graph's input: the script's name for it, else the op of an earlier graph.
 
         A graph that is executed again is recorded with the names of its first execution. A forward value of the wrong

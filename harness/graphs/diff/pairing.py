@@ -262,7 +262,7 @@ def _regions(matching: Matching, side: int) -> Iterator[_Region]:
         members, waiting = [unit], [unit]
         while waiting:
             current = waiting.pop()
-            for number, _ in (*current.taken, *current.given):
+            for number, _ in (*current.reads, *current.readers):
                 near = units[number]
                 if number in mates or number in seen or near.first.phase != unit.first.phase:
                     continue
@@ -271,9 +271,9 @@ def _regions(matching: Matching, side: int) -> Iterator[_Region]:
                 waiting.append(near)
         members.sort(key=lambda member: member.number)
         ins: set[Hashable] = {label for member in members for label in member.labels}
-        ins |= {pair(maker) for member in members for maker, _ in member.taken if maker in mates}
+        ins |= {pair(maker) for member in members for maker, _ in member.reads if maker in mates}
         # The partitioner decides which ops of another phase read a value: these are not part of the border.
         outs: set[Hashable] = {name for member in members for name in member.names}
-        takers = {taker for member in members for taker, _ in member.given if taker in mates}
+        takers = {taker for member in members for taker, _ in member.readers if taker in mates}
         outs |= {pair(taker) for taker in takers if units[taker].first.phase == members[0].first.phase}
         yield _Region(tuple(members), frozenset(ins), frozenset(outs))

@@ -18,8 +18,8 @@ MIXED = -1
 class Unit:
     """One op, or the ops of one decomposed call in the order of their execution.
 
-    taken: the units that it reads, each with its slot
-    given: the units that read it
+    reads: the units that it reads, each with its slot
+    readers: the units that read it
     labels: the script's names for its inputs
     names: the script's names for its outputs
     """
@@ -27,8 +27,8 @@ class Unit:
     number: int
     kind: str
     ops: tuple[Op, ...]
-    taken: list[tuple[int, int]] = field(default_factory=list)
-    given: list[tuple[int, int]] = field(default_factory=list)
+    reads: list[tuple[int, int]] = field(default_factory=list)
+    readers: list[tuple[int, int]] = field(default_factory=list)
     labels: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
@@ -93,14 +93,14 @@ def flow_of(ops: Sequence[Op], whole: Callable[[Op], str | None], *, views: bool
     for unit in units:
         labels: list[str] = []
         for op in unit.ops:
-            for taken_input in op.takes:
-                for slot, source in enumerate(_through(taken_input, beyond, unit_of), taken_input.slot):
+            for read_value in op.takes:
+                for slot, source in enumerate(_through(read_value, beyond, unit_of), read_value.slot):
                     if isinstance(source, str):
                         labels.append(source)
                     elif (maker := unit_of[source]) is not None and maker != unit.number:
                         where = MIXED if unit.grouped else slot
-                        unit.taken.append((maker, where))
-                        units[maker].given.append((unit.number, where))
+                        unit.reads.append((maker, where))
+                        units[maker].readers.append((unit.number, where))
         unit.labels = tuple(sorted(labels))
         unit.names = tuple(sorted({name for op in unit.ops for name in names.get(op.number, ())}))
     return ValueFlow(units, unit_of)

@@ -19,7 +19,7 @@ from ...records.tools.graph_record import STAGES, Graph, Node, Value
 from ..culprit_marks import Mark
 from ..run_graphs import RunGraphs
 from .node_order import Ordered, in_order, title
-from .onnx_values import attribute, clean, describe, in_parts, known, value_info
+from .onnx_values import attribute, clean, describe, has_shape, in_parts, value_info
 
 IR_VERSION = 10
 """The first version in which functions have value types and nodes have an overload."""
@@ -70,7 +70,7 @@ def to_onnx(graph: Graph, marks: Mapping[str, Mark] = NO_MARKS) -> onnx.ModelPro
         ir_version=IR_VERSION,
     )
     notes = [*graph.notes, *ordered.notes]
-    if unknown := [name for name in (*inputs, *outputs) if not known(values.get(name))]:
+    if unknown := [name for name in (*inputs, *outputs) if not has_shape(values.get(name))]:
         notes.append(f"shapes that are not known: {_listed(unknown)}")
     if ordered.missing:
         notes.append(f"taken, but made by no node of the record: {_listed(ordered.missing)}")

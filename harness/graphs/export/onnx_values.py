@@ -56,7 +56,7 @@ def value_info(name: str, value: Value) -> onnx.ValueInfoProto:
     return made
 
 
-def known(value: Value | None) -> bool:
+def has_shape(value: Value | None) -> bool:
     """Check whether ONNX's checker accepts this value as an input or output, which must have a shape."""
     return value is not None and value.shape is not None
 

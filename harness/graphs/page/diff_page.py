@@ -13,12 +13,12 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from ..diff.difference_record import Diff
+from ..drawing.drawing_layout import DAGRE
 from ..run_graphs import RunGraphs
 from .page_data import Drift, Marks, cast_rows, count_rows, graph_rows, group_rows, page_data
 from .self_contained import hash_of, json_in_page, templates
 
 HERE = Path(__file__).parent
-DAGRE = HERE.parent / "javascript" / "dagre.min.js"
 SCRIPTS = (
     "model.js", "visible.js", "boxes.js", "arrange.js", "layout.js", "drawing.js", "camera.js",
     "pane.js", "details.js", "chips.js", "page.js",

@@ -3,7 +3,7 @@ both modes have a tape of it or can record one."""
 
 from __future__ import annotations
 
-from ...drift.setup.setup_difference import compared_arguments, made_by_the_training
+from ...drift.setup.step_setup import compared_arguments, made_by_the_training
 from ...drift.verdict import worst_of
 from ...records.results.culprit import SETUP
 from ...records.results.findings import PairFindings

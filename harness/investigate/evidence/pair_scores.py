@@ -4,18 +4,16 @@ precision."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...drift.calibration import Threshold, threshold_of_pair
+from ...drift.calibration import threshold_of_pair
 from ...drift.referee_accuracy import Accuracy, accuracy, step_errors
 from ...drift.step_noise import Noise, read_noise
-from ...drift.step_score import EDGE, StepScore, score_step
-from ...drift.verdict import worst_of
+from ...drift.step_score import StepScore, score_step
 from ...errors import JournalError, RunNotFound
 from ...records.modes.mode_spec import ModeSpec
-from ...records.results.localization_record import Localization
 from ...records.run.run_config import RunConfig
 from ...runs.mapped_tensors import TensorFile
 from ...runs.recorded_run import RecordedRun
@@ -28,28 +26,11 @@ from ...runs.step_outcomes import (
     read_state,
     state_steps,
 )
-from ..words.culprit_words import ill_conditioned_here
+from .explained_scores import Scores, without_unlooked
 from .joined_outcome import outcome_against
 from .pair_evidence import PairEvidence
 
 ANEW = " (remove that run's folder, and `numdrift investigate` makes it anew)"
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The scores of a pair's steps.
-
-    steps: the scores; empty where `why` says what is missing
-    noise: a sentence about how the noise was measured
-    unreplayed: the reasons why steps do not replay or cannot be read
-    """
-
-    steps: tuple[StepScore, ...]
-    threshold: Threshold
-    noise: str
-    unreplayed: tuple[str, ...]
-    why: str = ""
-    notes: tuple[str, ...] = ()
 
 
 def spec_of(run: RecordedRun) -> ModeSpec:
@@ -163,95 +144,6 @@ def _scored_once(scoring: _Scoring) -> StepScore:
     return score_step(a, b, _noise_at(scoring.step, a, scoring.noise))
 
 
-def suspicious_steps(scores: Scores) -> list[int]:
-    """Return the steps beyond the threshold that were not looked at closer."""
-    return [
-        step_score.step
-        for step_score in scores.steps
-        if worst_of([step_score]) > scores.threshold.fault and not step_score.looked_closer
-    ]
-
-
-def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scores:
-    """Replace the score of each step whose drift comes from a discrete choice by what is left with the reference's
-    choices, and mark the steps whose drift comes from ill-conditioned ops.
-
-    Where the worst of the steps beyond the threshold is ill-conditioned, so are those that were not looked into.
-    """
-    threshold = scores.threshold.fault
-    explained = {
-        localization.step: localization.choices for localization in localized if localization.is_explained(threshold)
-    }
-    magnified = {
-        localization.step: localization for localization in localized if localization.is_ill_conditioned(threshold)
-    }
-    steps, notes = list(scores.steps), list(scores.notes)
-    for place, scored in enumerate(steps):
-        if scored.step in explained:
-            choices = explained[scored.step]
-            left = float(choices["score"])
-            tensors = tuple(
-                replace(tensor, score=min(tensor.score, left), why=EDGE if tensor.score else tensor.why)
-                for tensor in scored.tensors
-            )
-            # It counts as looked at closer, so that no further tape of it is requested.
-            steps[place] = replace(
-                scored, score=min(scored.score, left), tensors=tensors, discrete=(), looked_closer=True
-            )
-            notes.append(
-                f"step {scored.step}: {choices['flipped']} elements of {', '.join(choices['ops'])} chose otherwise, "
-                f"next to their edges; with the choices of the reference the drift is {choices['score']:.3g}"
-            )
-        elif scored.step in magnified and not scored.discrete:
-            steps[place] = replace(scored, ill_conditioned=True)
-            causes = [
-                culprit for culprit in magnified[scored.step].culprits if culprit.significance == "beyond-rounding"
-            ]
-            notes.append(f"step {scored.step}: {ill_conditioned_here(causes, scored.score)}")
-    beyond = [step_score for step_score in steps if worst_of([step_score]) > threshold]
-    looked = {localization.step for localization in localized}
-    if beyond and max(beyond, key=lambda step_score: worst_of([step_score])).ill_conditioned:
-        alike = [step_score for step_score in beyond if step_score.step not in looked and not step_score.discrete]
-        steps = [
-            replace(step_score, ill_conditioned=True) if step_score in alike else step_score for step_score in steps
-        ]
-        if alike:
-            listed = _listed([step_score.step for step_score in alike])
-            notes.append(f"less than the worst of those drift, and were not looked into: step {listed}")
-    return replace(scores, steps=tuple(steps), notes=tuple(notes))
-
-
-def without_unlooked(scores: Scores) -> Scores:
-    """Leave out suspicious steps that were not looked at, where kinks explain all that were looked at.
-
-    Kinks are rare: where there are many, rounding crosses some in every step, and the noise includes them. Where most
-    steps are suspicious, none is left out.
-    """
-    looked = [step_score for step_score in scores.steps if step_score.looked_closer]
-    edges = [step_score.step for step_score in looked if step_score.on_edge]
-    left_out = suspicious_steps(scores)
-    explained = edges and all(worst_of([step_score]) <= scores.threshold.fault for step_score in looked)
-    if not explained or 2 * (len(left_out) + len(edges)) > len(scores.steps):
-        left_out = []
-    notes = []
-    if edges:
-        notes.append(
-            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a "
-            "maximum or a comparison next "
-            "to its edge), and the drift is compared with that jump"
-        )
-    if left_out:
-        notes.append(
-            f"step {_listed(left_out)} drifts like those that such a choice explains, and was not looked at closer"
-        )
-    kept = tuple(step_score for step_score in scores.steps if step_score.step not in left_out)
-    return replace(scores, steps=kept, notes=tuple(notes))
-
-
-def _listed(steps: Sequence[int]) -> str:
-    return ", ".join(map(str, steps))
-
-
 def _started(evidence: PairEvidence) -> dict[int, RecordedRun]:
     """Map each step that the other mode began in the reference's state to the run that has its outcome.
 
@@ -327,5 +219,5 @@ def accuracy_of(evidence: PairEvidence) -> Accuracy | None:
             noise = read_noise(run.path, step) or Noise(step, 0, {})
             if noise.equal:
                 a, b = (read_outcome(run_of_step[step].path, step) for run_of_step in (outcomes, started))
-                steps.append(step_errors(a, b, exact, noise))
+                steps.append(step_errors(a, b, exact, noise.step))
     return accuracy(steps, evidence.a.manifest.label, evidence.b.manifest.label)

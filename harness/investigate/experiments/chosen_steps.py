@@ -15,14 +15,14 @@ from pathlib import Path
 
 from ...drift.recorded_drift import common_digests, common_steps, first_computed_difference
 from ...drift.run_comparison import RunComparison
-from ...drift.setup.setup_difference import compared_arguments
+from ...drift.setup.step_setup import compared_arguments
 from ...drift.wholes import entries_of
 from ...errors import UsageError
 from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import state_steps
 from ...search import evenly
 from ..evidence.pair_scores import spec_of
-from .investigation_plan import InvestigationPlan
+from .investigation_plan import InvestigationRequest
 from .laboratory import Progress
 
 MOST_FORCED = 64
@@ -105,7 +105,7 @@ def choose(
     reference: RecordedRun,
     others: Sequence[RecordedRun],
     compared: Sequence[RunComparison],
-    plan: InvestigationPlan,
+    plan: InvestigationRequest,
     progress: Progress,
 ) -> ChosenSteps:
     """Choose the steps, and report the disk space that their states take."""

@@ -1,17 +1,19 @@
-"""The plan of an investigation, and the recorded runs that it starts from."""
+"""The request of an investigation, its modes, and the recorded runs that it starts from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal, get_args
 
 from ...drift.verdict import SAME_DRAWS
 from ...errors import UsageError
+from ...launch.training_request import TrainingOptions, TrainingRequest
 from ...records.modes.mode_spec import ModeSpec
 from ...records.run.run_request import LEVELS
 from ...records.run.step_selection import StepSelection
+from ...records.run.user_option import MEBIBYTE, in_bytes, option
 from ...runs.recorded_run import RecordedRun, find_investigation, runs_with_suffixes
 
 DEFAULT_STATE_BUDGET = 1 << 30
@@ -54,12 +56,12 @@ def remedy_of_draws(specs: Sequence[ModeSpec]) -> str:
     if others and on_two_devices(specs):
         names = " and ".join(str(replace(spec, draws="cpu")) for spec in others)
         return f"each device draws numbers of its own: run {names}, or `numdrift investigate`, which does so by itself"
-    own = [f"give {spec.capabilities.draws_as} fallback_random=on" for spec in specs if draws_its_own(spec)]
+    own = [f"run {spec.capabilities.draws_as} with fallback_random=on" for spec in specs if draws_its_own(spec)]
     ways = [*SAME_DRAWS, *own[:1]]
     return f"{', '.join(ways[:-1])} and {ways[-1]}"
 
 
-def said_of_draws(specs: Sequence[ModeSpec]) -> str:
+def sentence_of_draws(specs: Sequence[ModeSpec]) -> str:
     """Name the modes that draw the CPU's random numbers; "" where none does."""
     drawing = [spec.name for spec in specs if spec.draws == "cpu" and spec.accelerator is not None]
     if not drawing:
@@ -68,37 +70,111 @@ def said_of_draws(specs: Sequence[ModeSpec]) -> str:
     return f"{' and '.join(drawing)} {draw} the CPU's random numbers (draws=cpu): the modes run on two devices"
 
 
-@dataclass(frozen=True, slots=True)
-class InvestigationPlan:
-    """The choices of an investigation of some runs, the first of which is the reference. A `BatchPlan` makes the runs
-    that are not recorded yet.
+Localized = Literal["all", "faults", "none"]
+"""The pairs whose causes are searched: every pair that differs, pairs beyond rounding, or none."""
 
-    steps: the steps to start from the reference's state (None: chosen)
-    envelope: the number of perturbed trainings of the reference
-    seeds: the number of trainings of every mode with other seeds
-    state_budget: the limit of the states and outcomes that are kept, in bytes
-    localize: the pairs whose causes are looked for
-    scripts: whether standalone scripts show the causes
-    step: the step in which causes are looked for (None: chosen)
-    knobs: whether compiled modes are also tried with other stages and settings of the compiler where the ops explain
-        the drift
-    partition_bisect: whether ever smaller parts of the model are put on the mode's backend, and the rest on the CPU
-    confirm: whether a mode is trained once more to the end without its culprits
-    against_single: whether the reference is the batch's first mode in one process, which takes the whole batch at each
-        step
+
+def _localized(pairs: bool | str) -> str:
+    """Read the pairs whose causes are searched: all for True, none for False."""
+    if isinstance(pairs, bool):
+        return "all" if pairs else "none"
+    if pairs not in get_args(Localized):
+        raise UsageError(f"localize={pairs!r} is none of 'all', 'faults', 'none', True and False")
+    return pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvestigationRequest(TrainingRequest):
+    """The choices of an investigation of some runs, the first of which is the reference.
+
+    Its `script` may be the folder of a recorded investigation. Without `modes` it compares cpu and compile.
     """
 
-    steps: StepSelection | None = None
-    envelope: int = 0
-    seeds: int = 0
-    state_budget: int = DEFAULT_STATE_BUDGET
-    localize: Literal["all", "faults", "none"] = "all"
-    scripts: bool = True
+    OF_RUN: ClassVar[Sequence[str]] = ("graphs", "max_steps", "max_seconds", "keep_files", "in_place")
+
+    name: str | None = option(
+        None, "Name of the investigation (default: the script's, numbered); one that exists goes on."
+    )
+    suffix: str | None = option(None, "Which batch of a recorded investigation (default: its newest).", metavar="TAG")
+    steps: StepSelection | None = option(
+        None, "Steps to start from the reference's state, as in 0,5,10-19 (default: chosen).", StepSelection.parse,
+        metavar="LIST",
+    )  # fmt: skip
+    envelope: int = option(
+        0,
+        "Train the reference N times from parameters that are one ULP off, for the curve's envelope (8 is usual).",
+        least=0,
+        metavar="N",
+    )
+    seeds: int = option(
+        0,
+        "Train every mode with N seeds, to test for a systematic lag (12 is usual, 10 the least that can tell).",
+        least=0,
+        metavar="N",
+    )
+    state_budget: int = option(
+        DEFAULT_STATE_BUDGET,
+        "Disk for the states of the steps, a mode; fewer steps are chosen when it is small.",
+        in_bytes,
+        written=DEFAULT_STATE_BUDGET / MEBIBYTE,
+        least=0,
+        metavar="MIB",
+        shows_default=True,
+    )
+    against_single: bool = option(
+        False,
+        "With --nproc: the reference is the first mode in one process, which takes the whole batch at each step.",
+    )
+    jobs: int = option(2, "Runs side by side at a time.", least=1, shows_default=True)
+    localize: Localized = option(
+        "all",
+        "Whose causes to look for and to prove: of every pair that differs, of those beyond rounding, or none.",
+        _localized,
+        choices=get_args(Localized),
+        shows_default=True,
+    )
+    scripts: bool = option(
+        True,
+        "Write a standalone script for each culprit, and run it (default: yes).",
+        flag="--scripts/--no-scripts",
+    )
+    confirm: bool = option(
+        True,
+        "Train a mode once more to the end with its culprits swapped out (default: yes).",
+        flag="--confirm/--no-confirm",
+    )
+    knobs: bool = option(
+        False,
+        "Also say which stage and which setting of the compiler makes the drift (without it: where no op does).",
+    )
+    partition_bisect: bool = option(
+        False,
+        "Also put ever smaller parts of the model on the mode's backend, the rest on the CPU, to find what carries the "
+        "drift.",
+    )
     step: int | None = None
-    knobs: bool = False
-    partition_bisect: bool = False
-    confirm: bool = True
-    against_single: bool = False
+    """The step in which `numdrift localize` looks for causes; None: the first significant one."""
+
+
+class InvestigationOptions(TrainingOptions, total=False):
+    """The users' options of an `InvestigationRequest` by their names in Python."""
+
+    suffix: str | None
+    steps: str | None
+    envelope: int
+    seeds: int
+    state_budget: float
+    graphs: bool
+    against_single: bool
+    max_steps: int | None
+    max_seconds: float | None
+    keep_files: bool
+    in_place: bool
+    localize: bool | Localized
+    scripts: bool
+    confirm: bool
+    knobs: bool
+    partition_bisect: bool
 
 
 def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedRun]:
@@ -113,7 +189,7 @@ def recorded_runs(out: Path, folder: Path, suffix: str | None) -> list[RecordedR
     newest = suffix if suffix is not None else runs[-1].manifest.suffix
     runs = [run for run in runs if run.manifest.suffix == newest]
     if len(runs) < 2:
-        raise UsageError(f"{path} holds one run, which has nothing to be compared with; run another mode")
+        raise UsageError(f"{path} has one run, and nothing to compare it with; run another mode")
     for run in runs:
         require_parameters(run)
     return runs

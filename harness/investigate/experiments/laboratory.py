@@ -106,7 +106,7 @@ class Laboratory:
         for spec in missing:
             folder = plan.investigation.run(spec.name, plan.suffix)
             if folder.manifest.exists() and not plan.force:
-                previous = self._asked_alike(plan, spec, folder)
+                previous = self._run_of_request(plan, spec, folder)
                 if previous is not None and previous.manifest.interrupted:
                     self.progress.say(f"{folder.path} was interrupted: it is run again")
                     _remove(folder)
@@ -196,10 +196,10 @@ class Laboratory:
         same request."""
         spec = next(candidate for candidate in plan.modes if candidate.name == name)
         folder = plan.investigation.run(name, plan.suffix)
-        run = self._asked_alike(plan, spec, folder)
+        run = self._run_of_request(plan, spec, folder)
         return run is not None and run.manifest.got_through
 
-    def _asked_alike(self, plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RecordedRun | None:
+    def _run_of_request(self, plan: BatchPlan, spec: ModeSpec, folder: RunFolder) -> RecordedRun | None:
         """Return the run in the folder; None unless it was made with the same request and from the same script."""
         if not folder.manifest.exists():
             return None

@@ -28,10 +28,11 @@ from ...runs.run_layout import STATES
 from ...runs.step_outcomes import noise_path, state_steps, tape_path
 from ...search import between, evenly
 from ..evidence.ended_by_values import ended_by_values
+from ..evidence.explained_scores import Scores, suspicious_steps
 from ..evidence.pair_evidence import EvidenceFolder, evidence_for
-from ..evidence.pair_scores import Scores, scores_of, spec_of, suspicious_steps
+from ..evidence.pair_scores import scores_of, spec_of
 from .chosen_steps import STATE_SHARE, ChosenSteps, bytes_of_state, most_forced
-from .investigation_plan import InvestigationPlan
+from .investigation_plan import InvestigationRequest
 from .laboratory import Laboratory, Progress, Round, begun_in, repeating
 from .tapes_beside import is_measured_beside, measured_by_holder
 
@@ -188,7 +189,7 @@ def noise_without_tape(reference: RecordedRun, chosen: ChosenSteps, progress: Pr
 
 
 def date_onset(
-    laboratory: Laboratory, reference: RecordedRun, others: Sequence[RecordedRun], plan: InvestigationPlan
+    laboratory: Laboratory, reference: RecordedRun, others: Sequence[RecordedRun], plan: InvestigationRequest
 ) -> None:
     """Start further steps from the reference's state until each pair's first significant step is known.
 

@@ -150,15 +150,15 @@ def run_referee(
                 process.kill()
             time.sleep(LOOK_SECONDS)
     except OSError as error:
-        laboratory.progress.say(f"the fp64 referee gave no answer: {error}")
+        laboratory.progress.say(f"the fp64 referee returned nothing: {error}")
         return
     if given_up is not None and given_up.is_set():
         return
     if code and time.monotonic() > until:
-        laboratory.progress.say(f"the fp64 referee gave no answer: it was ended after {LONGEST:.0f} s")
+        laboratory.progress.say(f"the fp64 referee returned nothing: it was ended after {LONGEST:.0f} s")
     elif code:
         log = _log(folder, "referee")
-        reason = (log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        reason = (log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]
         laboratory.progress.say(f"the fp64 referee failed (exit code {code}): {reason}; all of it is in {log}")
 
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from ...records.results.culprit import MARK_STEP, Culprit
 from ...records.results.findings import Verdict
 from ...records.results.localization_record import LeftOver, Localization
+from ..evidence.explained_scores import Scores
 from ..evidence.pair_evidence import PairEvidence
-from ..evidence.pair_scores import Scores
 from ..questions.ops import AGAINST_ONE
 from ..questions.question import proven
 
@@ -65,10 +65,10 @@ def _what_is_left(localization: Localization, verdict: Verdict, scores: Scores, 
         [culprit for culprit in localization.culprits if culprit.is_proven],
     )
     others = len(localization.op_by_op_differs)
-    values = "1 value" if others == 1 else f"{others} values"
-    lazily = f"{values} of the step in {b} {'is' if others == 1 else 'are'} other than what its ops give one by one"
+    values, differ = ("1 value", "differs") if others == 1 else (f"{others} values", "differ")
+    lazily = f"{values} of the step in {b} {differ} from the results of its ops one by one"
     if left.explained is None and not left.why:
-        alike = f"step {localization.step}: executed one by one, the ops of both modes give the same bits"
+        alike = f"step {localization.step}: executed one by one, the ops of both modes compute the same bits"
         return f"{alike}; {lazily}, and that is not explained" if others else f"{alike}: what differs is no op's"
     own, taped = (
         next((step_score.score for step_score in scores.steps if step_score.step == localization.step), None),
@@ -76,12 +76,12 @@ def _what_is_left(localization: Localization, verdict: Verdict, scores: Scores, 
     )
     both = "" if own is None or taped is None else f" (z {own:.3g} in the step itself, {float(taped):.3g} op by op)"
     unlike = (localization.content.get("controls") or {}).get("b") is False
-    unlike_itself = f"the tape of {b} does not give its own bits again{both}" if unlike else ""
+    unlike_itself = f"the tape of {b} does not reproduce its own bits{both}" if unlike else ""
     lazily += "" if unlike else both
     doubts = [doubt for doubt in (unlike_itself, lazily if others else "") if doubt]
     if left.explained is not None and left.explained >= ALL:
-        sentence = f"nothing is left of what the ops of step {localization.step} do one by one, but {'; '.join(doubts)}"
-        return sentence if doubts else ""
+        sentence = f"executed one by one, the ops of step {localization.step} explain all of their drift"
+        return f"{sentence}, but {'; '.join(doubts)}" if doubts else ""
     rest = "" if left.score is None else f"z {left.score:.3g}"
     if left.discrete:
         rest += f"{' and ' if rest else ''}{left.discrete} of integers"
@@ -126,7 +126,7 @@ def _of_a_way(way: Culprit, localized: Sequence[Localization]) -> tuple[float | 
         return share, left
     reason = next((localization.reason for localization in localized if localization.reason), "")
     why = f"step {way.step} could not be taken apart: {reason}" if reason else "no op is proven to make it"
-    return share, f"what makes the drift is known, its ops are not ({why}){left and f'; {left}'}"
+    return share, f"the cause of the drift is known, its ops are not ({why}){left and f'; {left}'}"
 
 
 def _not_looked(evidence: PairEvidence, verdict: Verdict, scores: Scores, localized: Sequence[Localization]) -> str:

@@ -1,18 +1,19 @@
 """The effect of causes on the verdict: proofs about single ops override the noise of a whole step.
 
-nondeterministic  stays, and says which call does not repeat
-different-setup   where a proven cause draws from another state of a generator
-beyond-rounding   where a proven cause is wrong by itself (see `localize.judged_alone`), however noisy the step is
-rounding          stays, and is worth a look, where a proven kernel is within the rounding of its inputs, and yet far
-                  less accurate than the other side's
+1  nondeterministic  stays, and says which call does not repeat
+2  different-setup   where a proven cause draws from another state of a generator
+3  beyond-rounding   stays, and begins earlier where a cause is wrong by itself in an earlier step
+4  beyond-rounding   where a proven cause is wrong by itself (see `localize.judged_alone`), however noisy the step is
+5  rounding          stays, and is worth a look, where a proven kernel is within the rounding of its inputs, and yet far
+                     less accurate than the other side's
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ...drift.setup.setup_difference import SetupDifference
+from ...drift.setup_difference import SetupDifference
 from ...records.results.culprit import NONDETERMINISM, SETUP, Culprit
 from ...records.results.findings import Verdict
 from ..words.culprit_words import title_of, wrong_by_itself
@@ -21,42 +22,81 @@ LESS_ACCURATE = 100.0
 """The ratio of the two sides' errors from which on the kernel is worth a look."""
 
 
+def _names_what_does_not_repeat(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict | None:
+    unlike = [culprit for culprit in culprits if culprit.kind == NONDETERMINISM]
+    if verdict.word != "nondeterministic" or not unlike:
+        return None
+    sentences = "; ".join(f"{culprit.name} does not repeat: {culprit.text}" for culprit in unlike)
+    return replace(verdict, text=f"nondeterministic: {sentences}", step=unlike[0].step)
+
+
+def _draws_otherwise(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict | None:
+    drawing = _wrong(culprits, "different-setup")
+    if verdict.word not in ("rounding", "beyond-rounding") or not drawing:
+        return None
+    text = f"different-setup: {title_of(drawing[0])} {wrong_by_itself(drawing[0], a, b)}"
+    return replace(verdict, word="different-setup", text=text, step=drawing[0].step, inspect=False)
+
+
+def _is_wrong_from_earlier(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict | None:
+    first = verdict.first_significant_step
+    wrong = _wrong(culprits, "beyond-rounding")
+    began = min((culprit.step for culprit in wrong if culprit.step is not None), default=None)
+    if verdict.word != "beyond-rounding" or first is None or began is None or began >= first:
+        return None
+    text = f"{verdict.text}; what causes it is wrong from step {began} on, where noise hides it"
+    return replace(verdict, text=text, first_significant_step=began)
+
+
+def _is_wrong_by_itself(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict | None:
+    wrong = _wrong(culprits, "beyond-rounding")
+    if verdict.word != "rounding" or not wrong:
+        return None
+    step = wrong[0].step
+    drift = f"the drift of the whole step ({verdict.score:.3g} times its rounding noise) does not show it"
+    text = f"beyond-rounding: {title_of(wrong[0])} {wrong_by_itself(wrong[0], a, b)}; {drift}"
+    return replace(verdict, word="beyond-rounding", text=text, step=step, first_significant_step=step, inspect=False)
+
+
+def _is_less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict | None:
+    if verdict.word != "rounding":
+        return None
+    notes = []
+    for culprit in culprits:
+        errors = [(rho, label) for label, rho in ((a, culprit.rho.get("a")), (b, culprit.rho.get("b"))) if rho]
+        if culprit.is_proven and culprit.local_significance == "rounding" and len(errors) == 2:
+            (better, _), (worse, label) = sorted(errors)
+            if worse > LESS_ACCURATE * better:
+                notes.append(
+                    f"{title_of(culprit)} is {worse / better:.3g} times less accurate in {label}, "
+                    "though within what rounding of its inputs causes"
+                )
+    return replace(verdict, inspect=True, notes=(*verdict.notes, *notes)) if notes else None
+
+
+def _wrong(culprits: Sequence[Culprit], word: str) -> list[Culprit]:
+    """Return the culprits that are wrong by themselves, and make a verdict of this word."""
+    return [culprit for culprit in culprits if culprit.is_wrong_by_itself and culprit.local_significance == word]
+
+
+Rule = Callable[[Verdict, Sequence[Culprit], str, str], Verdict | None]
+"""A way in which causes change a verdict; it returns None where it does not apply."""
+
+RULES: tuple[Rule, ...] = (
+    _names_what_does_not_repeat,
+    _draws_otherwise,
+    _is_wrong_from_earlier,
+    _is_wrong_by_itself,
+    _is_less_accurate,
+)
+"""The rules in the order of precedence: the first one that applies decides."""
+
+
 def with_causes(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:
     """Return the verdict that follows from the scores of the steps, adjusted to the causes. `a` and `b` name the
     modes."""
-    unlike = [culprit for culprit in culprits if culprit.kind == NONDETERMINISM]
-    if verdict.word == "nondeterministic" and unlike:
-        sentences = "; ".join(f"{culprit.name} does not repeat: {culprit.text}" for culprit in unlike)
-        return replace(verdict, text=f"nondeterministic: {sentences}", step=unlike[0].step)
-    if verdict.word not in ("rounding", "beyond-rounding"):
-        return verdict
-    acting = [culprit for culprit in culprits if culprit.is_wrong_by_itself]
-    setup = [culprit for culprit in acting if culprit.local_significance == "different-setup"]
-    wrong = [culprit for culprit in acting if culprit.local_significance == "beyond-rounding"]
-    if setup:
-        text = f"{title_of(setup[0])} {wrong_by_itself(setup[0], a, b)}"
-        return replace(
-            verdict, word="different-setup", text=f"different-setup: {text}", step=setup[0].step, inspect=False
-        )
-    if verdict.word == "beyond-rounding":
-        first = verdict.first_significant_step
-        began = min((culprit.step for culprit in wrong if culprit.step is not None), default=None)
-        if first is None or began is None or began >= first:
-            return verdict
-        text = f"{verdict.text}; what causes it is wrong from step {began} on, where noise hides it"
-        return replace(verdict, text=text, first_significant_step=began)
-    if wrong:
-        drift = f"the drift of the whole step ({verdict.score:.3g} times its rounding noise) does not show it"
-        text = f"{title_of(wrong[0])} {wrong_by_itself(wrong[0], a, b)}; {drift}"
-        return replace(
-            verdict,
-            word="beyond-rounding",
-            text=f"beyond-rounding: {text}",
-            step=wrong[0].step,
-            first_significant_step=wrong[0].step,
-            inspect=False,
-        )
-    return _less_accurate(verdict, culprits, a, b)
+    adjusted = (rule(verdict, culprits, a, b) for rule in RULES)
+    return next((changed for changed in adjusted if changed is not None), verdict)
 
 
 def with_place(verdict: Verdict, causes: Sequence[SetupDifference], culprits: Sequence[Culprit]) -> Verdict:
@@ -108,17 +148,3 @@ def of_significant_steps(verdict: Verdict, culprits: Sequence[Culprit]) -> list[
         for culprit in culprits
         if culprit.step is None or culprit.step >= first or culprit.kind in (SETUP, NONDETERMINISM)
     ]
-
-
-def _less_accurate(verdict: Verdict, culprits: Sequence[Culprit], a: str, b: str) -> Verdict:
-    notes = []
-    for culprit in culprits:
-        errors = [(rho, label) for label, rho in ((a, culprit.rho.get("a")), (b, culprit.rho.get("b"))) if rho]
-        if culprit.is_proven and culprit.local_significance == "rounding" and len(errors) == 2:
-            (better, _), (worse, label) = sorted(errors)
-            if worse > LESS_ACCURATE * better:
-                notes.append(
-                    f"{title_of(culprit)} is {worse / better:.3g} times less accurate in {label}, "
-                    "though within what rounding of its inputs causes"
-                )
-    return replace(verdict, inspect=True, notes=(*verdict.notes, *notes)) if notes else verdict

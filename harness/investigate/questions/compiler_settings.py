@@ -33,11 +33,11 @@ from ...runs.recorded_run import RecordedRun
 from ...runs.step_outcomes import outcome_path, outcome_steps
 from ..evidence.pair_evidence import PairEvidence
 from ..evidence.pair_scores import score_of, spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, begun_in
-from .ops import holding, once_more
 from .question import Inquiry, QuestionAnswer, mode_culprit, proven
 from .setting_axes import UNCOMPILED, folder_name, is_possible, variants_of
+from .step_workers import holding, once_more
 
 NO_OPTION = "has no such option"
 """The phrase by which a process reports an option that its own torch lacks."""
@@ -53,7 +53,7 @@ STAGES = {
 class CompilerSettings:
     """The step executed with every other stage and setting, on request and where no op is proven to cause the drift."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         """Return False for a mode on the CPU that Inductor does not compile: it has no settings."""
         pair = inquiry.pair
         unexplained = pair.verdict == "beyond-rounding" and not proven(pair.verdict, pair.culprits)
@@ -63,7 +63,7 @@ class CompilerSettings:
         specs = (spec_of(run) for run in (inquiry.evidence.b, inquiry.evidence.a))
         return (plan.knobs or unexplained) and any(variants_of(*specs))
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         for inquiry in inquiries:
             b, step = inquiry.evidence.b, inquiry.step
             known_to_torch = (
@@ -94,7 +94,7 @@ class CompilerSettings:
         return QuestionAnswer(
             instead=setting_culprits(scores, labels, threshold, alike=alike),
             sentences=setting_sentences(scores, threshold),
-            facts=scores,
+            compiler=scores,
         )
 
 
@@ -109,7 +109,7 @@ def _not_recompiled(laboratory: Laboratory, inquiry: Inquiry, variants: Mapping[
     if not lacking:
         return {}
     if holding(laboratory, inquiry, "b") is None:
-        laboratory.make(Round(f"a process to be asked about step {step}", [once_more(inquiry, "b")]))
+        laboratory.make(Round(f"a worker for step {step}", [once_more(inquiry, "b")]))
     held = holding(laboratory, inquiry, "b")
     if held is None:
         return lacking

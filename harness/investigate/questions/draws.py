@@ -8,7 +8,6 @@ itself draws differently, and its line is known.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from ...drift.recorded_drift import GeneratorDifference, generator_differences
 from ...drift.setup.draw_difference import DrawDifference, extra_draw
 from ...errors import NumdriftError
-from ...records.codec import json_text, plain, read_fields
+from ...records.codec import plain, read_fields
 from ...records.results.culprit import SETUP, Culprit
 from ...records.results.experiment import Experiment
 from ...records.run.step_selection import StepSelection
@@ -25,13 +24,13 @@ from ...runs.recorded_calls import read_calls
 from ...runs.recorded_run import RecordedRun
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..evidence.result_file import read_result, write_result
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, repeating
 from ..words.repetition_words import draw_sentence, shown_by_stand_in
 from .question import Inquiry, QuestionAnswer
-from .stand_in import stand_in
+from .setting_axes import stand_in
 
-SCHEMA = 1
 ALONE = "-op-by-op"
 """The ending of an experiment's name in which a stand-in replaces the mode."""
 
@@ -39,12 +38,12 @@ ALONE = "-op-by-op"
 class Draws:
     """The first draw from a generator that the two modes do not share."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         if inquiry.pair.verdict != "different-setup":
             return False
         return any(not _found_in(inquiry.evidence, difference).exists() for difference in _apart(inquiry))
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         plans = {}
         for inquiry in inquiries:
             for difference in _apart(inquiry):
@@ -63,8 +62,7 @@ class Draws:
                     _found_in(inquiry.evidence, difference),
                     _compared(inquiry.evidence, difference),
                 )
-                content = {"schema": SCHEMA, "draw": plain(draw), "stand_in": by_stand_in}
-                path.write_text(json_text(content, indent=1), encoding="utf-8")
+                write_result(path, {"draw": plain(draw), "stand_in": by_stand_in})
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         culprits = []
@@ -149,9 +147,8 @@ def _calls_of(run: RecordedRun, difference: GeneratorDifference) -> list[CallRec
 
 
 def _read(path: Path) -> tuple[DrawDifference | None, bool]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        is_usable = content["schema"] == SCHEMA and content["draw"] is not None
-        return (read_fields(DrawDifference, content["draw"]), bool(content["stand_in"])) if is_usable else (None, False)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None, False
+    def draw_in(content: dict[str, Any]) -> tuple[DrawDifference, bool] | None:
+        draw = content["draw"]
+        return None if draw is None else (read_fields(DrawDifference, draw), bool(content["stand_in"]))
+
+    return read_result(path, draw_in) or (None, False)

@@ -32,10 +32,10 @@ from ...runs.step_outcomes import outcome_steps, read_outcome
 from ...tape.op_names import draws
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, begun_in
 from .executed_steps import is_of_another_step
-from .ops import known
+from .ops import localization_of
 from .question import Inquiry, QuestionAnswer, mode_culprit
 from .setting_axes import with_setting
 
@@ -61,19 +61,19 @@ class MarkSteps:
     """The same step with other policies. Where one removes the drift, its culprit is added to the localization of the
     step."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         """Check whether lazy tensors computed other results from the same batch than their ops one by one, or executed
         an op again."""
-        localization = known(inquiry)
+        localization = localization_of(inquiry)
         is_lazy = not spec_of(inquiry.evidence.b).capabilities.tapes_itself
         batch_differs = any(culprit.batch for culprit in inquiry.pair.culprits)
         if not is_lazy or batch_differs or localization is None or "policies" in localization.content:
             return False
         return is_of_another_step(localization, inquiry) or any(map(_is_again, localization.culprits))
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         for inquiry in inquiries:
-            localization = known(inquiry)
+            localization = localization_of(inquiry)
             if localization is not None:
                 _try_policies(laboratory, inquiry, localization)
 
@@ -83,66 +83,79 @@ class MarkSteps:
 
 def _try_policies(laboratory: Laboratory, inquiry: Inquiry, localization: Localization) -> None:
     """Try the other policies, and add the culprit to the localization where one of them takes the drift away."""
-    a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
+    b, step = inquiry.evidence.b, inquiry.step
     own = spec_of(b).mark_step or "auto"
     same_cuts = {own, "phase"} if own == "auto" else {own}
-    others = [
-        candidate for candidate in POLICIES if candidate not in same_cuts and (candidate != "off" or step <= LAST_UNCUT)
-    ]
-    folder = EvidenceFolder.of(a)
+    others = [policy for policy in POLICIES if policy not in same_cuts and (policy != "off" or step <= LAST_UNCUT)]
     plans = []
     for policy in (own, *others):
         spec = replace(spec_of(b), mark_step=policy)
         graphs = {"graphs": policy == own, "graph_steps": StepSelection.of([step])}
         plans.append(begun_in(inquiry.states, b, inquiry.experiment("cut", policy), [step], spec=spec, **graphs))
     laboratory.make(Round(f"mark-step policies in step {step} of {b.manifest.label}", plans))
-    # Each policy is compared with the same ops executed one by one on the CPU. It is infinitely far away where its run
-    # did not finish the step.
-    stand_in = folder.find(inquiry.experiment("held"))
-    reference = next((taped for taped in inquiry.evidence.taped if step in outcome_steps(taped.path)), None)
-    if stand_in is None:
-        return
-
-    def score(policy: str) -> float:
-        run = folder.find(inquiry.experiment("cut", policy))
-        if run is None or reference is None or step not in outcome_steps(run.path):
-            return math.inf
-        noise = read_noise(reference.path, step) or Noise(step, 0, {})
-        return worst_of([score_step(read_outcome(stand_in.path, step), read_outcome(run.path, step), noise)])
-
-    scores = {policy: score(policy) for policy in (own, *others)}
+    scores = {policy: _score(inquiry, policy) for policy in (own, *others)}
     before = scores[own]
-    if not before:
+    if not before:  # nothing to compare with, or no drift
         return
     best, is_named = min(others, key=lambda policy: scores[policy]), any(map(_is_again, localization.culprits))
     if scores[best] > (before / 2 if is_named else inquiry.threshold):
-        # Cuts that every policy makes are a cause only where something is drawn again. On some processors, lazy mode
-        # has other last bits than its ops one by one, and a kernel of few bits magnifies these whatever the cuts are.
-        states = [record.generators["torch"] for record in a.journal.steps if "torch" in record.generators]
-        if not is_named and len(states) > 1 and len({*states}) == 1:  # nothing is drawn; one state shows nothing
+        if not is_named and not _may_draw(inquiry.evidence.a):
             return
-        spec = with_setting(spec_of(b), BY_ITSELF)
-        plan = begun_in(inquiry.states, b, inquiry.experiment("cut", "op"), [step], spec=spec)
+        plan = begun_in(
+            inquiry.states, b, inquiry.experiment("cut", "op"), [step], spec=with_setting(spec_of(b), BY_ITSELF)
+        )
         laboratory.make(Round(f"each op of step {step} of {b.manifest.label} executed by itself", [plan]))
-        best, scores[BY_ITSELF] = BY_ITSELF, score("op")
+        best, scores[BY_ITSELF] = BY_ITSELF, _score(inquiry, "op")
         if scores[best] > min(inquiry.threshold, before / 2) and not is_named:
             best, scores[ON_CPU] = ON_CPU, 0.0
+    _write(inquiry, localization, own, best, scores)
+
+
+def _score(inquiry: Inquiry, policy: str) -> float:
+    """Score the step with a policy against the same ops executed one by one on the CPU.
+
+    It is infinite where the run did not finish the step, and 0 where those ops were not executed.
+    """
+    folder, step = EvidenceFolder.of(inquiry.evidence.a), inquiry.step
+    stand_in, run = folder.find(inquiry.experiment("held")), folder.find(inquiry.experiment("cut", policy))
+    reference = next((taped for taped in inquiry.evidence.taped if step in outcome_steps(taped.path)), None)
+    if stand_in is None:
+        return 0.0
+    if run is None or reference is None or step not in outcome_steps(run.path):
+        return math.inf
+    noise = read_noise(reference.path, step) or Noise(step, 0, {})
+    return worst_of([score_step(read_outcome(stand_in.path, step), read_outcome(run.path, step), noise)])
+
+
+def _may_draw(reference: RecordedRun) -> bool:
+    """Check whether the training may draw random numbers: its generator moves, or too few of its states are known.
+
+    Cuts that every policy makes are a cause only where something is drawn again. On some processors, lazy mode has
+    other last bits than its ops one by one, and a kernel of few bits magnifies these whatever the cuts are.
+    """
+    states = [record.generators["torch"] for record in reference.journal.steps if "torch" in record.generators]
+    return len(states) < 2 or len({*states}) > 1
+
+
+def _write(inquiry: Inquiry, localization: Localization, own: str, best: str, scores: Mapping[str, float]) -> None:
+    """Add the culprit, or the remedy of the culprits that are named already, to the localization."""
+    before, spec = scores[own], spec_of(inquiry.evidence.b)
     helps = scores[best] <= before / 2
     remedy = _setting(best) if helps else None
-    if is_named:
+    if any(map(_is_again, localization.culprits)):
         culprits = [
             replace(culprit, swapped=remedy) if _is_again(culprit) else culprit for culprit in localization.culprits
         ]
     elif helps:
-        run = folder.find(inquiry.experiment("cut", own))
+        run = EvidenceFolder.of(inquiry.evidence.a).find(inquiry.experiment("cut", own))
         culprits = [_culprit(inquiry, own, best, scores, run), *localization.culprits]
     else:  # the cuts do not change the step
         return
     content = {**localization.content, "culprits": culprits, "policies": scores}
     if remedy:
-        mode = with_setting(spec_of(b), remedy)
         effect = f"with {remedy} nothing is executed again that counts: z {scores[best]:.3g} in place of {before:.3g}"
-        content["notes"] = [*localization.content.get("notes", ()), f'{effect} (--mode "{mode}")']
+        note = f'{effect} (--mode "{with_setting(spec, remedy)}")'
+        content["notes"] = [*localization.content.get("notes", ()), note]
     write_localization(localization.path, content)
 
 

@@ -8,57 +8,47 @@ the localizer            a clean process: reads both tapes, asks both workers, w
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ...errors import JournalError
 from ...launch.batch_plan import BatchPlan
-from ...launch.guest_process import Guest, environment, preloadable
-from ...records.codec import json_text
-from ...records.results.culprit import SETUP, Culprit, CulpritScript
-from ...records.results.experiment import Experiment
+from ...records.results.culprit import SETUP, Culprit
 from ...records.results.localization_record import Localization, LocalizedSide, LocalizerConfig, read_localization
-from ...records.run.step_selection import StepSelection
-from ...runs.recorded_run import RecordedRun
-from ...runs.step_outcomes import noise_path, outcome_path, outcome_steps, read_noise_record, tape_path
+from ...runs.step_outcomes import outcome_path, outcome_steps, read_noise_record, tape_path
 from ...tape.op_names import UNREPLAYED
 from ..evidence.batches_followed import own_arguments
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
+from ..evidence.pair_localizations import inputs_of, localizations
 from ..evidence.pair_scores import spec_of
-from ..experiments.investigation_plan import InvestigationPlan
-from ..experiments.laboratory import Laboratory, Round, begun_in, repeating
-from .executed_steps import SIDES, as_executed, executed_step, has_executed, is_to_be_executed
+from ..experiments.investigation_plan import InvestigationRequest
+from ..experiments.laboratory import Laboratory, Round
+from .executed_steps import SIDES, as_executed, has_executed, is_to_be_executed
+from .localizer import localizer
 from .question import Inquiry, QuestionAnswer
+from .step_workers import holding, once_more
 
 AGAINST_ONE = "ops of several ranks are not replayed, so its cause is not looked for"
-
-LOCALIZER = "numdrift.harness.localize.localizer_process"
-PATIENCE = 24 * 3600.0
-"""The seconds that a localization may take."""
 
 
 class Ops:
     """A step of both modes taken apart: the ops that compute other bits on the same inputs, and those that cause the
     drift."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
-        return (localization := known(inquiry)) is None or is_to_be_executed(inquiry, localization)
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
+        return (localization := localization_of(inquiry)) is None or is_to_be_executed(inquiry, localization)
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         specs = [spec_of(run) for inquiry in inquiries for run in (inquiry.evidence.a, inquiry.evidence.b)]
         jobs = laboratory.jobs if laboratory.has_room(specs) else 1
         for start in range(0, len(inquiries), jobs):
             together = inquiries[start : start + jobs]
-            _together(laboratory, [inquiry for inquiry in together if known(inquiry) is None], plan)
+            _together(laboratory, [inquiry for inquiry in together if localization_of(inquiry) is None], plan)
             # Lazy tensors may have executed something else than the recorded ops one by one.
-            others = [inquiry for inquiry in together if is_to_be_executed(inquiry, known(inquiry))]
+            others = [inquiry for inquiry in together if is_to_be_executed(inquiry, localization_of(inquiry))]
             if others:
                 laboratory.make(as_executed(others))
                 _together(laboratory, [inquiry for inquiry in others if has_executed(inquiry)], plan)
@@ -105,7 +95,7 @@ def _is_data(culprit: Culprit) -> bool:
     return culprit.kind == SETUP and culprit.op is None
 
 
-def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
     """Localize steps of different modes at the same time."""
     made: dict[str, BatchPlan] = {}
     feasible = []
@@ -121,7 +111,7 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
         return
     text = ", ".join(f"step {inquiry.step} of {inquiry.evidence.b.manifest.label}" for inquiry in feasible)
     if made:  # runs left by an earlier call have no worker any more
-        laboratory.make(Round(f"processes to be asked about {text}", list(made.values())), anew=True)
+        laboratory.make(Round(f"workers for {text}", list(made.values())), anew=True)
     laboratory.progress.say(f"localizing {text}")
     specs = [spec_of(inquiry.evidence.b) for inquiry in feasible]
     address = str(laboratory.scripts(spec_of(feasible[0].evidence.a), specs)) if plan.scripts else ""
@@ -138,52 +128,12 @@ def _together(laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: Invest
             stack.enter_context(localizer(inquiry, config, laboratory, alone=len(feasible) == 1))
 
 
-def holding(laboratory: Laboratory, inquiry: Inquiry, side: Literal["a", "b"]) -> tuple[Path, Path] | None:
-    """Return the folder of the side's run that has a tape of the step, and the address of its worker; None without a
-    worker."""
-    evidence, step = inquiry.evidence, inquiry.step
-    if side == "a":
-        taped = EvidenceFolder.of(evidence.a).find(Experiment("taped-at", evidence.a.path.name, step=step))
-        runs = [*evidence.taped, taped] if spec_of(evidence.a).capabilities.tapes_itself else [taped]
-    else:
-        runs = [evidence.forced, EvidenceFolder.of(evidence.a).find(inquiry.experiment("held"))]
-    executed = EvidenceFolder.of(evidence.a).find(executed_step(inquiry, side))
-    if executed is not None and tape_path(executed.path, step).exists():
-        runs = [executed]
-    for run in runs:
-        # A failed tape is a result, too: its reason is stored in its place.
-        if run is None or not (tape_path(run.path, step).exists() or noise_path(run.path, step).exists()):
-            continue
-        address = laboratory.workers.address_of(run.path)
-        if address is not None:
-            return run.path, address
-    return None
-
-
-def once_more(inquiry: Inquiry, side: Literal["a", "b"]) -> BatchPlan:
-    """Return a plan that takes the step once more, with its tape, in a process that becomes a worker."""
-    a, b, step = inquiry.evidence.a, inquiry.evidence.b, inquiry.step
-    steps = StepSelection.of([step])
-    spec = spec_of(a if side == "a" else b)
-    is_lazy = not spec.capabilities.tapes_itself
-    if is_lazy:
-        # The localizer sees whether the ops on the CPU reproduce every bit of the lazy step.
-        spec = spec.with_values()
-    if side == "a":
-        taped = Experiment("taped-at", a.path.name, step=step)
-        if is_lazy:
-            return begun_in(inquiry.states, a, taped, [step], spec=spec, tapes=steps, held=True)
-        return repeating(a, taped, outcomes=steps, tapes=steps, until=step, held=True)
-    experiment = inquiry.experiment("held")
-    return begun_in(inquiry.states, b, experiment, [step], spec=spec, tapes=steps, noise_replays=0, held=True)
-
-
 def folder_of(inquiry: Inquiry) -> Path:
     """Return the folder of the results about the step."""
     return EvidenceFolder.of(inquiry.evidence.a).path / inquiry.experiment("localized").name
 
 
-def known(inquiry: Inquiry) -> Localization | None:
+def localization_of(inquiry: Inquiry) -> Localization | None:
     """Return the localization of the step for the same inputs; None where there is none."""
     try:
         localization = read_localization(folder_of(inquiry))
@@ -193,12 +143,6 @@ def known(inquiry: Inquiry) -> Localization | None:
     # A localization that has also followed the batch answers everything, should the verdict turn out to be another one.
     answers = (wanted, {**wanted, "followed": True})
     return localization if localization is not None and localization.content.get("inputs") in answers else None
-
-
-def inputs_of(evidence: PairEvidence) -> dict[str, Any]:
-    """Return the facts that a result about a pair depends on: a result for other inputs is not reused."""
-    a, b = evidence.a.manifest, evidence.b.manifest
-    return {"a": a.spec, "b": b.spec, "script_sha256": b.script_sha256, "arguments": list(b.arguments)}
 
 
 def _inputs(inquiry: Inquiry) -> dict[str, Any]:
@@ -247,73 +191,3 @@ def _config(
         inputs=_inputs(inquiry),
         own=own_arguments(inquiry.evidence) if inquiry.pair.verdict == "different-setup" else None,
     )
-
-
-def expect_one(laboratory: Laboratory, reference: RecordedRun, run: RecordedRun) -> None:
-    """Load the imports of a localizer in advance, where one will work by itself."""
-    laboratory.processes.expect([_guest(Path(), reference, run, alone=True)])
-
-
-def _guest(config: Path, reference: RecordedRun, run: RecordedRun, *, alone: bool) -> Guest:
-    variables = environment(spec_of(reference), os.environ, alone=alone)  # with as many threads as the reference
-    return Guest(config, variables, module=LOCALIZER, imports=preloadable(spec_of(reference), spec_of(run)))
-
-
-@contextmanager
-def localizer(inquiry: Inquiry, config: LocalizerConfig, laboratory: Laboratory, *, alone: bool) -> Iterator[None]:
-    """Run the localizer beside this context. Its lines are passed on, and it ends with the context."""
-    path = config.folder / "localizer.json"
-    path.write_text(json_text(config, indent=1), encoding="utf-8")
-    guest = _guest(path, inquiry.evidence.a, inquiry.evidence.b, alone=alone)
-    progress, (reading, writing) = laboratory.progress, os.pipe()
-    output = os.fdopen(reading, encoding="utf-8", errors="replace")
-    try:
-        with (config.folder / "localizer.log").open("wb") as errors:
-            process = laboratory.processes.start(guest, writing, errors.fileno())
-    finally:
-        os.close(writing)
-
-    def pass_on() -> None:
-        for line in output:
-            progress.say(f"  {inquiry.evidence.b.manifest.label}: {line.rstrip()}")
-
-    # Read continuously, as a process whose pipe is full waits.
-    passing = threading.Thread(target=pass_on, daemon=True)
-    passing.start()
-    try:
-        yield
-        process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        progress.say(f"step {config.step} could not be localized: no answer came in {PATIENCE:.0f} s")
-    finally:
-        process.kill()
-        process.wait()
-        passing.join()
-        output.close()
-
-
-def localizations(evidence: PairEvidence) -> list[Localization]:
-    """Return the localizations of a pair in the order of the steps.
-
-    Each culprit has the command that repeats it, and each script its path from where the runs are read. Localizations
-    that cannot be read are left out.
-    """
-    runs = shlex.join(str(run.path) for run in (evidence.a, evidence.b))
-    localized = []
-    for folder in evidence.localized:
-        try:
-            localization = read_localization(folder)
-        except JournalError:
-            continue
-        if localization is None:
-            continue
-        culprits = []
-        for culprit in localization.culprits:
-            script = culprit.script or CulpritScript(None, why="none was written")
-            if script.path is not None:
-                script = replace(script, path=str(folder / Path(script.path).name))
-            culprits.append(
-                replace(culprit, command=f"numdrift localize {runs} --step {localization.step}", script=script)
-            )
-        localized.append(replace(localization, content={**localization.content, "culprits": culprits}))
-    return localized

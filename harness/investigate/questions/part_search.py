@@ -9,13 +9,13 @@ others are.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...drift.verdict import worst_of
 from ...errors import NotAvailable, NumdriftError, UsageError
 from ...observers.partition.partition_journal import PARTITION, Part, PartitionRecord, read_partition
-from ...records.codec import json_text, plain, read
+from ...records.codec import plain, read
 from ...records.modes.mode_spec import ModeSpec
 from ...records.results.culprit import PART, Culprit
 from ...records.results.experiment import Experiment
@@ -24,22 +24,22 @@ from ...records.tools.partition_record import PartitionConfig, refuse_swaps
 from ...runs.recorded_run import RecordedRun
 from ...search import CARRIED, carriers
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
+from ..evidence.pair_localizations import inputs_of
 from ..evidence.pair_scores import score_of, spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..evidence.result_file import read_result, write_result
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, begun_in
-from .ops import inputs_of
 from .question import SEARCHED, Inquiry, QuestionAnswer, mode_culprit
 
-SCHEMA = 1
 FOUND = "found"
 """The word that replaces the number in the name of the file with the result of all runs."""
 
 
-def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: int = 1) -> None:
+def check_parts(specs: Sequence[ModeSpec], plan: InvestigationRequest, *, nproc: int = 1) -> None:
     """Raise UsageError for modes and options that cannot be partitioned, before anything is started."""
     if plan.localize == "none":
         raise UsageError(
-            "a bisection by partitions looks for a cause, and none is to be looked for: leave one of both out"
+            "a bisection by partitions looks for a cause, and --localize none looks for none: leave one of both out"
         )
     if nproc > 1:
         raise UsageError(
@@ -62,10 +62,10 @@ def check_parts(specs: Sequence[ModeSpec], plan: InvestigationPlan, *, nproc: in
 class ModelParts:
     """Ever smaller parts of the model on the backend, on request."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         return plan.partition_bisect
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         for inquiry in inquiries:
             if inquiry.pair.verdict not in SEARCHED or inquiry.at is None:
                 verdict = inquiry.pair.verdict or "undecided"
@@ -75,16 +75,15 @@ class ModelParts:
                 scores = _PartitionedStep(laboratory, inquiry).scores()
             except NotAvailable as error:
                 scores = PartScores(inquiry.step, reason=str(error))
-            content = {"schema": SCHEMA, "step": inquiry.step, "inputs": inputs_of(inquiry.evidence), **plain(scores)}
             # The file is beside the runs; their names have a number where its name has a word.
             path = EvidenceFolder.of(inquiry.evidence.a).path / f"{inquiry.experiment('parts', FOUND).name}.json"
-            path.write_text(json_text(content, indent=1), encoding="utf-8")
+            write_result(path, {"step": inquiry.step, "inputs": inputs_of(inquiry.evidence), **plain(scores)})
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         scores = parts_of(evidence)
         labels = evidence.a.manifest.label, evidence.b.manifest.label
         return QuestionAnswer(
-            instead=list(part_culprits(scores, threshold)), sentences=part_sentences(scores, labels), facts=scores
+            instead=list(part_culprits(scores, threshold)), sentences=part_sentences(scores, labels), parts=scores
         )
 
 
@@ -181,14 +180,12 @@ def _score(evidence: PairEvidence, runs: Sequence[RecordedRun], step: int) -> fl
 
 def parts_of(evidence: PairEvidence) -> PartScores | None:
     """Return the result of the bisection of the pair's first bisected step; None where there is none."""
-    for path in evidence.bisected:
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content.pop("schema") == SCHEMA and content.pop("inputs") == inputs_of(evidence):
-                return read(PartScores, content)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            continue
-    return None
+
+    def scores_in(content: dict[str, Any]) -> PartScores | None:
+        return read(PartScores, content) if content.pop("inputs") == inputs_of(evidence) else None
+
+    results = (read_result(path, scores_in) for path in evidence.bisected)
+    return next((scores for scores in results if scores is not None), None)
 
 
 def part_sentences(scores: PartScores | None, labels: Sequence[str]) -> list[str]:

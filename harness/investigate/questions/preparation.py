@@ -20,10 +20,11 @@ from ...records.results.localization_record import Localization, LocalizedSide, 
 from ...runs.recorded_run import RecordedRun
 from ..evidence.batches_followed import own_arguments
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
+from ..evidence.pair_localizations import inputs_of
 from ..evidence.pair_scores import spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, repeating
-from .ops import inputs_of, localizer
+from .localizer import localizer
 from .question import Inquiry, QuestionAnswer
 
 FOLLOWED = ("batch", "generator", "initial")
@@ -33,16 +34,16 @@ FOLLOWED = ("batch", "generator", "initial")
 class Preparation:
     """The origin of different first batches or initial values, where no op of a step causes them."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         evidence = inquiry.evidence
         alone = evidence.a.manifest.is_one_process and evidence.b.manifest.is_one_process
-        localization = _known(evidence)
+        localization = _localization(evidence)
         is_followed = localization is not None and localization.content.get("inputs") == inputs_of(evidence)
         return _is_unplaced(inquiry.pair) and alone and not is_followed
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         runs = {run.path: run for pending in inquiries for run in (pending.evidence.a, pending.evidence.b)}
-        laboratory.make(Round("what is done before the first step", [_once_more(run) for run in runs.values()]))
+        laboratory.make(Round("the preparation before the first step", [_once_more(run) for run in runs.values()]))
         for inquiry in inquiries:
             a, b = inquiry.evidence.a, inquiry.evidence.b
             made = [EvidenceFolder.of(a).find(Experiment("prepared", run.path.name)) for run in (a, b)]
@@ -72,12 +73,12 @@ class Preparation:
                 pass
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
-        localization = _known(evidence)
+        localization = _localization(evidence)
         if localization is None:
             return QuestionAnswer()
         notes = [f"before step 0: {note}" for note in localization.content.get("notes", ())]
         if localization.reason:
-            notes.append(f"what is done before the first step could not be followed: {localization.reason}")
+            notes.append(f"the preparation before the first step could not be followed: {localization.reason}")
         return QuestionAnswer(localization.culprits, notes=notes)
 
 
@@ -104,7 +105,7 @@ def _folder(evidence: PairEvidence) -> Path:
     return EvidenceFolder.of(evidence.a).path / made.name
 
 
-def _known(evidence: PairEvidence) -> Localization | None:
+def _localization(evidence: PairEvidence) -> Localization | None:
     try:
         return read_localization(_folder(evidence))
     except JournalError:

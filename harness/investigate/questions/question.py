@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from ...records.results.culprit import Culprit, Proof, SwappedIn, SwappedOut
 from ...records.results.experiment import Experiment
-from ...records.results.findings import PairFindings
+from ...records.results.findings import CompilerScores, PairFindings, PartScores
 from ...runs.step_outcomes import state_steps
 from ..evidence.pair_evidence import PairEvidence
-from ..experiments.investigation_plan import InvestigationPlan
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory
 
 SEARCHED = ("rounding", "beyond-rounding", "nonfinite")
@@ -56,26 +56,40 @@ class Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """The answer of a question about a pair: culprits, sentences for users, and the facts that the findings keep.
+    """The answer of a question about a pair: culprits, and sentences and notes for users.
 
-    The culprits `instead` count only where a drift beyond rounding has no other proven culprit.
+    instead: culprits that count only where a drift beyond rounding has no other proven culprit
+    compiler, parts: scores that the findings keep, each of the one question that measures them
     """
 
     culprits: Sequence[Culprit] = ()
     instead: Sequence[Culprit] = ()
     sentences: Sequence[str] = ()
     notes: Sequence[str] = ()
-    facts: Any = None
+    compiler: CompilerScores | None = None
+    parts: PartScores | None = None
+
+    @classmethod
+    def joined(cls, answers: Sequence[QuestionAnswer]) -> QuestionAnswer:
+        """Return the answers of several questions as one. Of the culprits `instead`, those of the last come first."""
+        return cls(
+            culprits=[culprit for answer in answers for culprit in answer.culprits],
+            instead=[culprit for answer in reversed(answers) for culprit in answer.instead],
+            sentences=[sentence for answer in answers for sentence in answer.sentences],
+            notes=[note for answer in answers for note in answer.notes],
+            compiler=next((answer.compiler for answer in answers if answer.compiler is not None), None),
+            parts=next((answer.parts for answer in answers if answer.parts is not None), None),
+        )
 
 
 class Question(Protocol):
     """A way to look for causes. It leaves its results beside the runs, so that a later judgement of the pair finds
     them."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         """Check whether there is something to find out about this step, by what is known so far."""
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         """Make the experiments, for steps of several pairs. Raises Interrupted."""
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:

@@ -8,17 +8,16 @@ that differs is a compiled graph or has no line.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ...drift.call_difference import CallDifference, first_difference
 from ...drift.recorded_drift import Repetition, repetition
 from ...errors import NumdriftError
 from ...launch.batch_plan import BatchPlan
-from ...records.codec import json_text, plain, read_fields
+from ...records.codec import plain, read_fields
 from ...records.results.culprit import NONDETERMINISM, Culprit
 from ...records.results.experiment import Experiment
 from ...records.run.step_selection import StepSelection
@@ -28,11 +27,12 @@ from ...runs.recorded_calls import read_calls
 from ...runs.recorded_run import RecordedRun
 from ..evidence.pair_evidence import EvidenceFolder, PairEvidence
 from ..evidence.pair_scores import spec_of
-from ..experiments.investigation_plan import InvestigationPlan
+from ..evidence.result_file import read_result, write_result
+from ..experiments.investigation_plan import InvestigationRequest
 from ..experiments.laboratory import Laboratory, Round, repeating
 from ..words.repetition_words import remedy_of, sentence_of, shown_by_stand_in, unfilled_remedy, unfilled_sentence
 from .question import Inquiry, QuestionAnswer
-from .stand_in import stand_in
+from .setting_axes import stand_in
 
 FOUND = "repetitions.json"
 """The ending of the name of the file with the result, beside the trainings."""
@@ -43,7 +43,6 @@ STAND_IN = "op-by-op-"
 TAPED = "taped-"
 """A part of the name of the training whose step is taped as the core of lazy tensors executes it."""
 
-SCHEMA = 1
 MOST_TRAININGS = 3
 
 MOST_STEPS, OF_THEM_FIRST = 128, 32
@@ -65,12 +64,12 @@ class Repeated:
 class Repetitions:
     """The first call that two trainings of a mode do not share."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         if inquiry.pair.verdict != "nondeterministic":
             return False
         return any(repeated_of(run) is None and not unfilled for run, _, unfilled in _unlike(inquiry.evidence))
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         # Several pairs may share the reference, which is looked into once.
         unlike_runs = {
             run.path: (run, control)
@@ -88,10 +87,7 @@ class Repetitions:
                 results[path] = replace(seen, by_stand_in=True)
         for run, _ in waiting:
             reason = "an op of this mode has no value when it is called"
-            _found_in(run).write_text(
-                json_text({"schema": SCHEMA, **plain(results.get(run.path, Repeated(0, 0, reason=reason)))}, indent=1),
-                encoding="utf-8",
-            )
+            write_result(_found_in(run), plain(results.get(run.path, Repeated(0, 0, reason=reason))))
 
     def answer(self, evidence: PairEvidence, threshold: float, step: int | None) -> QuestionAnswer:
         culprits, sentences = list[Culprit](), list[str]()
@@ -99,7 +95,7 @@ class Repetitions:
         for run, control, unfilled in unlike:
             if unfilled:
                 culprits.append(_unfilled_culprit(run, unfilled[0]))
-                sentences.append(f"{control.text}; what helps: {unfilled_remedy(unfilled[0])}")
+                sentences.append(f"{control.text}; remedy: {unfilled_remedy(unfilled[0])}")
                 continue
             repeated = repeated_of(run)
             if repeated is None:
@@ -110,7 +106,7 @@ class Repetitions:
                 culprits.append(
                     _culprit(run, difference.call, difference.what, difference.step, sentence_of(difference) + by)
                 )
-                sentences.append(f"{control.text}; what helps: {remedy_of(difference)}")
+                sentences.append(f"{control.text}; remedy: {remedy_of(difference)}")
             else:
                 sentences.append(_nothing(run, repeated, control, difference))
         # Unfilled memory may have the same content in every run: then the steps that were taped anyway show it.
@@ -123,7 +119,7 @@ class Repetitions:
                 first = min(taped, key=lambda unfilled_read: unfilled_read.call.step)
                 culprits.append(_unfilled_culprit(run, first))
                 label = run.manifest.label
-                sentences.append(f"{label}: {unfilled_sentence(first)}; what helps: {unfilled_remedy(first)}")
+                sentences.append(f"{label}: {unfilled_sentence(first)}; remedy: {unfilled_remedy(first)}")
         return QuestionAnswer(culprits, sentences=sentences)
 
 
@@ -156,7 +152,7 @@ def _without_unfilled(
         plans.append(repeating(run, _experiment(run, 0, TAPED), **taped))
     if plans:
         labels = " and ".join(run.manifest.label for run, _ in lazy)
-        laboratory.make(Round(f"what {labels} executes in the step that does not repeat", plans))
+        laboratory.make(Round(f"the ops that {labels} executes in the step that does not repeat", plans))
     return [pair for pair in waiting if not _unfilled_of(pair[0])]
 
 
@@ -208,7 +204,7 @@ def _compared(run: RecordedRun, trainings: int, control: Repetition, how: str) -
     except NumdriftError as error:
         return Repeated(steps, trainings, reason=str(error))
     # The calls of a training that was cut short end somewhere: that is neither a difference nor an agreement.
-    at_an_end = difference is None or difference.one is None or difference.other is None
+    at_an_end = difference is None or difference.a is None or difference.b is None
     if at_an_end and not (first.manifest.got_through and last.manifest.got_through):
         return unfinished
     return Repeated(steps, trainings, difference)
@@ -228,11 +224,7 @@ def _found_in(run: RecordedRun) -> Path:
 
 def repeated_of(run: RecordedRun) -> Repeated | None:
     """Return the result for a mode that does not repeat; None where it was not looked for."""
-    try:
-        content: dict[str, Any] = json.loads(_found_in(run).read_text(encoding="utf-8"))
-        return read_fields(Repeated, content) if content.pop("schema") == SCHEMA else None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None
+    return read_result(_found_in(run), lambda content: read_fields(Repeated, content))
 
 
 def _culprit(run: RecordedRun, call: CallRecord, what: str, step: int, text: str) -> Culprit:
@@ -261,7 +253,7 @@ def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, differen
         return f"{label}: which call does not repeat is not known: {repeated.reason}"
     if difference is not None:
         return (
-            f"{label}: in step {difference.step} what an earlier step has left is not the same, and the calls of only "
+            f"{label}: in step {difference.step} the state left by an earlier step differs, and the calls of only "
             f"{repeated.steps} steps were recorded: the call that does not repeat is in none of these"
         )
     if repeated.by_stand_in:
@@ -270,6 +262,6 @@ def _nothing(run: RecordedRun, repeated: Repeated, control: Repetition, differen
             "for bit: which of them does not repeat in this mode is not known"
         )
     return (
-        f"{label}: {repeated.trainings} more trainings gave the same bits in each of their calls up to step "
-        f"{control.step or 0}: whatever was at work then did not strike again"
+        f"{label}: {repeated.trainings} more trainings computed the same bits in each of their calls up to step "
+        f"{control.step or 0}: the cause did not show again"
     )

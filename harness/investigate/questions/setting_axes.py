@@ -122,6 +122,14 @@ def with_setting(spec: ModeSpec, text: str) -> ModeSpec:
     )
 
 
+def stand_in(spec: ModeSpec) -> ModeSpec | None:
+    """Return the stand-in for a mode whose single ops cannot be followed: the mode without its compiler or its lazy
+    graphs. None for a mode that executes op by op itself."""
+    if spec.capabilities.compiles:
+        return with_setting(spec, f"backend={UNCOMPILED}")
+    return None if spec.capabilities.has_values else spec.with_values()
+
+
 def folder_name(text: str) -> str:
     """Return the form of `KEY=VALUE` in the names of folders."""
     return text.replace("=", ".")

@@ -46,17 +46,19 @@ def curves_of(evidence: PairEvidence, comparisons: int) -> Curves:
     """Judge the curves. `comparisons` pairs are judged together, for which the lag test is corrected."""
     a, b = series(evidence.a), series(evidence.b)
     label = evidence.b.manifest.label
-    envelope = (
-        loss_envelope(a, b, [series(run) for run in evidence.several("a", "perturbed")])
-        if evidence.several("a", "perturbed")
-        else None
-    )
+    envelope = _envelope_of(evidence, evidence.b)
     lag = None
     if evidence.seeds:
         pairs = [(a, b), *((series(reference_run), series(mode_run)) for reference_run, mode_run in evidence.seeds)]
         lag = lag_test(pairs, mode=label, comparisons=comparisons)
     texts = [envelope.words(label) if envelope else "", lag.text if lag else ""]
     return Curves(envelope, lag, tuple(sentence for sentence in texts if sentence))
+
+
+def _envelope_of(evidence: PairEvidence, run: RecordedRun) -> Envelope | None:
+    """Compare a run with the envelope of the reference's perturbed trainings; None where there are none."""
+    perturbed = [series(rerun) for rerun in evidence.several("a", "perturbed")]
+    return loss_envelope(series(evidence.a), series(run), perturbed) if perturbed else None
 
 
 def series(run: RecordedRun) -> LossSeries:
@@ -115,6 +117,22 @@ def without_culprits(runs: Sequence[RecordedRun], findings: Findings) -> Round:
     return Round("trained to the end without the culprits", plans)
 
 
+def not_trained(runs: Sequence[RecordedRun], findings: Findings) -> list[str]:
+    """Say of each pair within rounding why its mode is not trained without its culprits; the findings say so of the
+    other pairs."""
+    sentences = []
+    for run, pair in zip(runs[1:], findings.pairs, strict=True):
+        fix = remedy(spec_of(runs[0]), spec_of(run), proven(pair.verdict, pair.culprits))
+        if fix.left and pair.verdict == "rounding":
+            sentences.append(f"{pair.b} is not trained to the end without its culprits: {_why_left(fix)}")
+    return sentences
+
+
+def _why_left(fix: Remedy) -> str:
+    ops = ", ".join(op for op in fix.left if op != SETUP)
+    return f"no setting of a mode replaces {ops}" if ops else "there is no kernel to swap, the data themselves differ"
+
+
 def is_left_over(runs: Sequence[RecordedRun], findings: Findings, trained: Round) -> bool:
     """Check whether a training without its culprits still differs from the reference, for any pair beyond rounding."""
     names = {plan.experiment.run for plan in trained.plans if plan.experiment is not None}
@@ -132,12 +150,7 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     spec, run = spec_of(evidence.b), evidence.only("b", "without")
     fix = remedy(spec_of(evidence.a), spec, proven(verdict, culprits))
     if fix.left and verdict == "beyond-rounding":
-        ops = ", ".join(op for op in fix.left if op != SETUP)
-        why = (
-            f"no setting of a mode replaces {ops}" if ops else "there is no kernel to swap, the data themselves differ"
-        )
-        why = f"not trained to the end without them: {why}"
-        return TrainedWithout(text=why, left=fix.left)
+        return TrainedWithout(text=f"not trained to the end without them: {_why_left(fix)}", left=fix.left)
     if run is None or fix.left or replace(spec_of(run), name=spec.name) != fix.spec:
         return None
     swaps = ", ".join(fix.swaps)
@@ -147,12 +160,8 @@ def trained_without(evidence: PairEvidence, verdict: str | None, culprits: Seque
     if not run.journal.steps:  # it says nothing about the culprits, and what is proven stands
         text = f"{begun} ended in its first step: {run.manifest.status}, {run.manifest.message}"
         return TrainedWithout(spec=str(fix.spec), swaps=fix.swaps, status=run.manifest.status, text=text)
-    compared, perturbed = compare_runs(evidence.a, run), evidence.several("a", "perturbed")
-    envelope = None
-    if perturbed and not compared.identical:
-        envelope = loss_envelope(
-            series(evidence.a), series(run), [series(perturbed_run) for perturbed_run in perturbed]
-        )
+    compared = compare_runs(evidence.a, run)
+    envelope = None if compared.identical else _envelope_of(evidence, run)
     judged = envelope is not None and bool(envelope.judged.size)
     inside = envelope.onset is None if envelope is not None and judged else None
 

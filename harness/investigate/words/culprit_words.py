@@ -74,7 +74,9 @@ def lines_of(culprit: Culprit, a: str, b: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def told_of(verdict: str | None, culprits: Sequence[Culprit], *, suspects: bool = False) -> tuple[list[Culprit], int]:
+def named_culprits(
+    verdict: str | None, culprits: Sequence[Culprit], *, suspects: bool = False
+) -> tuple[list[Culprit], int]:
     """Return the culprits to name, and the count of the others.
 
     Proven culprits are named. A suspect is named where an experiment supports it: half of its proof holds, and the
@@ -158,11 +160,11 @@ def wrong_by_itself(culprit: Culprit, a: str, b: str) -> str:
         case "generator":
             return "draws other random numbers, for its generator is at another state"
         case "choice":
-            return "gives other results on equal inputs, where all correct kernels give the same"
+            return "computes different results from equal inputs, where all correct kernels agree"
         case "values" if not culprit.roundings:
             return "moves values by more than their rounding"
         case "values" if culprit.roundings == math.inf:
-            return f"gives other whole numbers in {culprit.largest_relative:.2%} of their places"
+            return f"computes different whole numbers in {culprit.largest_relative:.2%} of their places"
         case "values":
             moved = f"{culprit.largest_relative:.2g} of their size"
             return f"moves values by up to {culprit.roundings:.3g} times their own rounding ({moved})"

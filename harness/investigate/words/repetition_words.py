@@ -1,6 +1,6 @@
 """Sentences about how two trainings of one mode differ, and about a draw that only one mode makes.
 
-in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), is given another number in each run (1.0000012 and
+in step 5 aten.mul in the forward, train.py:46 (`y * noise()`), receives a different number in each run (1.0000012 and
 1.0000034), which came from outside of torch
 """
 
@@ -23,7 +23,7 @@ OUTSIDE = "came from outside of torch (another generator, the time, the operatin
 
 def sentence_of(difference: CallDifference) -> str:
     """Describe how two trainings came apart, by the call that shows it."""
-    first_call, second_call, made = difference.one, difference.other, difference.made
+    first_call, second_call, made = difference.a, difference.b, difference.made
     when = _when(difference.step, difference.call.phase)
     if difference.what == "branch":
         left, right = (
@@ -37,18 +37,16 @@ def sentence_of(difference: CallDifference) -> str:
     place = place_of(first_call)
     match difference.what:
         case "computed":
-            return f"{when} {place} gives other bits on equal inputs"
+            return f"{when} {place} computes different bits from equal inputs"
         case "number":
             values = " and ".join(number[:40] or "none" for number in difference.numbers)
-            return f"{when} {place} is given another number in each run ({values}), which {OUTSIDE}"
+            return f"{when} {place} receives a different number in each run ({values}), which {OUTSIDE}"
         case "outside":
-            return f"{when} {place} takes a tensor whose values are others in each run: they {OUTSIDE}"
+            return f"{when} {place} takes a tensor whose values differ from run to run: they {OUTSIDE}"
         case "generator":
-            return (
-                f"{when} {place} draws from {_generator(difference.numbers[0])}, which is at another state in each run"
-            )
+            return f"{when} {place} draws from {_generator(difference.numbers[0])}, whose state differs from run to run"
         case "seeded":
-            return f"{when} {place} puts {_generator(difference.numbers[0])} at another state in each run"
+            return f"{when} {place} puts {_generator(difference.numbers[0])} at a different state in each run"
         case "race":
             assert made is not None
             return (
@@ -57,25 +55,27 @@ def sentence_of(difference: CallDifference) -> str:
             )
         case "unfilled" if made is not None:
             return (
-                f"{when} {place} reads memory that {place_of(made)} has made without values, a part of which no op has "
-                "written: it holds others in each run"
+                f"{when} {place} reads memory that {place_of(made)} has allocated without values, a part of which no "
+                "op has written: it holds different values in each run"
             )
         case "unfilled":
-            return f"{when} {place} reads memory that was made without values, and holds others in each run"
-    by = f" that {place_of(made)} has given" if made is not None else ""
+            return (
+                f"{when} {place} reads memory that was allocated without values, and holds different ones in each run"
+            )
+    by = f" that {place_of(made)} has returned" if made is not None else ""
     return (
-        f"{when} {place} reads memory{by} and that no op has written since, and yet it holds other values in each run: "
-        "another thread, NumPy or a kernel of the script's own writes to it"
+        f"{when} {place} reads memory{by} and that no op has written since, and yet it holds different values in each "
+        "run: another thread, NumPy or a kernel of the script's own writes to it"
     )
 
 
 def unfilled_sentence(unfilled: UnfilledRead) -> str:
     """Describe a read of memory without values, in a mode whose ops have no values when they are called."""
     call, made_by = unfilled.call, unfilled.made_by
-    how = f"gives memory that {made_by} has made without values" if call.op != made_by else "makes memory"
+    how = f"returns memory that {made_by} has allocated without values" if call.op != made_by else "makes memory"
     return (
-        f"{_when(call.step, call.phase)} {place_of(call)} {how} and no op has filled: what happens to lie there goes "
-        "into the results"
+        f"{_when(call.step, call.phase)} {place_of(call)} {how} and no op has filled: the values that happen to lie "
+        "there go into the results"
     )
 
 
@@ -83,7 +83,7 @@ def unfilled_remedy(unfilled: UnfilledRead) -> str:
     """Say how to avoid such a read."""
     if unfilled.call.op == unfilled.made_by:
         return "fill it before it is read (torch.zeros in place of torch.empty)"
-    return f"take another op in the place of {unfilled.call.op}, of which this mode loses what it writes"
+    return f"use another op than {unfilled.call.op}, whose writes this mode loses"
 
 
 def remedy_of(difference: CallDifference) -> str:

@@ -8,6 +8,7 @@ sides need not cut their work alike: a compiler decomposes an op into five nodes
 are paired without comparing bits, since the bits are what may differ: by their op, their inputs and shapes, and the
 module and line that called them.
 
-`storage_flow` follows the values of one tape, `value_links` links those of both, and `alignment` makes the blocks.
-Its docstring has a worked example.
+`storage_flow` follows the values of one tape. `op_units` groups its calls by the ops of the script, `unit_pairs` pairs
+those of both sides, and `alignment` makes the blocks. `value_links` links the values of both sides. The last two have a
+worked example each.
 """

@@ -11,8 +11,10 @@ import torch
 from ...tape.serving.list_calls import PREFIX
 from ...tape.tape import GeneratorState, View, leaves, views_in
 from ...torch_private.operators import argument_names
-from .storage_flow import FlowNode, Use, layout_of
-from .value_links import Links, are_folded, arguments_of, common_reads, is_turned_product
+from .links import Links, are_folded, is_turned_product
+from .storage_flow import FlowNode, Use, common_reads, layout_of
+
+WIRING = "reads another tensor"
 
 LAYOUT = "another layout"
 """The same values in another order in memory: the call computes the same, perhaps by another kernel."""
@@ -47,42 +49,45 @@ def argument_differences(left: FlowNode, right: FlowNode, links: Links) -> list[
         return _of_list(left, right, links)
     if left.call.name.strip("_") != right.call.name.strip("_"):
         return _of_other_op(left, right, links)
+    return _of_one_op(left, right, links)
+
+
+def _of_one_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
+    """Compare two calls of one op by their arguments' names, with those of positional arguments under ""."""
     left_arguments, right_arguments = _by_name(left), _by_name(right)
     differences = []
-    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and len(left_arguments[""]) != len(
-        right_arguments[""]
-    ):
-        differences.append(f"{len(left_arguments[''])} arguments against {len(right_arguments[''])}")
-    called_names = _positions(left)
+    counts = len(left_arguments[""]), len(right_arguments[""])
+    if left.call.op.rpartition(".")[2] == right.call.op.rpartition(".")[2] and counts[0] != counts[1]:
+        differences.append(f"{counts[0]} arguments against {counts[1]}")
+    positional_names = _positions(left)
     for name in left_arguments:
-        for position, ((left_value, left_use), (right_value, right_use)) in enumerate(
-            zip(left_arguments[name], right_arguments.get(name, []), strict=False)
-        ):
+        pairs = zip(left_arguments[name], right_arguments.get(name, []), strict=False)
+        for position, ((left_value, left_use), (right_value, right_use)) in enumerate(pairs):
             if left_use is None or right_use is None:
-                differences += [
-                    _called(name or called_names[position], text) for text in _plain(left_value, right_value)
-                ]
+                called = name or positional_names[position]
+                differences += [_called(called, text) for text in _plain(left_value, right_value)]
                 continue
             # Both views are those of the link: they show the same elements, each in its side's layout.
             link = links.of["a"].get(left_use.value)
             is_relaid = (
                 link is not None
                 and link.value == right_use.value
-                and layout_of(link.mine) == layout_of(left_use.view)
-                and layout_of(link.theirs) == layout_of(right_use.view)
+                and layout_of(link.own_view) == layout_of(left_use.view)
+                and layout_of(link.far_view) == layout_of(right_use.view)
             )
-            differences += _views(left_use.view, right_use.view, relaid=is_relaid)
-            if not links.are_linked(left_use.value, right_use.value):
-                differences.append("reads another tensor")
+            differences += _of_tensors(left_use, right_use, links, relaid=is_relaid)
     for name in sorted(left_arguments.keys() ^ right_arguments.keys()):
-        values = [
-            value for value, use in (left_arguments if name in left_arguments else right_arguments)[name] if use is None
-        ]
+        is_left = name in left_arguments
+        values = [value for value, use in (left_arguments if is_left else right_arguments)[name] if use is None]
         shown = f" ({', '.join(map(plain_text, values))})" if values else ""
-        differences.append(
-            f"only {'the reference' if name in left_arguments else 'the other mode'} is given {name}{shown}"
-        )
+        differences.append(f"only {'the reference' if is_left else 'the other mode'} is given {name}{shown}")
     return list(dict.fromkeys(differences))
+
+
+def _of_tensors(left: Use, right: Use, links: Links, *, relaid: bool) -> list[str]:
+    """Compare two tensors; `relaid` says whether another layout shows the same elements."""
+    differences = _views(left.view, right.view, relaid=relaid)
+    return differences if links.are_linked(left.value, right.value) else [*differences, WIRING]
 
 
 def _of_list(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
@@ -99,20 +104,24 @@ def _of_list(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
         if left_use is None or right_use is None:
             differences += [_called(name, text) for text in _plain(left_value, right_value)]
             continue
-        differences += _views(left_use.view, right_use.view, relaid=True)
-        if not links.are_linked(left_use.value, right_use.value):
-            differences.append("reads another tensor")
+        differences += _of_tensors(left_use, right_use, links, relaid=True)
     return list(dict.fromkeys(differences))
 
 
 def _in_order(node: FlowNode) -> list[tuple[Any, Use | None]]:
     """Return the arguments of a call in the order of its schema, with a list of one tensor replaced by the tensor."""
     uses = dict(zip(map(id, views_in(node.call)), node.reads, strict=True))
+    values = [
+        value[0] if isinstance(value, tuple) and len(value) == 1 else value for value in named_arguments(node).values()
+    ]
+    return [(value, uses.get(id(value))) for value in values]
+
+
+def named_arguments(node: FlowNode) -> dict[str, Any]:
+    """Return the arguments of a call by their names in the schema, defaults included."""
     schema = argument_names(node.execution.operation)
     arguments = dict(zip((name for name, _ in schema), node.call.arguments, strict=False)) | dict(node.call.keywords)
-    values = [arguments.get(name, default) for name, default in schema]
-    values = [value[0] if isinstance(value, tuple) and len(value) == 1 else value for value in values]
-    return [(value, uses.get(id(value))) for value in values]
+    return {name: arguments.get(name, default) for name, default in schema}
 
 
 def is_folded_sum(left: FlowNode, right: FlowNode, links: Links) -> bool:
@@ -144,7 +153,7 @@ def _of_other_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
     """
     differences = []
     for left_use, right_use in common_reads(left, right):
-        differences += [] if links.are_linked(left_use.value, right_use.value) else ["reads another tensor"]
+        differences += [] if links.are_linked(left_use.value, right_use.value) else [WIRING]
     left_numbers, right_numbers = _numbers(left), _numbers(right)
     for name in left_numbers.keys() & right_numbers.keys():
         few, many = sorted((left_numbers[name], right_numbers[name]), key=len)
@@ -155,11 +164,9 @@ def _of_other_op(left: FlowNode, right: FlowNode, links: Links) -> list[str]:
 
 def _numbers(node: FlowNode) -> dict[str, list[Any]]:
     """Return the arguments of a call that are not tensors, by their names in the schema, defaults included."""
-    schema = argument_names(node.execution.operation)
-    arguments = dict(zip((name for name, _ in schema), node.call.arguments, strict=False)) | dict(node.call.keywords)
     numbers = {}
-    for name, default in schema:
-        flat = [leaf for leaf in leaves([arguments.get(name, default)]) if leaf is not None]
+    for name, value in named_arguments(node).items():
+        flat = [leaf for leaf in leaves([value]) if leaf is not None]
         if not any(isinstance(leaf, View) for leaf in flat):
             numbers[name] = flat
     return numbers
@@ -186,7 +193,7 @@ def epsilon_difference(left_nodes: Sequence[FlowNode], right_nodes: Sequence[Flo
 
 def _by_name(node: FlowNode) -> dict[str, list[tuple[Any, Use | None]]]:
     """Return the leaves of a call's arguments by keyword; those of positional arguments are under ""."""
-    flat = iter(arguments_of(node))
+    flat = iter(node.arguments)
     call = node.call
     positional = {"": [next(flat) for _ in leaves(call.arguments)]}
     return positional | {name: [next(flat) for _ in leaves(value)] for name, value in call.keywords.items()}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from ...tape.tape import View, leaves
-from .storage_flow import FlowValue, StorageFlow
+from .storage_flow import FlowValue, StorageFlow, layout_of
 
 
 def recomputed(flow: StorageFlow) -> dict[int, int]:
@@ -47,25 +46,22 @@ def alike(flow: StorageFlow) -> dict[int, int]:
         a = arange(8); b = arange(8); a * x; b * x    the second arange with the first, and so the products
     """
     firsts: dict[Hashable, int] = {}
-    stands: dict[FlowValue, FlowValue] = {}
+    first_values: dict[FlowValue, FlowValue] = {}
     first_of: dict[int, int] = {}
     for number, node in enumerate(flow.nodes):
         call = node.call
         if node.writes or call.draw is not None or call.repeats is not None or None in node.makes:
             continue
-        reads = iter(node.reads)
         key: list[Hashable] = [call.op, *call.keywords]
-        for leaf in leaves([*call.arguments, *call.keywords.values()]):
-            if isinstance(leaf, View):
-                use = next(reads)
-                view = use.view
-                key += [stands.get(use.value, use.value), view.dtype, view.offset, view.size, view.stride]
-            else:
+        for leaf, use in node.arguments:
+            if use is None:
                 key += [type(leaf).__name__, repr(leaf)]
+            else:
+                key += [first_values.get(use.value, use.value), use.view.dtype, layout_of(use.view)]
         first = first_of[number] = firsts.setdefault(tuple(key), number)
         for repeated_use, first_use in zip(node.makes, flow.nodes[first].makes, strict=True):
             if repeated_use is not None and first_use is not None:
-                stands[repeated_use.value] = first_use.value
+                first_values[repeated_use.value] = first_use.value
     return first_of
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import torch
 
 from ...tape.replaying.replay import Computation, executions
-from ...tape.tape import Call, Tape, View, views_in
+from ...tape.tape import Call, Tape, View, leaves, views_in
 
 Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Offset, size and stride of a view, in elements."""
@@ -63,6 +65,19 @@ class FlowNode:
     def made(self) -> list[Use]:
         return [*(use for use in self.makes if use is not None), *self.writes]
 
+    @property
+    def arguments(self) -> list[tuple[Any, Use | None]]:
+        """The arguments, flat and in order: each recorded leaf, with its use if it is a view."""
+        reads = iter(self.reads)
+        values = [*self.call.arguments, *self.call.keywords.values()]
+        return [(leaf, next(reads) if isinstance(leaf, View) else None) for leaf in leaves(values)]
+
+
+def common_reads(node_a: FlowNode, node_b: FlowNode) -> list[tuple[Use, Use]]:
+    """Return the pairs of views that two calls take at the same places among their arguments."""
+    arguments = zip(node_a.arguments, node_b.arguments, strict=False)
+    return [(use_a, use_b) for (_, use_a), (_, use_b) in arguments if use_a is not None and use_b is not None]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StorageFlow:
@@ -70,7 +85,7 @@ class StorageFlow:
 
     makers: the node that makes each value; a value without one comes from before the step.
     seen: the layouts in which each value is made, read and watched.
-    given: the batch, by the names of its arguments.
+    batch: the arguments of the step's first model, by name.
     """
 
     tape: Tape
@@ -78,7 +93,11 @@ class StorageFlow:
     watched: Mapping[str, Use]
     makers: Mapping[FlowValue, int]
     seen: Mapping[FlowValue, frozenset[Layout]]
-    given: Mapping[str, Use]
+    batch: Mapping[str, Use]
+
+    def input_bytes(self, value: FlowValue) -> torch.Tensor | None:
+        """Return the recorded content of an input of the step; None for a value that is none."""
+        return self.tape.inputs.get(value.slot) if value.version == 0 else None
 
     def is_whole(self, view: View, value: FlowValue) -> bool:
         """Check whether the view shows every part of the value that is read."""

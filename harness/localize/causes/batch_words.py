@@ -18,13 +18,12 @@ import torch
 from ...records.results.culprit import SETUP
 from ...tape.tape import GeneratorState, View, leaves
 from ...torch_private.operators import argument_names
-from ..align.argument_differences import plain_text
+from ..align.argument_differences import WIRING, named_arguments, plain_text
 from ..align.op_units import op_name
 from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side
-from ..execute.hybrid import TapePair
-from .examination import Examined
-from .suspects import WIRING
-from .swap_sites import Cause
+from ..execute.tape_pair import TapePair
+from .examination import Examined, flagged
+from .site_causes import Cause
 
 Labels = Mapping[Side, str]
 
@@ -55,16 +54,15 @@ def what_it_does(
     """Return the effect of a part of a cause in words, with its op and its line."""
     if not part.sites:
         return _outside(pair, part.inputs, begins)
-    flagged = [block for block in sorted(part.blocks) if block in examined and examined[block].differs is not False]
-    lead = min(flagged or part.blocks)
-    nodes = {side: [pair.flows[side].nodes[node] for node in pair.blocks[lead].of(side)] for side in SIDES}
+    lead = min(flagged(examined, part.blocks) or part.blocks)
+    nodes = {side: pair.nodes(lead, side) for side in SIDES}
     first = (nodes["b"] or nodes["a"])[0]
     placed_op, op = _placed(first), f"{first.call.op.split('.')[0]}.{op_name(first)}"
     if part.kind == SETUP:
         text = f"{placed_op} draws other numbers: {_draw_before(pair, first, labels, begins)}"
     elif pair.blocks[lead].is_pair and part.kind == "arguments":
         left, right = nodes["a"][0], nodes["b"][0]
-        text = f"{placed_op} is given {_told_otherwise(left, right, labels) or ', '.join(part.reasons)}"
+        text = f"{placed_op} is given {_other_arguments(left, right, labels) or ', '.join(part.reasons)}"
     elif not nodes["a"] or not nodes["b"]:
         side: Side = "b" if nodes["b"] else "a"
         text = f"only {labels[side]} executes {_listed(nodes[side])}"
@@ -84,15 +82,14 @@ def _placed(node: FlowNode, suffix: str = "") -> str:
 
 def _arguments(node: FlowNode) -> dict[str, Any]:
     """Return the arguments of a call that are not tensors, by name, defaults included."""
-    call, arguments = node.call, dict[str, Any]()
-    for place, (name, default) in enumerate(argument_names(node.execution.operation)):
-        value = call.arguments[place] if place < len(call.arguments) else call.keywords.get(name, default)
-        if not any(isinstance(leaf, (View, GeneratorState)) for leaf in leaves(value)):
-            arguments[name] = value
-    return arguments
+    return {
+        name: value
+        for name, value in named_arguments(node).items()
+        if not any(isinstance(leaf, (View, GeneratorState)) for leaf in leaves(value))
+    }
 
 
-def _told_otherwise(left: FlowNode, right: FlowNode, labels: Labels) -> str:
+def _other_arguments(left: FlowNode, right: FlowNode, labels: Labels) -> str:
     """Return the differing arguments that are not tensors: `diagonal=0 in bad, 1 in cpu`."""
     reference_values, values = _arguments(left), _arguments(right)
     differences = [
@@ -174,8 +171,8 @@ def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tup
         read = f"; first read by {_placed(reader)}" if reader is not None else ""
         source = source or (None if reader is None else reader.call.line)
         descriptions.append(f"{how_apart(*_both(pair, value))}{read}")
-    is_given = all(value in [use.value for use in pair.flows["a"].given.values()] for value in inputs)
-    subject = "it" if is_given else "what it is made from"
+    is_argument = all(value in [use.value for use in pair.flows["a"].batch.values()] for value in inputs)
+    subject = "it" if is_argument else "what it is made from"
     why = f"it came from {BEFORE if begins == 'step' else ''}outside of torch (a file, NumPy, Python)"
     return f"no op of the {begins} made {subject} ({' and '.join(descriptions)}): {why}", None, source
 
@@ -183,7 +180,7 @@ def _outside(pair: TapePair, inputs: Sequence[FlowValue], begins: Begins) -> tup
 def _both(pair: TapePair, value: FlowValue) -> tuple[torch.Tensor, torch.Tensor]:
     """Return both sides' contents of an input of the step, which is identified by side a's value."""
     link = pair.links.of["a"][value]
-    tapes = (pair.flows["a"].tape, value.slot, link.mine), (pair.flows["b"].tape, link.value.slot, link.theirs)
+    tapes = (pair.flows["a"].tape, value.slot, link.own_view), (pair.flows["b"].tape, link.value.slot, link.far_view)
     left, right = (
         torch.empty(0, dtype=view.dtype).set_(
             tape.inputs[slot].clone().untyped_storage(), view.offset, view.size, view.stride

@@ -1,4 +1,4 @@
-"""Choices that differ between the sides: those of ops on values near an edge, and those of the script.
+"""Choices of ops that differ between the sides, on values near an edge.
 
 Two modes that differ by rounding sometimes choose differently: an input of 1e-9 is positive in one and negative in the
 other, or two candidates of a maximum are one ULP apart. The values after such a choice differ as much as the choices
@@ -6,29 +6,23 @@ do, which is no sign of a fault. The test executes side b with its own kernels a
 choices. If that alone brings the drift below the threshold, then everything smooth agrees within rounding, and the
 drift depends on the choices. Only ops that return the same bits for both sides on the same inputs are forced. So a
 kernel that chooses wrongly is not excused.
-
-Where the script itself took another branch, the ops that it executes or omits there are one cause, reported with the
-comparison that decided:
-
-    the script took another branch at train.py:12: gt(0.0551199913, 0.0551) is True in cpu, gt(0.0550999902, ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...tape.replaying.replay import is_same, set_apart
-from ...tape.tape import View
 from ..align.op_units import op_name
-from ..align.storage_flow import SIDES, FlowNode, Side
-from ..execute.hybrid import Hybrid, HybridExecution, Kernels, TapePair
+from ..align.storage_flow import Side
+from ..execute.hybrid import Hybrid, HybridExecution
+from ..execute.prepared_call import Kernels, PreparedCall
+from ..execute.tape_pair import TapePair
 from .hybrid_tests import Drift, Scorer
-from .swap_sites import Cause
 
 Choose = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
 """Takes side a's arguments and outputs and side b's arguments; returns the outputs for b's values by a's choice."""
@@ -71,7 +65,7 @@ def _leaky_relu(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> lis
     return [torch.where(a[0] > 0, b[0], b[0] * (b[1] if len(b) > 1 else 0.01))]
 
 
-def _as_given(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+def _as_in_reference(a: Sequence[Any], a_out: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     return [output.clone() if isinstance(output, torch.Tensor) else output for output in a_out]
 
 
@@ -87,7 +81,7 @@ CHOICES: Mapping[str, Choose] = {
     "leaky_relu_backward": lambda a, a_out, b: [torch.where(a[1] > 0, b[0], b[0] * b[2])],
     **dict.fromkeys(
         ["argmax", "argmin", "sgn", "sign", "gt", "ge", "lt", "le", "eq", "ne", "floor", "ceil", "round", "trunc"],
-        _as_given,
+        _as_in_reference,
     ),
 }
 """Ops that choose, by their names without the underscore of in-place ops."""
@@ -101,12 +95,10 @@ class _Remembering:
         self._kernels = kernels
         self._nodes = nodes
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        block = self._nodes.get(number)
-        before = [_copied(value) for value in arguments] if block is not None else []
-        outputs = self._kernels.execute(number, node, arguments, keywords)
+    def execute(self, call: PreparedCall) -> list[Any]:
+        block = self._nodes.get(call.number)
+        before = [_copied(value) for value in call.arguments] if block is not None else []
+        outputs = self._kernels.execute(call)
         if block is not None:
             self.seen[block] = (before, [_copied(value) for value in outputs])
         return outputs
@@ -124,24 +116,22 @@ class _Forced:
         self._nodes = nodes
         self._seen = seen
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        block = self._nodes.get(number)
+    def execute(self, call: PreparedCall) -> list[Any]:
+        block, name = self._nodes.get(call.number), op_name(call.node)
         if block is None or block not in self._seen:
-            return self._kernels.execute(number, node, arguments, keywords)
-        before = [_copied(argument) for argument in arguments]
-        outputs = self._kernels.execute(number, node, arguments, keywords)
+            return self._kernels.execute(call)
+        before = [_copied(argument) for argument in call.arguments]
+        outputs = self._kernels.execute(call)
         # The kernel runs first, so that an in-place op writes as usual; the choice uses the copy of its arguments.
         device = next(value.device for value in (*before, *outputs) if isinstance(value, torch.Tensor))
         reference_arguments, reference_outputs = (
             [_moved(value, device) for value in values] for values in self._seen[block]
         )
-        chosen = CHOICES[op_name(node)](reference_arguments, reference_outputs, before)
+        chosen = CHOICES[name](reference_arguments, reference_outputs, before)
         for output, value in zip(outputs, chosen, strict=True):
             if isinstance(output, torch.Tensor) and not is_same(output, value.to(output.dtype)):
                 self.flipped += int((output != value).sum())
-                self.ops[op_name(node)] = None
+                self.ops[name] = None
                 output.copy_(value)
         return outputs
 
@@ -180,90 +170,3 @@ def _copied(value: Any) -> Any:
 
 def _moved(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, torch.Tensor) else value
-
-
-# Branches of the script: a number that it read from a tensor differs between the sides.
-
-DIGITS = 9
-"""The number of significant digits that distinguish any two float32 values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A read in `block` that returned different numbers to the script; by side, the reading node and its number."""
-
-    block: int
-    reads: Mapping[Side, int]
-    numbers: Mapping[Side, Any]
-
-
-def with_decisions(pair: TapePair, causes: Sequence[Cause], labels: Mapping[Side, str]) -> list[Cause]:
-    """Join the causes of kind `structure` that follow the same decision, and name the decision in their reasons."""
-    decisions = []
-    for number, block in enumerate(pair.blocks):
-        reads = {side: block.of(side)[0] for side in SIDES} if block.is_pair else {}
-        outputs = {side: pair.flows[side].nodes[node].call.outputs for side, node in reads.items()}
-        figures = {side: [output for output in outputs.get(side, ()) if not isinstance(output, View)] for side in SIDES}
-        if figures["a"] and figures["b"] and figures["a"] != figures["b"]:
-            decisions.append(Decision(number, reads, {side: figures[side][0] for side in SIDES}))
-    joined: dict[object, Cause] = {}
-    for place, cause in enumerate(causes):
-        decision = _before(pair, cause, decisions) if cause.kind == "structure" else None
-        key: object = place if decision is None else decision.block
-        if key in joined:
-            joined[key] = replace(joined[key], sites=(*joined[key].sites, *cause.sites))
-        elif decision is not None:
-            line = next(
-                (line for side in SIDES if (line := pair.flows[side].nodes[decision.reads[side]].call.line)), None
-            )
-            at_line = f" at {Path(line).name}" if line else ""
-            expressions = [f"{_expression(pair, decision, side)} in {labels[side]}" for side in SIDES]
-            in_words = f"the script took another branch{at_line}: {', '.join(expressions)}"
-            joined[key] = replace(cause, reasons=(in_words, *cause.reasons))
-        else:
-            joined[key] = cause
-    return list(joined.values())
-
-
-def _before(pair: TapePair, cause: Cause, decisions: Sequence[Decision]) -> Decision | None:
-    """Return the last decision before the cause.
-
-    A decision about a truth value or a count always qualifies. A script may read any other number only to print it, so
-    a decision about one qualifies only if the cause begins with the very next op.
-    """
-    nodes = {side: [node for block in cause.blocks for node in pair.blocks[block].of(side)] for side in SIDES}
-    chosen = None
-    for script_decision in decisions:
-        before = all(script_decision.reads[side] < node for side in SIDES for node in nodes[side])
-        just_before = any(script_decision.reads[side] + 1 in nodes[side] for side in SIDES)
-        if (
-            script_decision.block not in cause.blocks
-            and before
-            and (not isinstance(script_decision.numbers["a"], float) or just_before)
-        ):
-            chosen = script_decision
-    return chosen
-
-
-def _expression(pair: TapePair, decision: Decision, side: Side) -> str:
-    """Return the expression that the script read and its value, such as `gt(0.0551199913, 0.0551) is True`."""
-    flow, number = pair.flows[side], _text(decision.numbers[side])
-    read = flow.nodes[decision.reads[side]]
-    maker = flow.makers.get(read.reads[0].value) if read.reads else None
-    if maker is None:
-        return f"{read.call.name} is {number}"
-    # Execute the maker's side up to the maker, for the tensors that it reads.
-    node = flow.nodes[maker]
-    with set_apart(pair.devices()):
-        execution = HybridExecution(pair, Hybrid(side))
-        for block in range(pair.home[side][maker]):
-            execution.run(block)
-        values = iter([_text(execution.memory.tensor(side, use)) for use in node.reads])
-    arguments = [next(values) if isinstance(argument, View) else _text(argument) for argument in node.call.arguments]
-    return f"{node.call.name}({', '.join(arguments)}) is {number}"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return _text(value.item()) if value.numel() == 1 else f"tensor of {tuple(value.shape)}"
-    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ...drift.step_score import UNIT_ROUNDOFF
 from ...tape.replaying.ensemble import in_words
 from ...tape.replaying.in_double import exact_values
 from ...tape.replaying.replay import is_same, set_apart
@@ -21,12 +20,15 @@ from ...tape.tape import Tape, Watched
 from ..align.argument_differences import LAYOUT, PART
 from ..align.storage_flow import SIDES, FlowValue, Side, StorageFlow, Use
 from ..errors.local_error import ExactResults, LocalError, exact_block
+from ..errors.result_distances import is_single, largest_distance
 from ..errors.sum_lengths import terms_added
-from ..execute.hybrid import Hybrid, HybridExecution, Instead, TapePair, storage_read
-from ..execute.layouts import RelaidArgument, SwappedLayout, looks_of, swapped_layout
+from ..execute.hybrid import Hybrid, HybridExecution, Instead, storage_read
+from ..execute.layout_words import RelaidArgument, looks_of
+from ..execute.layouts import SwappedLayout, swapped_layout
 from ..execute.step_memory import Memory, Unbound
+from ..execute.tape_pair import TapePair
 from .selections import names_other_elements
-from .suspects import CASTS, Suspect, names_of
+from .suspects import CASTS, Suspect
 
 ALONE = "what it makes has no counterpart"
 
@@ -107,23 +109,22 @@ class Examined:
         return self.differs is None and self.why != ALONE
 
 
+def flagged(examined: Mapping[int, Examined], blocks: Iterable[int]) -> list[int]:
+    """Return those of these blocks, in order, that differ or cannot be shown to be equal."""
+    return [number for number in sorted(blocks) if number in examined and examined[number].differs is not False]
+
+
 def examine(pair: TapePair, suspects_by_block: Mapping[int, Suspect], *, errors: bool = True) -> dict[int, Examined]:
     """Execute side b block by block, and side a's version of every suspect block on b's values.
 
     Without `errors` nothing is computed in double.
     """
-    results: dict[int, Examined] = {}
     with set_apart(pair.devices()):
         execution = HybridExecution(pair, Hybrid("b"))
-        for number in range(max(suspects_by_block, default=-1) + 1):
-            if number not in suspects_by_block:
-                execution.run(number)
-                continue
-            before = execution.memory.fork()
-            execution.run_as("b", number, execution.memory)
-            results[number] = examined_block(execution, suspects_by_block[number], before, kept=False, errors=errors)
-            execution.memory.block_ended(number)
-    return results
+        return {
+            number: examined_block(execution, suspects_by_block[number], before, kept=False, errors=errors)
+            for number, before in execution.stops(suspects_by_block)
+        }
 
 
 def examined_block(
@@ -134,15 +135,8 @@ def examined_block(
     compared = compared_results(pair, number)
     if not compared:
         return Examined(suspect, None, ALONE)
-    memory_a = before.fork()
     try:
-        execution.run_as("a", number, memory_a)
-        results = {
-            "a": [memory_a.tensor("a", use).clone() for use, _ in compared],
-            "b": [execution.memory.tensor("b", use).clone() for _, use in compared],
-        }
-        # The sides may be on two devices; compare their results on the reference's.
-        results["b"] = [b.to(a.device) for a, b in zip(results["a"], results["b"], strict=True)]
+        results = _results(execution, number, before, compared)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
@@ -150,55 +144,79 @@ def examined_block(
     if all(is_same(a, b.to(a.dtype)) for a, b in zip(results["a"], results["b"], strict=True)):
         # Results of one side alone are not compared. If that hides a cause, `localize_step` doubts every block.
         return Examined(suspect, False)
+    slices = _slices(execution, number, before, compared)
+    suspect, relaid_arguments = _by_layout(execution, suspect, before)
+    terms = _terms_of_ops(pair, number)
+    if suspect.kind == "layout":
+        elements = max((math.prod(argument.lies["a"].size) for argument in relaid_arguments), default=0)
+        fewest = min((value.numel() for value in results["b"] if value.is_floating_point()), default=1)
+        terms = max(terms, elements // max(1, fewest))
+    if suspect.kind == "structure" and pair.all_names(number) <= CASTS:
+        # A cast that only one side has rounds its results: compare with the digits that they have without it.
+        widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
+        results = {side: [value.to(wide) for value, wide in zip(results[side], widest, strict=True)] for side in SIDES}
+    exact = _exactly(slices) if errors else None
+    pairs = list(zip(results["a"], results["b"], strict=True))
+    largest, roundings = largest_distance(pairs)
+    elsewhere = False
+    with suppress(Exception):  # an op may raise anything on values that are not its own
+        elsewhere = "a" in slices and names_other_elements(slices["a"], results["a"], results["b"])
+    return Examined(
+        suspect,
+        differs=True,
+        errors=None if exact is None else _errors(exact[1], results),
+        largest=largest,
+        roundings=roundings,
+        slices=slices if kept else None,
+        relaid=relaid_arguments,
+        terms=terms,
+        elsewhere=elsewhere,
+        once=_is_rounded_once(pair, number, results),
+        meant=_apart_exactly(exact, slices, results["a"]) if suspect.kind == "arguments" else 0.0,
+        single=is_single(pairs),
+    )
+
+
+Results = dict[Side, list[torch.Tensor]]
+"""Each side's version of the results of a block, on the reference's device."""
+
+
+def _results(execution: HybridExecution, number: int, before: Memory, compared: Sequence[tuple[Use, Use]]) -> Results:
+    """Execute side a's version of a block on side b's values, and return both sides' results."""
+    memory_a = before.fork()
+    execution.run_as("a", number, memory_a)
+    results_a = [memory_a.tensor("a", use).clone() for use, _ in compared]
+    results_b = [execution.memory.tensor("b", use).clone() for _, use in compared]
+    return {"a": results_a, "b": [b.to(a.device) for a, b in zip(results_a, results_b, strict=True)]}
+
+
+def _slices(
+    execution: HybridExecution, number: int, before: Memory, compared: Sequence[tuple[Use, Use]]
+) -> dict[Side, Tape]:
+    """Return each side's calls of a block as a tape, if the memory has all values that they read."""
     slices: dict[Side, Tape] = {}
-    block = pair.blocks[number]
+    block = execution.pair.blocks[number]
     for place, side in enumerate(SIDES):
         outputs = [uses[place] for uses in compared]
         nodes = block.of(side)
         instead = execution.instead(side, nodes[0], number) if block.is_pair else {}
         with suppress(Unbound):
-            slices[side] = slice_of(pair.flows[side], side, nodes, before.fork(), outputs, instead)
-    suspect, relaid_arguments = _by_layout(execution, suspect, before)
-    elements = max((math.prod(argument.lies["a"].size) for argument in relaid_arguments), default=0)
-    terms = elements // max(1, min((value.numel() for value in results["b"] if value.is_floating_point()), default=1))
-    terms = max(terms if suspect.kind == "layout" else 0, _terms_of_ops(pair, number))
-    if suspect.kind == "structure" and CASTS.issuperset((*names_of(pair, number, "a"), *names_of(pair, number, "b"))):
-        # A cast that only one side has rounds its results: compare with the digits that they have without it.
-        widest = [torch.promote_types(a.dtype, b.dtype) for a, b in zip(results["a"], results["b"], strict=True)]
-        results = {
-            executed_side: [value.to(wide) for value, wide in zip(results[executed_side], widest, strict=True)]
-            for executed_side in results
-        }
-    exact = _exactly(slices) if errors else None
-    local_errors = _errors(exact[1], results) if exact is not None else None
-    distances = [(relative(a, b), precision(a, b)) for a, b in zip(results["a"], results["b"], strict=True)]
-    largest, roundings = (
-        max(distance for distance, _ in distances),
-        max(in_roundings(*distance) for distance in distances),
-    )
-    elsewhere = False
-    with suppress(Exception):  # an op may raise anything on values that are not its own
-        elsewhere = "a" in slices and names_other_elements(slices["a"], results["a"], results["b"])
-    kept_slices = slices if kept else None
-    operation = pair.flows["a"].nodes[block.a[0]].execution.operation if block.is_pair else None
-    once = torch.Tag.pointwise in getattr(operation, "tags", ()) and all(
+            slices[side] = slice_of(execution.pair.flows[side], side, nodes, before.fork(), outputs, instead)
+    return slices
+
+
+def _is_rounded_once(pair: TapePair, number: int, results: Results) -> bool:
+    """Check whether a block is an elementwise op with results of 16 bits."""
+    operation = pair.nodes(number, "a")[0].execution.operation if pair.blocks[number].is_pair else None
+    is_pointwise = torch.Tag.pointwise in getattr(operation, "tags", ())
+    return is_pointwise and all(
         value.dtype in (torch.bfloat16, torch.float16) for value in (*results["a"], *results["b"])
-    )
-    meant = _apart_exactly(exact, slices, results) if suspect.kind == "arguments" else 0.0
-    single = is_single(zip(results["a"], results["b"], strict=True))
-    return Examined(
-        *(suspect, True, "", local_errors, largest, roundings, kept_slices, relaid_arguments),
-        terms=terms,
-        elsewhere=elsewhere,
-        once=once,
-        meant=meant,
-        single=single,
     )
 
 
 def _terms_of_ops(pair: TapePair, number: int) -> int:
-    nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
-    return max((terms_added(node.call.name, [use.view.size for use in node.reads]) for node in nodes), default=0)
+    lengths = (terms_added(node.call.name, [use.view.size for use in node.reads]) for node in pair.all_nodes(number))
+    return max(lengths, default=0)
 
 
 def _by_layout(
@@ -230,17 +248,14 @@ def compared_results(pair: TapePair, number: int) -> list[tuple[Use, Use]]:
     """Return the pairs of linked values that either side makes in the block and that both sides have after it."""
     results: dict[tuple[FlowValue, FlowValue], tuple[Use, Use]] = {}
     for side in SIDES:
-        flow = pair.flows[side]
-        for node in pair.blocks[number].of(side):
-            for use in flow.nodes[node].made:
-                link = pair.links.of[side].get(use.value)
-                if link is None or not pair.readers[side].get(use.value, set()) - {number}:
-                    continue
-                own_use, linked_use = Use(link.mine, use.value), Use(link.theirs, link.value)
-                a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
-                # both exist at the end of the block
-                if pair.maker("a", a.value) <= number and pair.maker("b", b.value) <= number:
-                    results[a.value, b.value] = (a, b)
+        for use in (use for node in pair.nodes(number, side) for use in node.made):
+            uses = pair.counterparts(side, use)
+            if uses is None or not pair.readers[side].get(use.value, set()) - {number}:
+                continue
+            a, b = uses
+            # both exist at the end of the block
+            if pair.maker("a", a.value) <= number and pair.maker("b", b.value) <= number:
+                results[a.value, b.value] = uses
     return list(results.values())
 
 
@@ -256,7 +271,7 @@ def _exactly(slices: Mapping[Side, Tape]) -> tuple[Side, ExactResults] | None:
 
 
 def _apart_exactly(
-    exact: tuple[Side, ExactResults] | None, slices: Mapping[Side, Tape], results: Mapping[str, list[torch.Tensor]]
+    exact: tuple[Side, ExactResults] | None, slices: Mapping[Side, Tape], results_a: Sequence[torch.Tensor]
 ) -> float:
     """Return the distance of the two versions of a block in double, where it cannot come from rounding.
 
@@ -267,7 +282,7 @@ def _apart_exactly(
     if exact is not None and exact[0] == "a" and exact[1].is_exact:
         with suppress(Exception):  # an op may raise anything on doubles
             values_b, not_exact = exact_values(slices["b"])
-            for number, recorded in enumerate(results["a"] if not not_exact else ()):
+            for number, recorded in enumerate(results_a if not not_exact else ()):
                 name = f"output {number}"
                 a, b = exact[1].values[name], values_b[name]
                 if recorded.is_floating_point() and a.shape == b.shape and bool(a.any()):
@@ -275,34 +290,7 @@ def _apart_exactly(
     return max(distances)
 
 
-def _errors(exact: ExactResults, results: Mapping[str, list[torch.Tensor]]) -> dict[Side, LocalError] | None:
+def _errors(exact: ExactResults, results: Results) -> dict[Side, LocalError] | None:
     """Return each side's error against the exact results."""
     errors = {side: exact.error(results[side]) for side in SIDES}
     return {side: error for side, error in errors.items() if error is not None} or None
-
-
-def precision(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return the unit roundoff of the dtypes of these values, as a share of their size; 0 for whole numbers."""
-    return max(UNIT_ROUNDOFF.get(str(value.dtype).removeprefix("torch."), 0.0) for value in (a, b))
-
-
-def in_roundings(largest: float, unit: float) -> float:
-    return largest / unit if unit else math.inf if largest else 0.0
-
-
-def is_single(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Check that all differing results are single numbers, whose errors do not average out."""
-    return all(a.numel() == 1 or is_same(a, b.to(a.dtype)) for a, b in pairs)
-
-
-def relative(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return ||b - a|| / ||a||; for whole numbers the share of the elements that differ."""
-    if a.shape != b.shape:
-        return 1.0
-    if a.is_complex():
-        a, b = torch.view_as_real(a), torch.view_as_real(b.to(a.dtype))
-    if not a.is_floating_point():
-        return float((a != b).double().mean()) if a.numel() else 0.0
-    size = float(a.double().norm())
-    apart = float((b.double() - a.double()).norm())
-    return apart / size if size else (1.0 if apart else 0.0)

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import torch
-
-from numdrift.kernels.swaps.request import swap_requests
-
-from ...errors import NumdriftError
-from ...records.modes.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
 from ...records.results.culprit import (
     AGAIN,
     KERNEL,
@@ -27,18 +21,17 @@ from ...tape.origin import line_of
 from ..align.op_units import op_name
 from ..align.storage_flow import SIDES, FlowNode, Side
 from ..errors.local_error import LocalError
-from ..execute.hybrid import TapePair
-from ..execute.layouts import look_at
-from ..execute.verification import Found
+from ..execute.layout_words import look_at
+from ..execute.tape_pair import TapePair
 from .batch_words import first_reader
-from .examination import Examined
+from .examination import Examined, flagged
 from .hybrid_tests import Drift
 from .judged_alone import judged_alone
 from .net_effect import NetEffect, net_effects
 from .proofs import MeasuredCause, Proofs, is_beyond
 from .setting_difference import named_by
-from .suspects import names_of
-from .swap_sites import PHASES, Cause, only_puts, phase_of
+from .site_causes import PHASES, Cause
+from .swap_sites import only_puts
 
 SIGNIFICANT = ("beyond-rounding", "rounding")
 WRONG = ("different-setup", "beyond-rounding", None, "rounding")
@@ -168,16 +161,14 @@ class Describer:
         """
         if cause.kind not in (KERNEL, LAYOUT):
             return []
-        numbers = [
-            number for number in sorted(cause.blocks) if number in self._examined and self._pair.blocks[number].paired
-        ]
         others = [
             number
-            for number in numbers
-            if self._examined[number].differs is not False and not only_puts(self._pair, number)
+            for number in flagged(self._examined, cause.blocks)
+            if self._examined[number].suspect.kind in (KERNEL, LAYOUT)
+            and self._pair.blocks[number].paired
+            and not only_puts(self._pair, number)
         ]
-        others = [number for number in others if self._examined[number].suspect.kind in (KERNEL, LAYOUT)]
-        names = dict.fromkeys(name for number in others for name in names_of(self._pair, number, "a"))
+        names = dict.fromkeys(name for number in others for name in self._pair.names(number, "a"))
         return [name for name in names if name not in cause.ops["a"]]
 
     def _places(self, cause: Cause) -> list[str]:
@@ -185,11 +176,9 @@ class Describer:
         places: dict[str, None] = {}
         others = sorted(block for block in cause.blocks if block in self._examined)
         for block in (*(site.lead for site in cause.sites), *others):
-            for side in SIDES:
-                for number in self._pair.blocks[block].of(side):
-                    call = self._pair.flows[side].nodes[number].call
-                    # an optimizer's op on a list of tensors concerns many parameters
-                    places |= dict.fromkeys(call.owners if call.module is None else (call.module,))
+            for node in self._pair.all_nodes(block):
+                # an optimizer's op on a list of tensors concerns many parameters
+                places |= dict.fromkeys(node.call.owners if node.call.module is None else (node.call.module,))
         return list(places)[:MOST_PLACES]
 
     def _phases(self, cause: Cause) -> list[str] | None:
@@ -199,11 +188,8 @@ class Describer:
         """
         if cause.kind == STRUCTURE:
             return None
-        blocks = [
-            block for block in cause.blocks if block in self._examined and self._examined[block].differs is not False
-        ]
-        phases = sorted({phase_of(self._pair, block) for block in blocks}, key=PHASES.index)
-        return list(phases) if len(phases) > 1 else None
+        phases = {self._pair.phase(block) for block in flagged(self._examined, cause.blocks)}
+        return sorted(phases, key=PHASES.index) if len(phases) > 1 else None
 
     def _proof(self, measured: MeasuredCause, significance: str) -> Proof:
         whole, rest = self._proofs.whole, self._proofs.rest
@@ -237,8 +223,7 @@ def place_of(pair: TapePair, examined: Mapping[int, Examined], cause: Cause) -> 
     tested = [site.lead for site in cause.sites if examined[site.lead].differs]
     first = cause.sites[0].lead if cause.sites else None
     lead = max(tested, key=lambda number: _largest(examined[number]), default=first)
-    numbers = {side: pair.blocks[lead].of(side) if lead is not None else () for side in SIDES}
-    nodes = [pair.flows[side].nodes[number] for side in SIDES for number in numbers[side]]
+    nodes = pair.all_nodes(lead) if lead is not None else []
     node, op = nodes[0] if nodes else None, None
     # the place of an input of the step is its first reader
     readers = [op_node for value in cause.inputs if not nodes and (op_node := first_reader(pair, value)) is not None]
@@ -286,71 +271,3 @@ def _largest(examined: Examined) -> float:
 
 def _score(drift: Drift | None) -> float | None:
     return None if drift is None else drift.score
-
-
-# The name of a side's kernel at a culprit, where it can be determined.
-#
-# tanh_backward of cpu, whose tape repeats its own bits with torch's kernels         "aten"
-# tanh_backward of lazy,kernel.tanh_backward=bf16                                   "bf16", as the mode names it
-# mul, sub, mul of compile, in place of tanh_backward                               "decomposed"
-# sum of compile, with other bits than torch's kernel on the same inputs            "inductor"
-# sum of xla, with other bits than torch's kernel                                   "xla"
-# sum of a plug-in's mode                                                           None: it is not known
-
-ATEN, DECOMPOSED = "aten", "decomposed"
-
-GENERATED = tuple(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
-"""torch's tags of the ops for which Inductor generates code itself; it may leave others to a library or to aten."""
-
-
-def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found, *, checked: bool) -> str | None:
-    """Return the name of the kernel of these calls on a side with this mode.
-
-    Return None if it is not known, or if the calls have several kernels. `checked` says that all calls outside of
-    `verified` are known to compute the bits of torch's kernels.
-    """
-    try:
-        mode = parse_mode(spec)
-        swaps = swap_requests(mode.kernel, mode.decompose)
-    except NumdriftError:
-        return None
-    names = set()
-    for number, node in nodes:
-        swap, op, module = None, op_name(node), node.call.module
-        for request in swaps:  # does it apply to this call, judging by the call's op and place?
-            name, _, overload = request.op.partition(".")
-            inside = request.module is None or module is None or f"{module}.".startswith(f"{request.module}.")
-            if name == op and inside and (not overload or node.call.op.endswith(f".{overload}")):
-                swap = request
-                break
-        if swap is None:
-            names.add(_plain(mode, number, node, verified, checked))
-        else:
-            # a tape does not record a call's index among that op's calls in the step, and sometimes not its module
-            sure = swap.occurrence is None and (swap.module is None or node.call.module is not None)
-            names.add(swap.kernel if sure else None)
-    return names.pop() if len(names) == 1 else None
-
-
-def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked: bool) -> str | None:
-    """Return the name of a kernel that the mode does not swap, for torch's own modes.
-
-    Graphs of lazy are executed by aten's kernels unless these are fused. Graphs of xla are executed by the code that
-    XLA generates for each op.
-    """
-    facts = mode.capabilities
-    if facts.own_kernels:
-        # An op that torch_xla executes by its fallback, or on the CPU, computes the bits of aten.
-        if not checked or number in verified.unknown:
-            return None
-        return facts.own_kernels if number in verified.special else ATEN
-    compiled = node.call.compiled if facts.compiles else None
-    if compiled is not None and compiled.origin.split(".")[1] != node.call.name:
-        return DECOMPOSED
-    if compiled is not None and mode.backend not in OP_BY_OP:
-        generated = not set(GENERATED).isdisjoint(getattr(node.execution.operation, "tags", ()))
-        # equal bits prove nothing here: Inductor's code often computes the same as aten's
-        return INDUCTOR if mode.backend in (None, INDUCTOR) and generated and number in verified.special else None
-    # a script may have replaced aten's kernel by its own: only equal bits show that it has not
-    is_aten = facts.aten_kernels and checked and number not in verified.special | verified.unknown
-    return ATEN if is_aten else None

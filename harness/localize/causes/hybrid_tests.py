@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 import torch
 
 from ...drift.step_noise import Noise
-from ...drift.step_score import TINY, UNIT_ROUNDOFF
+from ...drift.step_score import TINY
 from ...tape.replaying.ensemble import in_words
 from ..align.storage_flow import Side
-from ..execute.hybrid import Hybrid, TapePair, Values, execute
-from .swap_sites import Cause
+from ..errors.result_distances import unit_roundoff_of
+from ..execute.hybrid import Hybrid, Values, execute
+from ..execute.tape_pair import TapePair
+from .site_causes import Cause
 
 LARGE = 1e12
 
@@ -28,7 +30,7 @@ class Drift:
 
     scores: z of every floating value (see `harness.drift.step_score`).
     discrete: the number of integer tensors that differ.
-    score: the largest of the scores, that of the value `tensor`.
+    score: the largest of the scores.
     amount: the root mean square of the scores, with infinite ones counted as LARGE.
     """
 
@@ -38,10 +40,6 @@ class Drift:
     @property
     def score(self) -> float:
         return max(self.scores.values(), default=0.0)
-
-    @property
-    def tensor(self) -> str:
-        return max(self.scores, key=lambda name: self.scores[name], default="")
 
     @property
     def amount(self) -> float:
@@ -113,8 +111,8 @@ class Scorer:
         size, noise = self._norms[name], self._noise.of(name)
         # The noise of an unmeasured value is known as a share of its size
         rms = 0.0 if noise is None else noise.size if name in self._noise.tensors else noise.rms * size
-        units = (UNIT_ROUNDOFF.get(str(tensor.dtype).removeprefix("torch."), 2.0**-24) for tensor in (a, b))
-        z = distance / (rms + max(units) * size + TINY)
+        unit = max(unit_roundoff_of(tensor.dtype, unknown=2.0**-24) for tensor in (a, b))
+        z = distance / (rms + unit * size + TINY)
         if z > 1 and name.startswith("state ") and not a.is_complex() and bool((left >= 0).all() & (right >= 0).all()):
             z = self._noise.of_gradient(name, z)
         return z
@@ -131,7 +129,7 @@ class HybridTests:
     pair: TapePair
     scorer: Scorer
     count: int = 0
-    _known: dict[Hybrid, Drift | Infeasible] = field(default_factory=dict)
+    _outcomes: dict[Hybrid, Drift | Infeasible] = field(default_factory=dict)
 
     def swapped_in(self, causes: Sequence[Cause]) -> Drift:
         """Execute side a with these causes from side b. Raises Infeasible."""
@@ -143,21 +141,21 @@ class HybridTests:
 
     def measured(self, hybrid: Hybrid, values: Values) -> None:
         """Record these values as the result of the hybrid."""
-        self.count += hybrid not in self._known
-        self._known[hybrid] = self.scorer.drift(values)
+        self.count += hybrid not in self._outcomes
+        self._outcomes[hybrid] = self.scorer.drift(values)
 
     def _drift(self, base: Side, causes: Sequence[Cause]) -> Drift:
         blocks = frozenset(block for cause in causes for block in cause.blocks)
         hybrid = Hybrid(base, blocks, frozenset(value for cause in causes for value in cause.inputs))
-        if hybrid not in self._known:
+        if hybrid not in self._outcomes:
             self.count += 1
             try:
-                self._known[hybrid] = self.scorer.drift(execute(self.pair, hybrid))
+                self._outcomes[hybrid] = self.scorer.drift(execute(self.pair, hybrid))
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # noqa: BLE001, an op may raise anything on values that are not its own
-                self._known[hybrid] = Infeasible(in_words(error))
-        outcome = self._known[hybrid]
+                self._outcomes[hybrid] = Infeasible(in_words(error))
+        outcome = self._outcomes[hybrid]
         if isinstance(outcome, Infeasible):
             raise outcome
         return outcome

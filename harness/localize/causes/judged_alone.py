@@ -19,17 +19,18 @@ The sides are compared with each other: if both are equally far from double, nei
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ...records.results.culprit import KERNEL, LAYOUT, SETTING, SETUP
 from ..align.argument_differences import GENERATOR, PART
 from ..align.argument_differences import LAYOUT as RELAID
 from ..align.storage_flow import SIDES, Side
 from ..errors.local_error import LocalError
-from .examination import Examined
-from .net_effect import Effects
+from .examination import Examined, flagged
+from .net_effect import Effects, NetEffect
+from .site_causes import Cause
 from .suspects import UNROUNDED
-from .swap_sites import Cause
 
 LOCAL_FAULT = 16.0
 """The rho from which on a kernel is at fault by itself, however noisy the step around it is."""
@@ -71,6 +72,24 @@ WITHIN = 2.0
 """The rho up to which an error is at most the effect of rounding the inputs of a good kernel."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """The facts of a cause on which its verdict depends.
+
+    rule: the rule by which its errors are a fault, "" if they are none.
+    moved: the distance of the sides' results, in roundings.
+    other_arguments: True if the sides call the ops with different arguments.
+    is_known: True if the errors of both sides are known.
+    within: True if they are at most the effect of rounding the inputs.
+    """
+
+    rule: str
+    moved: float
+    other_arguments: bool
+    is_known: bool
+    within: bool
+
+
 def judged_alone(
     cause: Cause, examined: Mapping[int, Examined], errors: Mapping[Side, LocalError], effects: Effects
 ) -> tuple[str | None, str]:
@@ -83,113 +102,123 @@ def judged_alone(
         return ("different-setup", "generator") if any(GENERATOR in reason for reason in cause.reasons) else (None, "")
     if any(reason.startswith((UNREAD, UNROUNDED)) for reason in cause.reasons):
         return None, ""
-    tests = [examined[block] for block in cause.blocks if block in examined and examined[block].differs is not False]
-    chooses = any(len(cause.ops[side]) == 1 and CHOICES.issuperset(cause.ops[side]) for side in SIDES)
     leads = [examined[site.lead] for site in cause.sites]
+    chooses = any(len(cause.ops[side]) == 1 and CHOICES.issuperset(cause.ops[side]) for side in SIDES)
     if any(test.elsewhere or (chooses and test.largest) for test in leads):
         return "beyond-rounding", "choice"
-    # Another layout is also another kernel, of the same op on the same values.
-    kernels = (KERNEL, LAYOUT, SETTING)
-
-    def is_told(test: Examined) -> bool:
-        # A setting chooses kernels: ops that it executes with other arguments, such as cuDNN's, compute the same.
-        chosen = cause.kind == SETTING or test.suspect.kind in kernels
-        return not chosen and not {RELAID, PART}.issuperset(test.suspect.reasons)
-
-    other_arguments = any(map(is_told, tests))
-    convolves = "convolution" in "".join(cause.ops["a"])
-
-    def limit_of(blocks: Iterable[Examined]) -> float:
-        # A correct kernel may add its n terms one after the other, with an error of up to sqrt(n) of their roundings.
-        terms = max((block.terms for block in blocks), default=0) if cause.kind in kernels else 0
-        return max(LOCAL_FAULT, math.sqrt(terms))
-
-    moved = max((test.roundings for test in tests), default=0.0)
-    single = bool(leads) and all(test.single for test in leads)
-    rule = _rule(
-        errors, moved, other_arguments=other_arguments, convolves=convolves, single=single, limit=limit_of(tests)
-    )
-    is_known = len(errors) == len(SIDES)
-    if not rule and is_known and moved > ONCE and all(test.once for test in tests):
-        better, worse = sorted(error.ulp for error in errors.values())
-        rule = "once" if worse > ONCE * max(1.0, better) else ""
-    within = all(_within(test.errors, test.roundings if test.differs else math.inf) for test in tests)
+    judge = _Judge(cause, examined)
+    judgement = judge.of_blocks(errors)
     # A kernel whose site has no effect on the first phase, bit for bit, acts in the backward: its own errors count.
     leaves_nothing = cause.kind == KERNEL and bool(errors) and _leaves_nothing(cause, effects)
     if any(site.is_several for site in cause.sites) and not leaves_nothing:
-        phases = [effects.get(site, ()) for site in cause.sites]
+        judgement = judge.of_effects([effects.get(site, ()) for site in cause.sites], judgement.rule)
+    # A different whole number among the arguments cannot come from rounding; nor can a difference in exact arithmetic.
+    meant = max((test.meant for test in leads), default=0.0) > MEANT and judgement.moved > MEANT
+    if judgement.rule or (judgement.other_arguments and (math.isinf(judgement.moved) or meant)):
+        return "beyond-rounding", judgement.rule or "values"
+    return ("rounding", "within" if judgement.within else "") if judgement.is_known else (None, "")
+
+
+class _Judge:
+    """The judgement of a cause by its blocks, each alone, or by the joint effects of its sites."""
+
+    def __init__(self, cause: Cause, examined: Mapping[int, Examined]) -> None:
+        self._cause = cause
+        self._examined = examined
+        self._tests = [examined[block] for block in flagged(examined, cause.blocks)]
+        # Another layout is also another kernel, of the same op on the same values.
+        self._kernels = (KERNEL, LAYOUT, SETTING)
+        self._times = OTHER_PRODUCTS if "convolution" in "".join(cause.ops["a"]) else LOCAL_FAULT
+
+    def of_blocks(self, errors: Mapping[Side, LocalError]) -> _Judgement:
+        """Judge by these errors and by the blocks, each executed alone."""
+        tests, leads = self._tests, [self._examined[site.lead] for site in self._cause.sites]
+        moved = max((test.roundings for test in tests), default=0.0)
+        single = bool(leads) and all(test.single for test in leads)
+        other_arguments = self._has_other_arguments(tests)
+        rule = self._rule(errors, moved, tests, other_arguments=other_arguments, single=single)
+        is_known = len(errors) == len(SIDES)
+        if not rule and is_known and moved > ONCE and all(test.once for test in tests):
+            better, worse = sorted(error.ulp for error in errors.values())
+            rule = "once" if worse > ONCE * max(1.0, better) else ""
+        within = all(_within(test.errors, test.roundings if test.differs else math.inf) for test in tests)
+        return _Judgement(rule, moved, other_arguments, is_known, within)
+
+    def of_effects(self, phases: Sequence[Sequence[NetEffect | None]], rule_of_blocks: str) -> _Judgement:
+        """Judge by the effects of the sites, phase by phase; `rule_of_blocks` is the rule by the blocks alone."""
         # The backward reads the results of the first phase: the first phase's effect counts.
-        first = [phase_effects[0] for phase_effects in phases if phase_effects and phase_effects[0] is not None]
-        other_arguments = any(
-            is_told(test) for test in tests if any(test.suspect.block in effect.blocks for effect in first)
-        )
+        first = [effects[0] for effects in phases if effects and effects[0] is not None]
+        inside = {block for effect in first for block in effect.blocks}
+        other_arguments = self._has_other_arguments([test for test in self._tests if test.suspect.block in inside])
         moved = max((effect.roundings for effect in first), default=0.0)
         measured = [effect for effect in first if not effect.like_others]
+        rule = rule_of_blocks
         if is_known := bool(measured) and all(len(effect.errors) == len(SIDES) for effect in measured):
             rules = [
-                _rule(
-                    *(effect.errors, effect.roundings),
+                self._rule(
+                    effect.errors,
+                    effect.roundings,
+                    [self._examined[block] for block in effect.blocks if block in self._examined],
                     other_arguments=other_arguments,
-                    convolves=convolves,
                     single=effect.single,
-                    limit=limit_of(examined[block] for block in effect.blocks if block in examined),
                 )
                 for effect in measured
             ]
             rule = next(filter(None, rules), rule if rule in ("bias", "bound") else "")
-        rule = rule if moved > MOVED else ""
         within = all(
             effect is not None and (effect.like_others or _within(effect.errors, effect.roundings))
-            for phase in phases
-            for effect in phase
+            for effects in phases
+            for effect in effects
         )
-    # A different whole number among the arguments cannot come from rounding; nor can a difference in exact arithmetic.
-    meant = max((test.meant for test in leads), default=0.0) > MEANT and moved > MEANT
-    if rule or (other_arguments and (math.isinf(moved) or meant)):
-        return "beyond-rounding", rule or "values"
-    return ("rounding", "within" if within else "") if is_known else (None, "")
+        return _Judgement(rule if moved > MOVED else "", moved, other_arguments, is_known, within)
+
+    def _has_other_arguments(self, tests: Iterable[Examined]) -> bool:
+        """Check whether the sides call an op of these blocks with arguments that have another meaning.
+
+        A setting chooses kernels: ops that it executes with other arguments, such as cuDNN's, compute the same.
+        """
+        return self._cause.kind != SETTING and any(
+            test.suspect.kind not in self._kernels and not {RELAID, PART}.issuperset(test.suspect.reasons)
+            for test in tests
+        )
+
+    def _rule(
+        self,
+        errors: Mapping[Side, LocalError],
+        roundings: float,
+        tests: Iterable[Examined],
+        *,
+        other_arguments: bool,
+        single: bool,
+    ) -> str:
+        """Return the rule by which the errors of these blocks are a fault, "" if they are none.
+
+        other_arguments: True if the sides are called with different arguments.
+        single: True for a single number, such as a norm. Its error is not averaged, and may by chance be several times
+            the usual one.
+        """
+        if len(errors) < len(SIDES):
+            return ""
+        # A correct kernel may add its n terms one after the other, with an error of up to sqrt(n) of their roundings.
+        terms = max((test.terms for test in tests), default=0) if self._cause.kind in self._kernels else 0
+        worse, better = sorted(errors.values(), key=lambda error: error.rho, reverse=True)
+        if worse.rho > max(LOCAL_FAULT, math.sqrt(terms)) * max(1.0, better.rho):
+            return "values" if other_arguments else "error"
+        least = LOCAL_FAULT if single else MOVED
+        if other_arguments and min(worse.rho, roundings) > least * max(1.0, better.rho):
+            return "values"
+        leans = abs(worse.bias) > LEANS and abs(worse.lean) > MOST
+        if worse.rho > MOVED * max(1.0, better.rho) and leans and abs(better.bias) < UPRIGHT:
+            return "bias"
+        # A product that is not rounded before it is added exceeds the bounds of single elements, but hardly moves them.
+        bounds = [error.bound for error in errors.values() if error.bound is not None and not math.isnan(error.bound)]
+        breaks = len(bounds) == len(SIDES) and max(bounds) > self._times * max(1.0, min(bounds))
+        return "bound" if breaks and roundings > MOVED else ""
 
 
 def _leaves_nothing(cause: Cause, effects: Effects) -> bool:
     first = [site_effects[0] for site in cause.sites if (site_effects := effects.get(site))]
     return bool(first) and all(effect is not None and not effect.roundings for effect in first)
-
-
-def _rule(
-    errors: Mapping[Side, LocalError],
-    roundings: float,
-    *,
-    other_arguments: bool,
-    convolves: bool,
-    single: bool,
-    limit: float = LOCAL_FAULT,
-) -> str:
-    """Return the rule by which these errors are a fault, "" if they are none.
-
-    other_arguments: True if the sides are called with different arguments.
-    limit: the rho from which on an error is a fault.
-    single: True for a single number, such as a norm. Its error is not averaged, and may by chance be several times the
-        usual one.
-    """
-    if len(errors) < len(SIDES):
-        return ""
-    worse, better = sorted(errors.values(), key=lambda error: error.rho, reverse=True)
-    if worse.rho > limit * max(1.0, better.rho):
-        return "values" if other_arguments else "error"
-    least = LOCAL_FAULT if single else MOVED
-    if other_arguments and min(worse.rho, roundings) > least * max(1.0, better.rho):
-        return "values"
-    if worse.rho > MOVED * max(1.0, better.rho) and _leans(worse) and abs(better.bias) < UPRIGHT:
-        return "bias"
-    # A product that is not rounded before it is added exceeds the bounds of single elements, but hardly moves them.
-    bounds = [error.bound for error in errors.values() if error.bound is not None and not math.isnan(error.bound)]
-    times = OTHER_PRODUCTS if convolves else LOCAL_FAULT
-    breaks = len(bounds) == len(SIDES) and max(bounds) > times * max(1.0, min(bounds))
-    return "bound" if breaks and roundings > MOVED else ""
-
-
-def _leans(error: LocalError) -> bool:
-    return abs(error.bias) > LEANS and abs(error.lean) > MOST
 
 
 def _within(errors: Mapping[Side, LocalError] | None, roundings: float) -> bool:

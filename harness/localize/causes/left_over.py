@@ -9,8 +9,7 @@ from ...records.results.culprit import Culprit
 from ...records.results.localization_record import LeftOver
 from ..align.storage_flow import SIDES
 from .hybrid_tests import Drift, HybridTests, Infeasible
-from .suspects import names_of
-from .swap_sites import Cause
+from .site_causes import Cause
 
 
 def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> LeftOver:
@@ -23,7 +22,7 @@ def left_over(tests: HybridTests, culprits: Sequence[tuple[Cause, Culprit]]) -> 
         if culprit.proof is not None and None in (culprit.proof.swap_in.score_after, culprit.proof.swap_out.score_after)
     ]
     blocks = sorted(frozenset(block for cause in untested for block in cause.blocks))
-    ops = dict.fromkeys(name for block in blocks for side in SIDES for name in names_of(tests.pair, block, side))
+    ops = dict.fromkeys(name for block in blocks for side in SIDES for name in tests.pair.names(block, side))
     try:
         remaining = tests.swapped_out([cause for cause, culprit in culprits if culprit.is_proven])
     except Infeasible as error:

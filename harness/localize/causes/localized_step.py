@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from ...records.results.culprit import Culprit
 from ...records.results.localization_record import LeftOver
 from ..align.storage_flow import Side
-from ..execute.hybrid import TapePair
+from ..execute.tape_pair import TapePair
 from ..execute.verification import Found
 from .choices import ChosenDrift
 from .examination import Examined
 from .proofs import Proofs
-from .swap_sites import Cause
+from .site_causes import Cause
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,12 +17,15 @@ import torch
 
 from ...tape.replaying.in_double import EXACT_DTYPES, Exact
 from ...tape.replaying.replay import set_apart
-from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, Use
+from ..align.storage_flow import SIDES, FlowValue, Side, Use
 from ..errors.local_error import SAMPLES, ExactResults, LocalError, moved_by_rounding, results_of
-from ..execute.hybrid import Hybrid, HybridExecution, Kernels, TapePair, Values
+from ..errors.result_distances import is_single, largest_distance
+from ..execute.hybrid import Hybrid, HybridExecution, Values
+from ..execute.prepared_call import Kernels, PreparedCall
 from ..execute.step_memory import Memory
-from .examination import in_roundings, is_single, precision, relative
-from .swap_sites import Cause, SwapSite, only_puts
+from ..execute.tape_pair import TapePair
+from .site_causes import Cause
+from .swap_sites import SwapSite, only_puts
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,35 +60,55 @@ Effects = Mapping[SwapSite, Sequence[NetEffect | None]]
 blocks cannot be executed as a hybrid. Later calls of the backward read the values that the first phase has left."""
 
 
+@dataclass(frozen=True, slots=True)
+class _SiteRegion:
+    """The part of a site in one phase of the step.
+
+    span: all blocks from the site's first to its last one in this phase.
+    phase: the index of the phase among those of the site.
+    blocks: the blocks of the site's cause within the span.
+    inside: the blocks of all regions of the cause.
+    measured: the roundings of the cause's regions in this phase whose errors are known.
+    """
+
+    span: range
+    site: SwapSite
+    phase: int
+    blocks: frozenset[int]
+    inside: frozenset[int]
+    measured: list[float]
+
+
 def net_effects(pair: TapePair, causes: Collection[Cause]) -> dict[SwapSite, list[NetEffect | None]]:
     """Measure the effects of the sites of these causes.
 
     In each phase, all blocks between a site's first and last one belong to the site.
     """
     effects: dict[SwapSite, list[NetEffect | None]] = {}
-    waiting: list[tuple[range, SwapSite, int, frozenset[int], Collection[int], list[float]]] = []
+    regions: list[_SiteRegion] = []
     for cause in causes:
-        regions = {site: _regions(pair, site) for site in cause.sites}
-        inside: Collection[int] = {number for phases in regions.values() for span in phases for number in span}
-        measured: dict[int, list[float]] = {}  # by phase, the roundings of the sites whose errors are known
-        for site, phases in regions.items():
+        spans = {site: _spans(pair, site) for site in cause.sites}
+        inside = frozenset(number for phases in spans.values() for span in phases for number in span)
+        measured: dict[int, list[float]] = {}
+        for site, phases in spans.items():
             effects[site] = [None] * len(phases)
-            waiting += [
-                (span, site, place, cause.blocks & set(span), inside, measured.setdefault(place, []))
-                for place, span in enumerate(phases)
+            regions += [
+                _SiteRegion(span, site, phase, cause.blocks & set(span), inside, measured.setdefault(phase, []))
+                for phase, span in enumerate(phases)
             ]
     with set_apart(pair.devices()):
         execution, position = HybridExecution(pair, Hybrid("b")), 0
-        for region, site, place, blocks, inside, measured_roundings in sorted(waiting, key=lambda item: item[0].start):
-            for number in range(position, region.start):
+        for region in sorted(regions, key=lambda region: region.span.start):
+            for number in range(position, region.span.start):
                 execution.run(number)
-            position = region.start
-            left = _left_behind(pair, region, inside)
-            enough = 1.5 * max(measured_roundings) if len(measured_roundings) >= MEASURED else -1.0
+            position = region.span.start
+            left = _left_behind(pair, region)
+            enough = 1.5 * max(region.measured) if len(region.measured) >= MEASURED else -1.0
             with suppress(Exception):  # an op may raise anything on values that are not its own
-                effects[site][place] = effect = _effect(pair, execution.memory, blocks, left, enough)
+                effect = _effect(pair, execution.memory, region.blocks, left, enough)
+                effects[region.site][region.phase] = effect
                 if effect is not None and effect.errors:
-                    measured_roundings.append(effect.roundings)
+                    region.measured.append(effect.roundings)
     return effects
 
 
@@ -100,8 +123,7 @@ def _effect(pair: TapePair, before: Memory, blocks: frozenset[int], left: Left, 
     hybrids: Mapping[Side, Hybrid] = {"a": Hybrid("b", blocks), "b": Hybrid("b")}
     results = {side: _left_values(pair, hybrids[side], before.fork(), min(blocks), left) for side in SIDES}
     values = list(zip(*(results_of(results[side]) for side in SIDES), strict=True))
-    moves = [(relative(a, b), precision(a, b)) for a, b in values]
-    largest, roundings = max(change for change, _ in moves), max(in_roundings(*move) for move in moves)
+    largest, roundings = largest_distance(values)
     computing = frozenset(number for number in blocks if not only_puts(pair, number))
     if roundings <= enough:
         return NetEffect(largest, roundings, {}, computing, is_single(values), like_others=True)
@@ -129,13 +151,11 @@ class _Doubles:
     def __init__(self) -> None:
         self.arithmetic = Exact()
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
+    def execute(self, call: PreparedCall) -> list[Any]:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # the dtype of an op's results for integers and numbers
         try:
-            return self.arithmetic.execute(node.execution, arguments, keywords)
+            return self.arithmetic.execute(call.node.execution, call.arguments, call.keywords)
         finally:
             torch.set_default_dtype(before)
 
@@ -157,7 +177,7 @@ def _left_values(
     return values
 
 
-def _regions(pair: TapePair, site: SwapSite) -> list[range]:
+def _spans(pair: TapePair, site: SwapSite) -> list[range]:
     """Return the range of blocks from the first to the last one of a site, phase by phase.
 
     A compiled forward may compute a value at its end that only the site's backward reads. Such a block is left out,
@@ -165,19 +185,11 @@ def _regions(pair: TapePair, site: SwapSite) -> list[range]:
     """
     phases: dict[str, list[int]] = {}
     for number in sorted(site.blocks):
-        nodes = [pair.flows[side].nodes[node] for side in SIDES for node in pair.blocks[number].of(side)]
-        phases.setdefault(nodes[0].call.phase, []).append(number)
-
-    own_blocks = set(site.blocks)
+        phases.setdefault(pair.phase(number), []).append(number)
 
     def is_for_itself(number: int) -> bool:
-        made_values = [
-            (side, use.value)
-            for side in SIDES
-            for node in pair.blocks[number].of(side)
-            for use in pair.flows[side].nodes[node].made
-        ]
-        return all(pair.readers[side].get(value, set()) <= own_blocks for side, value in made_values)
+        made = ((side, use.value) for side in SIDES for node in pair.nodes(number, side) for use in node.made)
+        return all(pair.readers[side].get(value, set()) <= site.blocks for side, value in made)
 
     for numbers in phases.values():
         while len(numbers) > 1 and is_for_itself(numbers[-1]):
@@ -188,22 +200,19 @@ def _regions(pair: TapePair, site: SwapSite) -> list[range]:
     )
 
 
-def _left_behind(pair: TapePair, region: range, inside: Collection[int]) -> Left:
-    """Return the values that either side makes in this region and that blocks not `inside` read."""
+def _left_behind(pair: TapePair, region: _SiteRegion) -> Left:
+    """Return the values that either side makes in this region and that blocks outside of the cause's regions read."""
     left: dict[int, dict[tuple[FlowValue, FlowValue], tuple[Use, Use]]] = {}
-    for side in SIDES:
-        for number in region:
-            for node in pair.blocks[number].of(side):
-                for use in pair.flows[side].nodes[node].made:
-                    link = pair.links.of[side].get(use.value)
-                    if link is None:
-                        continue
-                    own_use, linked_use = Use(link.mine, use.value), Use(link.theirs, link.value)
-                    a, b = (own_use, linked_use) if side == "a" else (linked_use, own_use)
-                    # One value may be linked to several of the other side: the one with readers outside counts.
-                    readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
-                    last = max(pair.maker("a", a.value), pair.maker("b", b.value))
-                    # A value that one side makes only in a later phase belongs to that phase.
-                    if last < region.stop and all(reading.difference(inside) for reading in readers):
-                        left.setdefault(last, {})[a.value, b.value] = (a, b)
-    return {number: list(uses.values()) for number, uses in left.items()}
+    made = ((side, use) for side in SIDES for n in region.span for node in pair.nodes(n, side) for use in node.made)
+    for side, use in made:
+        uses = pair.counterparts(side, use)
+        if uses is None:
+            continue
+        a, b = uses
+        # One value may be linked to several of the other side: the one with readers outside counts.
+        readers = (pair.readers["a"].get(a.value, set()), pair.readers["b"].get(b.value, set()))
+        last = max(pair.maker("a", a.value), pair.maker("b", b.value))
+        # A value that one side makes only in a later phase belongs to that phase.
+        if last < region.span.stop and all(reading.difference(region.inside) for reading in readers):
+            left.setdefault(last, {})[a.value, b.value] = uses
+    return {number: list(pairs.values()) for number, pairs in left.items()}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...search import bisect_all, ddmin
 from .hybrid_tests import Drift, HybridTests, Infeasible
-from .swap_sites import Cause, joined_causes, op_of_both
+from .site_causes import Cause, joined_causes, op_of_both
 
 FEW = 24
 """The most causes that are each tested alone; of more causes, groups are tested first."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ...tape.replaying.replay import executions, given, is_same
+from ...tape.replaying.replay import call_arguments, executions, is_same
 from ...tape.storages import Storages
 from ...tape.tape import Tape
 from ...torch_private.operators import schema_of
@@ -22,7 +22,7 @@ def names_other_elements(tape: Tape, a: Sequence[torch.Tensor], b: Sequence[torc
     computing = executions(tape)
     if len(computing) != 1 or computing[0].call.name not in SELECTING:
         return False
-    arguments, keywords = given(computing[0].call, Storages(tape, lambda dtype: dtype).tensor)
+    arguments, keywords = call_arguments(computing[0].call, Storages(tape, lambda dtype: dtype).tensor)
     schema = schema_of(computing[0].operation).arguments
     names = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
     names |= dict(zip((argument.name for argument in schema), arguments, strict=False)) | keywords

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,13 +16,14 @@ from ..align.argument_differences import (
     LAYOUT,
     PART,
     TURNED,
+    WIRING,
     argument_differences,
     drawn_reasons,
     draws_differ,
     epsilon_difference,
 )
 from ..align.storage_flow import SIDES, FlowNode, Side
-from ..execute.hybrid import TapePair
+from ..execute.tape_pair import TapePair
 
 Kind = Literal["kernel", "layout", "arguments", "structure", "setup", "setting"]
 
@@ -32,8 +33,6 @@ CASTS = frozenset(("_to_copy", "convert_element_type"))
 UNROUNDED = "its compiled graph does not round what"
 """The beginning of the reason for a node whose inputs have more digits in its graph than in their dtype, and whose
 results agree with those digits."""
-
-WIRING = "reads another tensor"
 
 READ = (WIRING, LAYOUT, PART)
 """Reasons that concern the inputs of one call, and do not carry over to other calls."""
@@ -45,6 +44,8 @@ KINDS: Mapping[tuple[str, ...], Kind] = {
     (FOLDED,): "kernel",
 }
 """The kind of a call that differs for this reason alone."""
+
+MOST_LISTED = 6
 
 DRAWS = f"draws other random numbers: {GENERATOR}"
 
@@ -67,9 +68,7 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
     for number in range(len(pair.blocks)):
         nodes = _executed_once(pair, number)
         if nodes is None:
-            if not {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {*SCRATCH} and not _only_copies(
-                pair, number
-            ):
+            if not pair.all_names(number) <= {*SCRATCH} and not _only_copies(pair, number):
                 suspected[number] = _unpaired(pair, number)
             continue
         node_a, node_b = nodes
@@ -92,11 +91,10 @@ def suspects(pair: TapePair) -> dict[int, Suspect]:
 
 def _executed_once(pair: TapePair, number: int) -> tuple[FlowNode, FlowNode] | None:
     """Return the two calls of a pair, without a repeated execution that returns the same again."""
-    nodes = {side: [pair.flows[side].nodes[node] for node in pair.blocks[number].of(side)] for side in SIDES}
-    repeats = [node for side in SIDES for node in nodes[side] if node.call.repeats is not None]
+    repeats = [node for node in pair.all_nodes(number) if node.call.repeats is not None]
     if not pair.blocks[number].paired or any(node.call.draw is not None or node.writes for node in repeats):
         return None
-    nodes_a, nodes_b = ([node for node in nodes[side] if node.call.repeats is None] for side in SIDES)
+    nodes_a, nodes_b = ([node for node in pair.nodes(number, side) if node.call.repeats is None] for side in SIDES)
     return (nodes_a[0], nodes_b[0]) if len(nodes_a) == len(nodes_b) == 1 else None
 
 
@@ -111,8 +109,7 @@ def _only_copies(pair: TapePair, number: int) -> bool:
 
     Such copies compute nothing, and show in the layouts of the calls that read them.
     """
-    nodes = [pair.flows[side].nodes[index] for side in SIDES for index in pair.blocks[number].of(side)]
-    return all(view_behind(node.execution.operation) is not None for node in nodes)
+    return all(view_behind(node.execution.operation) is not None for node in pair.all_nodes(number))
 
 
 def _unpaired(pair: TapePair, number: int) -> Suspect:
@@ -133,7 +130,7 @@ def _unpaired(pair: TapePair, number: int) -> Suspect:
             reasons = [difference for difference in differences if difference not in (*READ, TURNED)]
             if reasons:
                 return Suspect(number, "arguments", tuple(reasons))
-        reasons = epsilon_difference(*([pair.flows[side].nodes[node] for node in block.of(side)] for side in SIDES))
+        reasons = epsilon_difference(pair.nodes(number, "a"), pair.nodes(number, "b"))
         if reasons:
             return Suspect(number, "arguments", (*reasons, why))
         executed = _again(pair, number)
@@ -146,7 +143,7 @@ def _unpaired(pair: TapePair, number: int) -> Suspect:
 
 def _computed_again(pair: TapePair, number: int) -> str:
     sides = [side for side in SIDES if len(pair.blocks[number].of(side)) > 1]
-    calls = [pair.flows[side].nodes[node].call for side in sides for node in pair.blocks[number].of(side)]
+    calls = [node.call for side in sides for node in pair.nodes(number, side)]
     if any(call.compiled is not None and call.compiled.graph.endswith("backward") for call in calls):
         return "executed once more in the backward"
     return f"computed more than once in {'the reference' if sides == ['a'] else 'the other mode'}"
@@ -154,21 +151,14 @@ def _computed_again(pair: TapePair, number: int) -> str:
 
 def _again(pair: TapePair, number: int) -> tuple[str, ...]:
     """Return the reason why a block differs if a side has executed one of its calls more than once, else nothing."""
-    calls = [pair.flows[side].nodes[node].call for side in SIDES for node in pair.blocks[number].of(side)]
+    calls = [node.call for node in pair.all_nodes(number)]
     times = max(Counter(call.repeats for call in calls if call.repeats is not None).values(), default=0) + 1
     return (f"{AGAIN}, {times} times in all, as what it gave was not kept",) if times > 1 else ()
 
 
-def names_of(pair: TapePair, number: int, side: Side) -> list[str]:
-    """Return the ops of a block on one side."""
-    nodes = pair.flows[side].nodes
-    return [nodes[node].call.name for node in pair.blocks[number].of(side)]
-
-
-def listed(pair: TapePair, number: int, side: Side, most: int = 6) -> str:
-    calls = [pair.flows[side].nodes[node].call for node in pair.blocks[number].of(side)]
-    names: Sequence[str] = [call.name for call in calls if call.repeats is None]
+def listed(pair: TapePair, number: int, side: Side) -> str:
+    names = [node.call.name for node in pair.nodes(number, side) if node.call.repeats is None]
     if len(names) > 1 and len(set(names)) == 1:
         return f"{names[0]} ({len(names)} times)"
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    more = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

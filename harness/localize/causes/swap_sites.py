@@ -1,11 +1,10 @@
-"""Sites: the smallest sets of blocks that can be taken from either side, and their causes.
+"""Sites: the smallest sets of blocks that can be taken from either side.
 
 Blocks belong to one site if one reads a value of the other that has no counterpart on the other side, if one is the
-backward of a forward op that differs, or if they draw random numbers. Sites that look alike (the same ops, the same
-difference, the same phase) have one cause: a kernel that differs everywhere is one cause, not fifty.
+backward of a forward op that differs, or if they draw random numbers.
 
 With `recorded_step` of the tape's example, and another factor on side b: the products of the forward and of its
-backward, blocks 0 and 3, are one site with one cause.
+backward, blocks 0 and 3, are one site, which is named after the forward's.
 
     >>> pair = paired(*(flow_of(recorded_step(lambda weight: factor * weight)) for factor in (3.0, 3.5)))
     >>> examined = examine(pair, suspects(pair))
@@ -18,26 +17,19 @@ backward, blocks 0 and 3, are one site with one cause.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...records.results.culprit import AGAIN
-from ...tape.replaying.replay import bits_of
-from ...tape.storages import viewed
-from ...tape.tape import Phase
 from ...torch_private.operators import view_behind
-from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, other
-from ..execute.hybrid import END, TapePair
-from .examination import Examined
-from .setting_difference import SettingDifference
-from .suspects import CASTS, READ, UNROUNDED, Kind, names_of
+from ..align.storage_flow import SIDES, FlowValue, Side, other
+from ..execute.tape_pair import END, TapePair
+from .examination import Examined, flagged
+from .suspects import CASTS, UNROUNDED
 
 DOMINATES = 64.0
 """The factor by which a kernel's results must differ more than others, relatively, for its site to be named after
 it."""
-
-PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +48,68 @@ class SwapSite:
         return len(self.blocks) > 1
 
 
-@dataclass(frozen=True, slots=True)
-class SettingReason:
-    """A setting that makes blocks differ; `what` names the calls that differ because of it."""
+def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Collection[int] = ()) -> list[SwapSite]:
+    """Return the sites of all blocks that differ or cannot be shown to be equal.
 
-    difference: SettingDifference
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Sites that look alike.
-
-    ops: by side, the ops of the leads; for a cause with a `setting`, the ops of all its blocks.
-    inputs: the inputs of the step that differ, by side a's value.
-    setting: the setting that makes the blocks differ, if there is one.
+    `overridden` are the blocks in which an eager mode has other kernels than torch's.
     """
+    joining = _Joining(pair, examined)
+    joining.readers_without_counterpart()
+    joining.repeated_bits()
+    joining.repeated_draws()
+    joining.casts()
+    joining.backwards()
+    joining.rewritten_ops()
+    joining.rewritten_backwards()
+    joining.draws()
+    sites = []
+    for members in joining.groups.members():
+        if differing := flagged(examined, members):
+            sites.append(SwapSite(frozenset(members), _lead(pair, examined, differing, overridden)))
+    return sites
 
-    kind: Kind
-    phase: Phase
-    ops: Mapping[Side, tuple[str, ...]]
-    reasons: tuple[str, ...]
-    sites: tuple[SwapSite, ...]
-    inputs: tuple[FlowValue, ...] = ()
-    setting: SettingReason | None = None
 
-    @property
-    def blocks(self) -> frozenset[int]:
-        return frozenset(block for site in self.sites for block in site.blocks)
+def _lead(
+    pair: TapePair, examined: Mapping[int, Examined], differing: Sequence[int], overridden: Collection[int]
+) -> int:
+    """Return the block after which a site is named, among those that differ."""
+    lead = differing[0]
+    kernels = [number for number in differing if examined[number].suspect.kind in ("kernel", "layout")]
+    if lead not in kernels:
+        return lead
+    # A kernel that is off by rounding does not name a site that contains a wrong kernel. The two may be joined just
+    # because they are parts of one op: the tanh that a compiled backward repeats, and its tanh_backward.
+    worst = max(kernels, key=lambda number: examined[number].largest)
+    if examined[worst].largest > DOMINATES * examined[lead].largest:
+        lead = worst
+    # If none of them can be tested alone, the site is named after a kernel that is not torch's.
+    if examined[lead].differs is None:
+        lead = next((number for number in kernels if number in overridden), lead)
+    if lead in overridden or not _is_no_more_than_rounding(examined[lead]):
+        return lead
+    # Nor does a kernel name a site in which the script differs as well, unless the kernel's effect is larger. A block
+    # that only copies values computes nothing, such as the one that stores new running statistics in a compiled graph.
+    scripts = [number for number in differing if number not in kernels and not only_puts(pair, number)]
+    limit = DOMINATES * examined[lead].largest
+    nearby = (
+        number
+        for number in scripts
+        if pair.phase(number) == pair.phase(lead)
+        and (examined[number].is_entangled or examined[number].largest > limit)
+    )
+    distant = (number for number in scripts if 0 < limit < examined[number].largest)
+    return next(nearby, next(distant, lead))
+
+
+def _is_no_more_than_rounding(kernel: Examined) -> bool:
+    """Check whether a kernel's results differ by no more than rounding, or by roundings that its graph omits."""
+    unrounded = any(reason.startswith(UNROUNDED) for reason in kernel.suspect.reasons)
+    return unrounded or kernel.roundings <= DOMINATES
+
+
+def only_puts(pair: TapePair, number: int) -> bool:
+    """Check whether a block only copies values in place."""
+    return pair.all_names(number) <= {"copy_"}
 
 
 class Groups:
@@ -110,238 +136,141 @@ class Groups:
         return list(by_root.values())
 
 
-def sites_of(pair: TapePair, examined: Mapping[int, Examined], overridden: Collection[int] = ()) -> list[SwapSite]:
-    """Return the sites of all blocks that differ or cannot be shown to be equal.
+class _Joining:
+    """The groups of blocks that can only be swapped together, and the reasons to join blocks."""
 
-    `overridden` are the blocks in which an eager mode has other kernels than torch's.
-    """
-    flagged = sorted(number for number, block in examined.items() if block.differs is not False)
-    groups = Groups(range(len(pair.blocks)))
-    # Join a block to the readers of its values that have no counterpart on the other side.
-    for side in SIDES:
-        for value, blocks in pair.readers[side].items():
-            maker = pair.maker(side, value)
-            if maker >= 0 and value not in pair.links.of[side]:
-                for reader in blocks - {END}:
-                    groups.join(maker, reader)
-    # Join a block that repeats the bits of other blocks to those: it may not repeat them once they are swapped.
-    for number, block in examined.items():
-        if block.differs is not False:
-            continue
+    def __init__(self, pair: TapePair, examined: Mapping[int, Examined]) -> None:
+        self.groups = Groups(range(len(pair.blocks)))
+        self._pair = pair
+        self._examined = examined
+        self._flagged = flagged(examined, examined)
+        self._structures = [number for number in self._flagged if examined[number].suspect.kind == "structure"]
+
+    def readers_without_counterpart(self) -> None:
+        """Join a block to the readers of its values that have no counterpart on the other side."""
         for side in SIDES:
-            for node in _nodes(pair, number, side):
-                stand = [pair.links.of[side].get(use.value) for use in node.made]
-                makers = {pair.maker(other(side), link.value) for link in stand if link is not None}
-                if number in pair.own_reads:
-                    makers |= {pair.maker(side, use.value) for use in node.reads}
-                for maker in makers - {-1, number}:
-                    groups.join(number, maker)
-    _join_again(pair, examined, flagged, groups)
-    _join_casts(pair, examined, groups)
-    _join_backward(pair, examined, flagged, groups)
-    _join_structures(pair, examined, flagged, groups)
-    # Join all blocks that draw random numbers: each draw changes the generator's state for all later ones.
-    drawing = [number for number in flagged if examined[number].suspect.kind == "setup"]
-    for number in drawing[1:]:
-        groups.join(drawing[0], number)
-    sites = []
-    for members in groups.members():
-        differing = [member for member in members if member in examined and examined[member].differs is not False]
-        if not differing:
-            continue
-        lead = differing[0]
-        # A kernel that is off by rounding does not name a site that contains a wrong kernel. The two may be joined just
-        # because they are parts of one op: the tanh that a compiled backward repeats, and its tanh_backward.
-        kernels = [member for member in differing if examined[member].suspect.kind in ("kernel", "layout")]
-        if lead in kernels:
-            worst = max(kernels, key=lambda member: examined[member].largest)
-            lead = worst if examined[worst].largest > DOMINATES * examined[lead].largest else lead
-            # If none of them can be tested alone, the site is named after a kernel that is not torch's.
-            if examined[lead].differs is None:
-                lead = next((member for member in kernels if member in overridden), lead)
-            # Nor does a kernel name a site in which the script differs as well, unless the kernel's effect is larger.
-            limit = DOMINATES * examined[lead].largest
-            # A block that only copies values computes nothing, such as the one that stores new running statistics in a
-            # compiled graph.
-            stated = [member for member in differing if member not in kernels and not only_puts(pair, member)]
-            nearby = [member for member in stated if phase_of(pair, member) == phase_of(pair, lead)]
-            nearby = [member for member in nearby if examined[member].is_entangled or examined[member].largest > limit]
-            distant = [member for member in stated if 0 < limit < examined[member].largest]
-            if lead not in overridden and is_no_more_than_rounding(examined[lead]):
-                lead = next(iter((*nearby, *distant)), lead)
-        sites.append(SwapSite(frozenset(members), lead))
-    return sites
+            for value, blocks in self._pair.readers[side].items():
+                maker = self._pair.maker(side, value)
+                if maker >= 0 and value not in self._pair.links.of[side]:
+                    for reader in blocks - {END}:
+                        self.groups.join(maker, reader)
 
-
-def only_puts(pair: TapePair, number: int) -> bool:
-    return {*names_of(pair, number, "a"), *names_of(pair, number, "b")} <= {"copy_"}
-
-
-def _join_again(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
-    """Join a block whose repeated call drew random numbers again to all readers of the repeated values.
-
-    Values made from these by repeated calls and views count as well. The backward of such a dropout uses another mask,
-    which has no counterpart on the other side.
-    """
-    acting = {member for member in flagged if any(why.startswith(AGAIN) for why in examined[member].suspect.reasons)}
-    for side in SIDES if acting else ():
-        flow = pair.flows[side]
-        repeated: dict[FlowValue, int] = {}
-        for number, node in enumerate(flow.nodes):
-            home = pair.home[side][number]
-            read = [repeated[use.value] for use in node.reads if use.value in repeated]
-            for block in read:
-                groups.join(block, home)
-            is_again = node.call.repeats is not None
-            if home in acting and is_again and node.call.draw is not None:
-                repeated |= {use.value: home for use in node.made}
-            elif read and (is_again or view_behind(node.execution.operation) is not None):
-                repeated |= {use.value: read[0] for use in node.made}
-
-
-def is_no_more_than_rounding(kernel: Examined) -> bool:
-    """Check whether a kernel's results differ by no more than rounding, or by roundings that its graph omits."""
-    unrounded = any(reason.startswith(UNROUNDED) for reason in kernel.suspect.reasons)
-    return unrounded or kernel.roundings <= DOMINATES
-
-
-def _join_casts(pair: TapePair, examined: Mapping[int, Examined], groups: Groups) -> None:
-    """Join a cast that only one side has to the calls whose arguments differ and that read its result.
-
-    Without the cast these calls do not differ.
-    """
-    casts = {number for number, block in examined.items() if block.suspect.kind == "structure"}
-    casts = {cast for cast in casts if CASTS.issuperset((*names_of(pair, cast, "a"), *names_of(pair, cast, "b")))}
-    for number, block in examined.items():
-        if block.suspect.kind == "arguments":
-            for side in SIDES:
-                makers = {pair.maker(side, use.value) for node in _nodes(pair, number, side) for use in node.reads}
-                for maker in makers & casts:
-                    groups.join(maker, number)
-
-
-def _join_backward(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
-    """Join each differing backward op to its forward op, if that differs as well."""
-    for side in SIDES:
-        forwards: dict[int, int] = {}  # by autograd's sequence number, which an op shares with its backward
-        for number in flagged:
-            if examined[number].suspect.kind not in ("structure", "arguments"):
+    def repeated_bits(self) -> None:
+        """Join a block that repeats the bits of other blocks to those: it may not repeat them once they are swapped."""
+        pair = self._pair
+        for number, block in self._examined.items():
+            if block.differs is not False:
                 continue
-            for node in _nodes(pair, number, side):
-                sequence = node.call.sequence
-                if sequence is None:
-                    continue
-                if node.call.phase == "forward":
-                    forwards.setdefault(sequence, number)
-                elif node.call.phase == "backward" and sequence in forwards:
-                    groups.join(forwards[sequence], number)
+            for side in SIDES:
+                for node in pair.nodes(number, side):
+                    links = [pair.links.of[side].get(use.value) for use in node.made]
+                    makers = {pair.maker(other(side), link.value) for link in links if link is not None}
+                    if number in pair.own_reads:
+                        makers |= {pair.maker(side, use.value) for use in node.reads}
+                    for maker in makers - {-1, number}:
+                        self.groups.join(number, maker)
 
+    def repeated_draws(self) -> None:
+        """Join a block whose repeated call drew random numbers again to all readers of the repeated values.
 
-def _join_structures(pair: TapePair, examined: Mapping[int, Examined], flagged: Sequence[int], groups: Groups) -> None:
-    structural = [number for number in flagged if examined[number].suspect.kind == "structure"]
-    # Join an op that only the reference executes to the same op, in the same module, that only the other mode executes.
-    unmatched: dict[object, list[int]] = {}
-    for number in structural:
-        sides = [side for side in SIDES if pair.blocks[number].of(side)]
-        if len(sides) != 1:
-            continue
-        look = (tuple(names_of(pair, number, sides[0])), phase_of(pair, number), module_of(pair, number))
-        waiting = unmatched.setdefault((look, other(sides[0])), [])
-        if waiting:
-            groups.join(waiting.pop(0), number)
-        else:
-            unmatched.setdefault((look, sides[0]), []).append(number)
-    # Join a backward that takes its gradients from elsewhere to its module's rewritten forward, which is the reason.
-    forward = [number for number in structural if phase_of(pair, number) == "forward"]
-    for number in structural:
-        if phase_of(pair, number) != "backward":
-            continue
-        # Either the modules are the same or one contains the other. The outermost one, "", contains all modules, so it
-        # shows nothing.
-        module, related = module_of(pair, number), []
-        for rewritten in forward:
-            shorter, longer = sorted((module_of(pair, rewritten) or "", module or ""), key=len)
-            is_within = bool(shorter) and longer.startswith(f"{shorter}.")
-            if module_of(pair, rewritten) == module or is_within:
-                related.append(rewritten)
-        # Without such a forward, join the only rewritten one if the backward does no more than autograd, which adds
-        # gradients. Other ops come from the script.
-        names = {name for side in SIDES for name in names_of(pair, number, side)}
-        lone = len({groups.find(rewritten) for rewritten in forward}) == 1 and (
-            pair.blocks[number].is_pair or names <= {"add"}
-        )
-        chosen = related or (forward if lone else [])
-        if chosen:
-            groups.join(chosen[0], number)
-
-
-def module_of(pair: TapePair, number: int) -> str | None:
-    return next(node.call.module for side in SIDES for node in _nodes(pair, number, side))
-
-
-def _nodes(pair: TapePair, number: int, side: Side) -> list[FlowNode]:
-    return [pair.flows[side].nodes[node] for node in pair.blocks[number].of(side)]
-
-
-def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[SwapSite]) -> list[Cause]:
-    """Return the causes: sites grouped by kind, phase, ops and reasons, in the order of the step."""
-    causes: dict[object, Cause] = {}
-    sites_of_look: dict[object, list[SwapSite]] = {}
-    for site in sites:
-        suspect = examined[site.lead].suspect
-        phase = phase_of(pair, site.lead)
-        ops = {side: tuple(names_of(pair, site.lead, side)) for side in SIDES}
-        # The reasons of a structure add nothing to its ops.
-        look: object = (suspect.kind, phase, *ops.values(), suspect.reasons if suspect.kind != "structure" else ())
-        if suspect.kind == "arguments" and not any(
-            reason in READ or reason.startswith("shape ") for reason in suspect.reasons
-        ):
-            # One wrong number is one cause in all ops that receive it: those of a forward and of its backward.
-            look = (suspect.kind, phase == "optimizer", op_of_both(ops["a"]), op_of_both(ops["b"]), suspect.reasons)
-        # None of these kernels can be tested without the others: they are named after the lead, which may be innocent.
-        untold = [
+        Values made from these by repeated calls and views count as well. The backward of such a dropout uses another
+        mask, which has no counterpart on the other side.
+        """
+        acting = {
             number
-            for number in sorted(site.blocks - {site.lead})
-            if number in examined and examined[number].differs is None
-        ]
-        untold = [number for number in untold if examined[number].suspect.kind == "kernel" == suspect.kind]
-        reasons = suspect.reasons
-        if untold and examined[site.lead].differs is None:
-            names = dict.fromkeys(name for number in untold for name in names_of(pair, number, "a"))
-            reasons += (f"cannot be told from {', '.join(names)}, with which it goes in one graph",)
-        causes.setdefault(look, Cause(suspect.kind, phase, ops, reasons, ()))
-        sites_of_look.setdefault(look, []).append(site)
-    return [replace(cause, sites=tuple(sites_of_look[look])) for look, cause in causes.items()]
+            for number in self._flagged
+            if any(reason.startswith(AGAIN) for reason in self._examined[number].suspect.reasons)
+        }
+        for side in SIDES if acting else ():
+            repeated: dict[FlowValue, int] = {}
+            for number, node in enumerate(self._pair.flows[side].nodes):
+                home = self._pair.home[side][number]
+                read = [repeated[use.value] for use in node.reads if use.value in repeated]
+                for block in read:
+                    self.groups.join(block, home)
+                is_again = node.call.repeats is not None
+                if home in acting and is_again and node.call.draw is not None:
+                    repeated |= {use.value: home for use in node.made}
+                elif read and (is_again or view_behind(node.execution.operation) is not None):
+                    repeated |= {use.value: read[0] for use in node.made}
+
+    def casts(self) -> None:
+        """Join a cast that only one side has to the calls whose arguments differ and that read its result.
+
+        Without the cast these calls do not differ.
+        """
+        pair = self._pair
+        casts = {
+            number
+            for number, block in self._examined.items()
+            if block.suspect.kind == "structure" and pair.all_names(number) <= CASTS
+        }
+        for number, block in self._examined.items():
+            for side in SIDES if block.suspect.kind == "arguments" else ():
+                makers = {pair.maker(side, use.value) for node in pair.nodes(number, side) for use in node.reads}
+                for maker in makers & casts:
+                    self.groups.join(maker, number)
+
+    def backwards(self) -> None:
+        """Join each differing backward op to its forward op, if that differs as well."""
+        kinds = ("structure", "arguments")
+        differing = [number for number in self._flagged if self._examined[number].suspect.kind in kinds]
+        for side in SIDES:
+            forwards: dict[int, int] = {}  # by autograd's sequence number, which an op shares with its backward
+            for number in differing:
+                for node in self._pair.nodes(number, side):
+                    sequence = node.call.sequence
+                    if sequence is None:
+                        continue
+                    if node.call.phase == "forward":
+                        forwards.setdefault(sequence, number)
+                    elif node.call.phase == "backward" and sequence in forwards:
+                        self.groups.join(forwards[sequence], number)
+
+    def rewritten_ops(self) -> None:
+        """Join an op that only the reference executes to the same op, in the same module, that only the other mode
+        executes."""
+        pair = self._pair
+        unmatched: dict[tuple[object, Side], list[int]] = {}
+        for number in self._structures:
+            sides = [side for side in SIDES if pair.blocks[number].of(side)]
+            if len(sides) != 1:
+                continue
+            look = (tuple(pair.names(number, sides[0])), pair.phase(number), pair.module(number))
+            waiting = unmatched.get((look, other(sides[0])))
+            if waiting:
+                self.groups.join(waiting.pop(0), number)
+            else:
+                unmatched.setdefault((look, sides[0]), []).append(number)
+
+    def rewritten_backwards(self) -> None:
+        """Join a backward that takes its gradients from elsewhere to its module's rewritten forward, which is the
+        reason."""
+        pair = self._pair
+        forwards = [number for number in self._structures if pair.phase(number) == "forward"]
+        for number in self._structures:
+            if pair.phase(number) != "backward":
+                continue
+            related = [forward for forward in forwards if _is_within(pair.module(number), pair.module(forward))]
+            # Without such a forward, join the only rewritten one if the backward does no more than autograd, which adds
+            # gradients. Other ops come from the script.
+            is_autograd = pair.blocks[number].is_pair or pair.all_names(number) <= {"add"}
+            if not related and is_autograd and len({self.groups.find(forward) for forward in forwards}) == 1:
+                related = forwards
+            if related:
+                self.groups.join(related[0], number)
+
+    def draws(self) -> None:
+        """Join all blocks that draw random numbers: each draw changes the generator's state for all later ones."""
+        drawing = [number for number in self._flagged if self._examined[number].suspect.kind == "setup"]
+        for number in drawing[1:]:
+            self.groups.join(drawing[0], number)
 
 
-def joined_causes(causes: Sequence[Cause], reasons: tuple[str, ...]) -> Cause:
-    """Join several causes into one."""
-    ops = {side: tuple(dict.fromkeys(op for cause in causes for op in cause.ops[side])) for side in SIDES}
-    return replace(causes[0], ops=ops, reasons=reasons, sites=tuple(site for cause in causes for site in cause.sites))
+def _is_within(module: str | None, other_module: str | None) -> bool:
+    """Check whether two modules are the same or one contains the other.
 
-
-def op_of_both(ops: Sequence[str]) -> tuple[str, ...]:
-    """Return the ops, with a backward op replaced by its forward op: `gelu_backward` by `gelu`."""
-    return tuple(re.sub(r"_backward(_data)?$", "", op) for op in ops)
-
-
-def phase_of(pair: TapePair, number: int) -> Phase:
-    return next(node.call.phase for side in SIDES for node in _nodes(pair, number, side))
-
-
-def differing_inputs(pair: TapePair) -> list[FlowValue]:
-    """Return the inputs of the step that differ between the sides, by side a's value."""
-    differing = []
-    for value, link in pair.links.of["a"].items():
-        bytes_a = pair.flows["a"].tape.inputs.get(value.slot) if value.version == 0 else None
-        bytes_b = pair.flows["b"].tape.inputs.get(link.value.slot) if link.value.version == 0 else None
-        if bytes_a is None or bytes_b is None or pair.maker("a", value) >= 0:
-            continue
-        flows = pair.flows
-        if flows["a"].is_whole(link.mine, value) and flows["b"].is_whole(link.theirs, link.value):
-            # one of them may be a part of a larger storage that the step does not read otherwise
-            bytes_a = bits_of(viewed(bytes_a.untyped_storage(), link.mine))
-            bytes_b = bits_of(viewed(bytes_b.untyped_storage(), link.theirs))
-        if bytes_a.numel() != bytes_b.numel() or not bool((bytes_a == bytes_b).all()):
-            differing.append(value)
-    return differing
+    The outermost one, "", contains all modules, so it shows nothing.
+    """
+    shorter, longer = sorted((module or "", other_module or ""), key=len)
+    return module == other_module or (bool(shorter) and longer.startswith(f"{shorter}."))

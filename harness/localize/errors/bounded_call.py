@@ -45,7 +45,7 @@ class Digits:
             raise NoBound
         return roundings * self.unit / (1 - roundings * self.unit)
 
-    def given(self, value: Tensor | float) -> Computed:
+    def rounded(self, value: Tensor | float) -> Computed:
         """Return an argument rounded to these digits, before any computation."""
         exact = torch.as_tensor(value, dtype=torch.float64)
         rounded = exact.to(self.dtype).double()
@@ -120,7 +120,7 @@ class BoundedCall:
 
     name: the op's name without overload and without the underscore of an in-place op.
     operation: the overload that writes nothing.
-    given: its arguments, by their names in the schema.
+    arguments: its arguments, by their names in the schema.
     dtype: the dtype of the result.
     digits: the precision that the kernel computes in.
     output: the index of the result.
@@ -128,7 +128,7 @@ class BoundedCall:
 
     name: str
     operation: Any
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     dtype: torch.dtype
     digits: Digits
     output: int
@@ -136,15 +136,15 @@ class BoundedCall:
     def number(self, name: str) -> Computed:
         """Return an argument as the kernel uses it; a single number for all elements may have been rounded to the
         result's digits."""
-        value = self.given[name]
+        value = self.arguments[name]
         if isinstance(value, Tensor) and value.dim():
-            return self.digits.given(value)
-        return replace(Digits.of(self.dtype).given(value), digits=self.digits)
+            return self.digits.rounded(value)
+        return replace(Digits.of(self.dtype).rounded(value), digits=self.digits)
 
     def summands(self) -> Computed:
         """Return the input of a reduction, after the conversion to its argument `dtype`."""
-        converted = self.given.get("dtype") is not None
-        return (Digits.of(self.dtype) if converted else self.digits).given(self.given["self"])
+        converted = self.arguments.get("dtype") is not None
+        return (Digits.of(self.dtype) if converted else self.digits).rounded(self.arguments["self"])
 
     def factor(self, name: str) -> tuple[float, float]:
         """Return the size of a factor such as alpha, and the relative error that multiplying by it adds: from the
@@ -163,7 +163,7 @@ class BoundedCall:
             is_floating = isinstance(value, Tensor) and value.is_floating_point()
             return function(value) if is_floating else value
 
-        arguments = {**self.given, **instead}
+        arguments = {**self.arguments, **instead}
         result = self.operation(**{name: mapped(changed, value) for name, value in arguments.items()})
         chosen: Tensor = result if isinstance(result, Tensor) else result[self.output]
         return chosen

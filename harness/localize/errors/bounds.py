@@ -23,7 +23,6 @@ exponential and other library functions, nor for the ops that use them (softmax,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,6 +31,7 @@ import torch
 from torch import Tensor
 
 from .bounded_call import BoundedCall, Computed, Digits, NoBound, any_of, bounded_call
+from .sum_lengths import kernel_terms, positions, product_terms
 
 SELECTED = """
 abs amax amin cat clamp clamp_max clamp_min clone embedding gather index_select masked_fill maximum minimum neg
@@ -70,29 +70,29 @@ def error_bound(
 
 def _times_alpha(call: BoundedCall, name: str) -> Computed:
     value = call.number(name)
-    return value if call.given.get("alpha", 1) == 1 else value * call.number("alpha")
+    return value if call.arguments.get("alpha", 1) == 1 else value * call.number("alpha")
 
 
 def _div(call: BoundedCall) -> Computed:
     """Divide; a divisor that is one number for all elements may be inverted first."""
-    if call.given.get("rounding_mode") is not None:
+    if call.arguments.get("rounding_mode") is not None:
         raise NoBound
     dividend, divisor = call.number("self"), call.number("other")
     quotient = dividend / divisor
     if divisor.value.dim():
         return quotient
-    return any_of(quotient, dividend * (call.digits.given(1.0) / divisor))
+    return any_of(quotient, dividend * (call.digits.rounded(1.0) / divisor))
 
 
 def _converted(call: BoundedCall) -> Computed:
-    source = call.given["src"] if "src" in call.given else call.given["self"]
-    return call.digits.given(source.expand_as(call.given["self"]))
+    source = call.arguments["src"] if "src" in call.arguments else call.arguments["self"]
+    return call.digits.rounded(source.expand_as(call.arguments["self"]))
 
 
 def _addcmul(call: BoundedCall) -> Computed:
     """Compute self + value * tensor1 * tensor2, the products in any order."""
     left, right = call.number("tensor1"), call.number("tensor2")
-    if call.given["value"] == 1:
+    if call.arguments["value"] == 1:
         return call.number("self") + left * right
     return call.number("self") + _product(call.number("value"), left, right)
 
@@ -100,7 +100,7 @@ def _addcmul(call: BoundedCall) -> Computed:
 def _addcdiv(call: BoundedCall) -> Computed:
     """Compute self + value * tensor1 / tensor2, the product or the quotient first."""
     above, below = call.number("tensor1"), call.number("tensor2")
-    if call.given["value"] == 1:
+    if call.arguments["value"] == 1:
         return call.number("self") + above / below
     value = call.number("value")
     return call.number("self") + any_of(value * (above / below), (value * above) / below)
@@ -114,25 +114,25 @@ def _lerp(call: BoundedCall) -> Computed:
     """Compute self + weight (end - self), or from the other end: end - (end - self) (1 - weight)."""
     start, end, weight = call.number("self"), call.number("end"), call.number("weight")
     distance = end - start
-    return any_of(start + weight * distance, end - distance * (call.digits.given(1.0) - weight))
+    return any_of(start + weight * distance, end - distance * (call.digits.rounded(1.0) - weight))
 
 
 def _tanh_backward(call: BoundedCall) -> Computed:
     """Compute g (1 - y y), multiplied out or factored."""
     g, y = call.number("grad_output"), call.number("output")
-    unity = call.digits.given(1.0)
+    unity = call.digits.rounded(1.0)
     return any_of(g * (unity - y * y), g - g * (y * y), g - (g * y) * y, g * ((unity - y) * (unity + y)))
 
 
 def _sigmoid_backward(call: BoundedCall) -> Computed:
     """Compute g (1 - y) y in any order."""
     g, y = call.number("grad_output"), call.number("output")
-    return _product(g, call.digits.given(1.0) - y, y)
+    return _product(g, call.digits.rounded(1.0) - y, y)
 
 
 def _mean(call: BoundedCall) -> Computed:
     summands = call.summands()
-    total = summands.sum(call.given.get("dim"), keepdim=call.given.get("keepdim", False))
+    total = summands.sum(call.arguments.get("dim"), keepdim=call.arguments.get("keepdim", False))
     return _over(total, summands.value.numel() // max(total.value.numel(), 1))
 
 
@@ -140,21 +140,21 @@ def _over(total: Computed, terms: int) -> Computed:
     """Divide a sum by the number of its terms, or multiply it by the inverse."""
     if not terms:
         raise NoBound
-    return any_of(total / total.digits.given(float(terms)), total * total.digits.given(1.0 / terms))
+    return any_of(total / total.digits.rounded(float(terms)), total * total.digits.rounded(1.0 / terms))
 
 
 def _norm(call: BoundedCall) -> Computed:
     """Compute sqrt(sum x x)."""
-    if call.given["ord"] != 2:
+    if call.arguments["ord"] != 2:
         raise NoBound
     summands = call.summands()
-    return (summands * summands).sum(call.given["dim"], keepdim=call.given["keepdim"]).sqrt()
+    return (summands * summands).sum(call.arguments["dim"], keepdim=call.arguments["keepdim"]).sqrt()
 
 
 def _mse_loss(call: BoundedCall) -> Computed:
     apart = call.number("self") - call.number("target")
     squares = apart * apart
-    reduction = call.given["reduction"]
+    reduction = call.arguments["reduction"]
     if reduction == 0:
         return squares
     return squares.sum() if reduction == 2 else _over(squares.sum(), squares.value.numel())
@@ -163,8 +163,8 @@ def _mse_loss(call: BoundedCall) -> Computed:
 def _mse_loss_backward(call: BoundedCall) -> Computed:
     """Compute 2 g (self - target), over the number of elements for a mean."""
     apart = call.number("self") - call.number("target")
-    share = 2.0 / apart.value.numel() if call.given["reduction"] == 1 and apart.value.numel() else 2.0
-    return _product(call.digits.given(share), apart, call.number("grad_output"))
+    share = 2.0 / apart.value.numel() if call.arguments["reduction"] == 1 and apart.value.numel() else 2.0
+    return _product(call.digits.rounded(share), apart, call.number("grad_output"))
 
 
 def _products(call: BoundedCall, roundings: int, products: int) -> Computed:
@@ -180,8 +180,8 @@ def _product_of(left: str) -> Callable[[BoundedCall], Computed]:
     """Return the formula of a product over the last dimension of the argument `left`, with or without a bias."""
 
     def formula(call: BoundedCall) -> Computed:
-        terms = call.given[left].shape[-1]
-        return _products(call, terms + (call.given.get("bias") is not None), terms)
+        terms = product_terms(call.arguments[left].shape)
+        return _products(call, terms + (call.arguments.get("bias") is not None), terms)
 
     return formula
 
@@ -190,7 +190,7 @@ def _added_product(left: str) -> Callable[[BoundedCall], Computed]:
     """Return the formula of beta C + alpha A B, where A is the argument `left`."""
 
     def formula(call: BoundedCall) -> Computed:
-        terms = call.given[left].shape[-1]
+        terms = product_terms(call.arguments[left].shape)
         (alpha, first), (beta, second) = call.factor("alpha"), call.factor("beta")
         off = call.digits.gamma(terms + 1)
         off += max(first, second) * (1 + off)
@@ -202,10 +202,9 @@ def _added_product(left: str) -> Callable[[BoundedCall], Computed]:
 
 
 def _convolution(call: BoundedCall) -> Computed:
-    weight, groups = call.given["weight"], call.given["groups"]
-    channels = weight.shape[0] // groups if call.given["transposed"] else weight.shape[1]
-    terms = channels * math.prod(weight.shape[2:])
-    return _of_planes(_products(call, terms + (call.given["bias"] is not None), terms))
+    weight, groups = call.arguments["weight"], call.arguments["groups"]
+    terms = kernel_terms(weight.shape, groups, over_first=call.arguments["transposed"])
+    return _of_planes(_products(call, terms + (call.arguments["bias"] is not None), terms))
 
 
 def _of_planes(sums: Computed) -> Computed:
@@ -221,29 +220,27 @@ def _of_planes(sums: Computed) -> Computed:
 def _convolution_backward(call: BoundedCall) -> Computed:
     """Compute the gradient of the input, the weight or the bias; the error of each follows from the absolute values of
     its arguments."""
-    arguments, output = call.given, call.output
+    arguments, output = call.arguments, call.output
     gradient, weight = arguments["grad_output"], arguments["weight"]
     if not arguments["output_mask"][output]:
         raise NoBound
     if output == 2:
         return call.number("grad_output").sum([0, *range(2, gradient.dim())])
     if output == 0:
-        channels = weight.shape[1] if arguments["transposed"] else weight.shape[0] // arguments["groups"]
-        terms = channels * math.prod(weight.shape[2:])
+        terms = kernel_terms(weight.shape, arguments["groups"], over_first=not arguments["transposed"])
     else:
-        small = arguments["input"] if arguments["transposed"] else gradient
-        terms = small.shape[0] * math.prod(small.shape[2:])
+        terms = positions((arguments["input"] if arguments["transposed"] else gradient).shape)
     # compute only this output: the others take as long, and the call may have left them out
     single_output = {**arguments, "output_mask": [number == output for number in range(3)]}
-    return _of_planes(_products(replace(call, given=single_output), terms, terms))
+    return _of_planes(_products(replace(call, arguments=single_output), terms, terms))
 
 
 def _embedding_dense_backward(call: BoundedCall) -> Computed:
     """Compute each row as the sum of the gradients of its occurrences."""
-    if call.given["scale_grad_by_freq"]:
+    if call.arguments["scale_grad_by_freq"]:
         raise NoBound
     # the row that occurs most often sums the most terms
-    occurrences = torch.bincount(call.given["indices"].reshape(-1), minlength=1)
+    occurrences = torch.bincount(call.arguments["indices"].reshape(-1), minlength=1)
     return _products(call, int(occurrences.max()), 0)
 
 
@@ -272,12 +269,12 @@ FORMULAS: Mapping[str, Callable[[BoundedCall], Computed]] = {
     "mse_loss_backward": _mse_loss_backward,
     "mul": lambda call: call.number("self") * call.number("other"),
     "mv": _product_of("self"),
-    "reciprocal": lambda call: call.digits.given(1.0) / call.number("self"),
+    "reciprocal": lambda call: call.digits.rounded(1.0) / call.number("self"),
     "rsub": lambda call: call.number("other") - _times_alpha(call, "self"),
     "sigmoid_backward": _sigmoid_backward,
     "sqrt": lambda call: call.number("self").sqrt(),
     "sub": lambda call: call.number("self") - _times_alpha(call, "other"),
-    "sum": lambda call: call.summands().sum(call.given.get("dim"), keepdim=call.given.get("keepdim", False)),
+    "sum": lambda call: call.summands().sum(call.arguments.get("dim"), keepdim=call.arguments.get("keepdim", False)),
     "tanh_backward": _tanh_backward,
 }
 """Formulas by the op's name, without overload and without the underscore of an in-place op."""

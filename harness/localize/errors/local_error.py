@@ -25,13 +25,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ...drift.step_score import UNIT_ROUNDOFF
 from ...tape.replaying.in_double import EXACT_DTYPES, exact_values
-from ...tape.replaying.replay import executions, given
+from ...tape.replaying.replay import call_arguments, executions
 from ...tape.storages import Storages
 from ...tape.tape import Tape, View
 from ..execute.hybrid import Values
 from .bounds import error_bound
+from .result_distances import unit_roundoff_of
 
 SAMPLES = 3
 """The number of perturbed executions behind rho."""
@@ -105,18 +105,18 @@ class ExactResults:
         It is relative to the effect of rounding the inputs, and the result to its dtype.
         """
         distance, _ = _norm((exact.double() - self.values[name].double()).reshape(-1))
-        scale = self._scale(name, dtype)
-        return 0.0 if not distance else distance / scale if scale else math.inf
+        return self._in_scale(distance, name, dtype)
 
-    def _scale(self, name: str, dtype: torch.dtype) -> float:
-        unit = UNIT_ROUNDOFF.get(str(dtype).removeprefix("torch."), 2.0**-24)
-        return self._spread[name] + unit * float(self.values[name].double().reshape(-1).norm())
+    def _in_scale(self, distance: float, name: str, dtype: torch.dtype) -> float:
+        """Return a distance in multiples of the effect of rounding the inputs, and the result to this dtype."""
+        unit = unit_roundoff_of(dtype, unknown=2.0**-24)
+        scale = self._spread[name] + unit * float(self.values[name].double().reshape(-1).norm())
+        return 0.0 if not distance else distance / scale if scale else math.inf
 
     def _error(self, name: str, result: torch.Tensor, exact: torch.Tensor) -> LocalError:
         everywhere = result.double() - exact
         distance, differences = _norm(everywhere.reshape(-1))
-        scale = self._scale(name, result.dtype)
-        rho = 0.0 if not distance else distance / scale if scale else math.inf
+        rho = self._in_scale(distance, name, result.dtype)
         above, below = int((differences > 0).sum()), int((differences < 0).sum())
         lean = (above - below) / (above + below) if above + below else 0.0
         # The largest error as a multiple of its bound. For a result in double no more exact one exists.
@@ -153,7 +153,7 @@ def _bounds(versions: Sequence[Tape]) -> Bounds:
             if len(computing) != 1 or computing[0].call.draw is not None:
                 continue
             (execution,) = computing
-            arguments, keywords = given(execution.call, Storages(tape, _in_double).tensor)
+            arguments, keywords = call_arguments(execution.call, Storages(tape, _in_double).tensor)
             for number, view in enumerate(execution.call.outputs or execution.written_views()):
                 if not isinstance(view, View):
                     continue
@@ -224,8 +224,8 @@ def moved_by_rounding(seed: int) -> Callable[[torch.Tensor, torch.dtype], torch.
     generator = torch.Generator().manual_seed(seed)
 
     def moved(data: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        unit = UNIT_ROUNDOFF.get(str(dtype).removeprefix("torch."))
-        if unit is None or not dtype.is_floating_point:
+        unit = unit_roundoff_of(dtype)
+        if not unit or not dtype.is_floating_point:
             return data
         values = data[: data.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
         signs = torch.randint(0, 2, values.shape, generator=generator, dtype=torch.float64) * 2 - 1

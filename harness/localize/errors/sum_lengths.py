@@ -16,45 +16,49 @@ Sizes = Sequence[tuple[int, ...]]
 """The sizes of the tensors that an op reads, in the order of its arguments."""
 
 
-def _of_product(left: int) -> Callable[[Sizes], int]:
-    return lambda sizes: sizes[left][-1]
+def product_terms(left: Sequence[int]) -> int:
+    """Return the number of products in an element of a product with this left factor."""
+    return left[-1]
 
 
-def _all_of(place: int) -> Callable[[Sizes], int]:
-    return lambda sizes: math.prod(sizes[place])
-
-
-def _positions(size: tuple[int, ...]) -> int:
+def positions(size: Sequence[int]) -> int:
     """Return the number of elements of a channel in [N, C, ...]."""
     return size[0] * math.prod(size[2:])
 
 
+def kernel_terms(weight: Sequence[int], groups: int = 1, *, over_first: bool) -> int:
+    """Return the number of products that meet in an element of a convolution with this weight.
+
+    They are over the weight's second dimension and its kernel. For a transposed weight, and for the gradient of the
+    input, they are over its first dimension (`over_first`), a group at a time.
+    """
+    return (weight[0] // groups if over_first else weight[1]) * math.prod(weight[2:])
+
+
 def _of_convolution(sizes: Sizes) -> int:
-    """Return the channels times the elements of a kernel; a transposed kernel has the channels in its first
-    dimension."""
-    weight = sizes[1]
-    return max(weight[0], weight[1]) * math.prod(weight[2:])
+    """Return the terms for the dimension of the weight that has more of them."""
+    return max(kernel_terms(sizes[1], over_first=over_first) for over_first in (False, True))
 
 
 def _of_convolution_backward(sizes: Sizes) -> int:
     """Return the larger number of terms: a weight's gradient sums all positions of the batch, and the input's gradient
     sums channels and a kernel."""
-    return max(_positions(sizes[0]), _positions(sizes[1]), _of_convolution(sizes[1:]))
+    return max(positions(sizes[0]), positions(sizes[1]), _of_convolution(sizes[1:]))
 
 
 LENGTHS: Mapping[str, Callable[[Sizes], int]] = {
-    **dict.fromkeys(("mm", "bmm", "mv", "dot", "linear"), _of_product(0)),
-    **dict.fromkeys(("addmm", "addbmm", "baddbmm", "addmv"), _of_product(1)),
+    **dict.fromkeys(("mm", "bmm", "mv", "dot", "linear"), lambda sizes: product_terms(sizes[0])),
+    **dict.fromkeys(("addmm", "addbmm", "baddbmm", "addmv"), lambda sizes: product_terms(sizes[1])),
     "convolution": _of_convolution,
     "convolution_backward": _of_convolution_backward,
-    "embedding_dense_backward": _all_of(1),  # its indices, which may all be equal
-    "native_layer_norm_backward": _all_of(2),  # its means, one for each row
+    "embedding_dense_backward": lambda sizes: math.prod(sizes[1]),  # its indices, which may all be equal
+    "native_layer_norm_backward": lambda sizes: math.prod(sizes[2]),  # its means, one for each row
     **dict.fromkeys(
         (
             *("native_batch_norm", "native_batch_norm_backward", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
             *("native_group_norm", "native_group_norm_backward"),
         ),
-        lambda sizes: _positions(sizes[0]),
+        lambda sizes: positions(sizes[0]),
     ),
 }
 """The number of terms by the name of an op. `sum` and `mean` are left out, because torch adds as a tree there."""

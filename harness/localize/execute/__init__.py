@@ -7,6 +7,6 @@ A block is executed with the kernels of its own side. `verification` first execu
 compares the bits of every result with the recorded ones. A call whose bits differ is executed by the worker
 instead, the process of the mode that stays alive for it.
 
-`hybrid` has a worked example of three hybrids of one step, `layouts` one of an op that depends on the strides of
-its arguments.
+`tape_pair` holds both tapes, `step_memory` their values, and `prepared_call` a call with its arguments. `hybrid` has a
+worked example of three hybrids of one step.
 """

@@ -15,102 +15,19 @@ swap_sites.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
 
 import torch
 
-from ...tape.replaying.replay import executed, given, set_apart
-from ..align.alignment import align
-from ..align.blocks import Block
-from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use, layout_of, other
-from ..align.value_links import Links, common_reads, linked
-from .step_memory import Flows, Lifetimes, Memory, Stand, Unbound, is_one
+from ...tape.replaying.replay import call_arguments, set_apart
+from ..align.storage_flow import FlowNode, FlowValue, Side, StorageFlow, Use, common_reads, layout_of, other
+from .prepared_call import Kernels, PreparedCall
+from .step_memory import Memory, Stand, Unbound, is_one
+from .tape_pair import TapePair
 
 Values = dict[str, torch.Tensor]
-
-END = -2
-"""The block number of the end of the step, after the last block, and of the batch as a whole."""
-
-
-class Kernels(Protocol):
-    """The kernels by which one side executes its calls."""
-
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        """Execute a node on these arguments, which include those that it writes, and return its flat outputs."""
-
-
-class PlainKernels:
-    """This process's own kernels."""
-
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        return executed(node.execution, arguments, keywords)
-
-
-@dataclass(slots=True, eq=False)
-class TapePair:
-    """Two aligned tapes of one step.
-
-    kernels: the kernels that execute each side.
-    own_reads: the blocks that are wired differently, in which each side reads its own tensors.
-    home: for each node of a side, the number of its block.
-    readers: for each value of a side, the blocks that read it.
-    """
-
-    flows: Flows
-    blocks: Sequence[Block]
-    links: Links
-    lifetimes: Lifetimes
-    kernels: Mapping[Side, Kernels]
-    own_reads: set[int] = field(default_factory=set)
-    home: dict[Side, dict[int, int]] = field(init=False)
-    readers: dict[Side, dict[FlowValue, set[int]]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.home = {
-            side: {node: number for number, block in enumerate(self.blocks) for node in block.of(side)}
-            for side in SIDES
-        }
-        # END reads the watched values, by which steps are compared, and the arguments of the first model.
-        self.readers = {side: {} for side in SIDES}
-        for side in SIDES:
-            flow = self.flows[side]
-            for number, node in enumerate(flow.nodes):
-                for use in node.reads:
-                    self.readers[side].setdefault(use.value, set()).add(self.home[side][number])
-            for use in (*flow.watched.values(), *flow.given.values()):
-                self.readers[side].setdefault(use.value, set()).add(END)
-
-    def devices(self) -> list[str]:
-        draws = (node.call.draw for flow in self.flows.values() for node in flow.nodes)
-        return sorted({state.device for draw in draws if draw is not None for state in draw.states})
-
-    def is_one_op(self, number: int) -> bool:
-        """Check that a block is one op on both sides; one of them may execute it repeatedly."""
-        block = self.blocks[number]
-        names = {self.flows[side].nodes[node].call.name for side in SIDES for node in block.of(side)}
-        return block.paired and len(names) == 1
-
-    def maker(self, side: Side, value: FlowValue) -> int:
-        """Return the number of the block that makes a value, -1 for a value from before the step."""
-        node = self.flows[side].makers.get(value)
-        return -1 if node is None else self.home[side][node]
-
-
-def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True) -> TapePair:
-    """Align two tapes; both sides get this process's kernels. For `own_batch` see `linked`."""
-    flows: Flows = {"a": a, "b": b}
-    blocks = align(a, b)
-    links = linked(a, b, blocks, own_batch=own_batch)
-    plain = PlainKernels()
-    return TapePair(flows, blocks, links, Lifetimes(flows, links, blocks), {"a": plain, "b": plain})
-
 
 Instead = Mapping[int, Sequence[Stand]]
 """By slot, the views of the other side that a call reads in place of its own."""
@@ -146,6 +63,20 @@ class HybridExecution:
         self.run_as(self.hybrid.side(number), number, self.memory)
         self.memory.block_ended(number)
 
+    def stops(self, numbers: Collection[int]) -> Iterator[tuple[int, Memory]]:
+        """Execute the blocks up to the last of these; yield each of these after its execution.
+
+        It is yielded with the memory at its start. The values that no later block reads are still in both memories.
+        """
+        for number in range(max(numbers, default=-1) + 1):
+            if number not in numbers:
+                self.run(number)
+                continue
+            before = self.memory.fork()
+            self.run_as(self.hybrid.side(number), number, self.memory)
+            yield number, before
+            self.memory.block_ended(number)
+
     def run_all(self) -> HybridExecution:
         """Execute every block."""
         for number in range(len(self.pair.blocks)):
@@ -164,29 +95,23 @@ class HybridExecution:
 
         A value that only one side has is missing if its block is the other side's here.
         """
-        base = self.hybrid.base
-        watched, far_watched = self.pair.flows[base].watched, self.pair.flows[other(base)].watched
-        values: Values = {}
-        for name, use in watched.items():
-            far = far_watched.get(name)
-            if far is None:
+        base, far_side = self.hybrid.base, other(self.hybrid.base)
+        watched, far_watched = self.pair.flows[base].watched, self.pair.flows[far_side].watched
+        values = {name: self._latest(use, far_watched[name]) for name, use in watched.items() if name in far_watched}
+        for side, uses in ((base, watched), (far_side, far_watched)):
+            for name in [name for name in uses if name not in values]:
                 with suppress(Unbound):
-                    values[name] = self.memory.tensor(base, use).clone()
-                continue
-            if self._comes_later(base, use, far):
-                with suppress(Unbound):
-                    values[name] = self.memory.tensor(other(base), far).clone()
-                    continue
-            values[name] = self.memory.tensor(base, use).clone()
-        for name in far_watched.keys() - watched.keys():
-            with suppress(Unbound):
-                values[name] = self.memory.tensor(other(base), far_watched[name]).clone()
+                    values[name] = self.memory.tensor(side, uses[name]).clone()
         return values
 
-    def given(self, name: str) -> torch.Tensor:
+    def argument(self, name: str) -> torch.Tensor:
         """Return the argument of the first model with this name, which both sides have. Raises Unbound."""
+        own, far = (self.pair.flows[side].batch[name] for side in (self.hybrid.base, other(self.hybrid.base)))
+        return self._latest(own, far)
+
+    def _latest(self, own: Use, far: Use) -> torch.Tensor:
+        """Return the base's value, or the other side's counterpart if that was made later."""
         base = self.hybrid.base
-        own, far = (self.pair.flows[side].given[name] for side in (base, other(base)))
         if self._comes_later(base, own, far):
             with suppress(Unbound):
                 return self.memory.tensor(other(base), far).clone()
@@ -242,15 +167,22 @@ def run_node(flow: StorageFlow, number: int, side: Side, kernels: Kernels, memor
     storages = storages_read(node, side, memory, instead)
     for use in node.writes:
         storages[use.value.slot] = storages[use.value.slot].clone()
-
-    arguments, keywords = given(node.call, lambda view: memory.viewed(side, storages[view.slot], view))
     with torch.set_grad_enabled(node.call.grad):
-        outputs = kernels.execute(number, node, arguments, keywords)
+        outputs = kernels.execute(prepared(number, node, side, memory, storages))
     for made, output in zip(node.makes, outputs, strict=True):
         if made is not None:
             memory.bind(side, made, output)
     for use in node.writes:
         memory.put(side, use.value, storages[use.value.slot])
+
+
+def prepared(
+    number: int, node: FlowNode, side: Side, memory: Memory, storages: Mapping[int, torch.UntypedStorage]
+) -> PreparedCall:
+    """Return a node with its arguments in these storages, by slot."""
+    return PreparedCall(
+        number, node, *call_arguments(node.call, lambda view: memory.viewed(side, storages[view.slot], view))
+    )
 
 
 def storages_read(node: FlowNode, side: Side, memory: Memory, instead: Instead) -> dict[int, torch.UntypedStorage]:

@@ -9,8 +9,8 @@ import torch
 from ...tape.storages import Held, HeldSlots
 from ...tape.tape import NotReplayable, View
 from ..align.blocks import Block
+from ..align.links import Link, Links
 from ..align.storage_flow import SIDES, FlowValue, Side, StorageFlow, Use, layout_of, other
-from ..align.value_links import Link, Links
 
 Flows = Mapping[Side, StorageFlow]
 FOREVER = 1 << 60
@@ -30,15 +30,15 @@ class Memory:
     """The contents of storages by side and value.
 
     A value that its own side has not made is taken from the other side through its link. Each side has its own contents
-    of linked inputs, except for those in `taken_from` (by side a's value): both sides take these from the side named
+    of linked inputs, except for those in `input_sides` (by side a's value): both sides take these from the side named
     there.
     """
 
-    def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, taken_from: Mapping[FlowValue, Side]) -> None:
+    def __init__(self, flows: Flows, links: Links, lifetimes: Lifetimes, input_sides: Mapping[FlowValue, Side]) -> None:
         self._flows = flows
         self._links = links
         self._lifetimes = lifetimes
-        self._taken_from = taken_from
+        self._input_sides = input_sides
         self._slots = {side: HeldSlots(flows[side].tape) for side in SIDES}
         self._live: dict[tuple[Side, FlowValue], torch.UntypedStorage] = {}
         self._before: Mapping[tuple[Side, FlowValue], torch.UntypedStorage] = {}
@@ -83,7 +83,7 @@ class Memory:
 
     def fork(self) -> Memory:
         """Return a memory with the same contents; changes of the copy do not affect this one."""
-        copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
+        copy = Memory(self._flows, self._links, self._lifetimes, self._input_sides)
         # The contents can be shared: a node writes only to copies (see run_node).
         copy._live = dict(self._live)
         copy._slots, copy._before, copy._moved = self._slots, self._before, self._moved
@@ -94,7 +94,7 @@ class Memory:
 
         `moved` changes the values before their conversion.
         """
-        copy = Memory(self._flows, self._links, self._lifetimes, self._taken_from)
+        copy = Memory(self._flows, self._links, self._lifetimes, self._input_sides)
         copy._slots = {side: HeldSlots(self._flows[side].tape, held) for side in SIDES}
         copy._before, copy._moved = dict(self._live), moved
         return copy
@@ -104,7 +104,7 @@ class Memory:
         for key in self._lifetimes.ending.get(number, ()):
             self._live.pop(key, None)
 
-    def _taken(self, side: Side, slot: int, data: torch.Tensor) -> torch.UntypedStorage:
+    def _content(self, side: Side, slot: int, data: torch.Tensor) -> torch.UntypedStorage:
         """Return the storage with a slot's recorded content."""
         if self._moved is not None:
             data = self._moved(data, self._flows[side].tape.slots[slot].dtype)
@@ -114,28 +114,25 @@ class Memory:
         before = self._before.get((side, value))
         if before is not None:
             as_bytes = torch.empty(0, dtype=torch.uint8, device=before.device)
-            return self._taken(side, value.slot, as_bytes.set_(before, 0, (before.nbytes(),), (1,)))
+            return self._content(side, value.slot, as_bytes.set_(before, 0, (before.nbytes(),), (1,)))
         far_side = other(side)
         link = self._links.of[side].get(value)
-        data = self._flows[side].tape.inputs.get(value.slot) if value.version == 0 else None
+        data = self._flows[side].input_bytes(value)
         # True if the other side's value is an input as well, whose content may be needed
-        from_far = link is not None and self._is_input(far_side, link.value)
-        if data is not None:
-            is_taken = link is not None and self._taken_from.get(value if side == "a" else link.value, side) != side
-            if not (from_far and is_taken):
-                return self._taken(side, value.slot, data)
+        is_input_there = link is not None and self._flows[far_side].input_bytes(link.value) is not None
+        value_of_a = value if side == "a" or link is None else link.value
+        is_own = not is_input_there or self._input_sides.get(value_of_a, side) == side
+        if data is not None and is_own:
+            return self._content(side, value.slot, data)
         if link is None:
             raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
         # The other value must exist, or have another origin than this one. Otherwise two values that are linked to each
         # other, and of which neither was made, would be searched for endlessly.
         back = self._links.of[far_side].get(link.value)
-        comes = from_far or (far_side, link.value) in self._live or (back is not None and back.value != value)
+        comes = is_input_there or (far_side, link.value) in self._live or (back is not None and back.value != value)
         if data is None and not comes:
             raise Unbound(f"storage {value.slot} of side {side} is made by a block of the other side")
         return self._converted(side, value, link)
-
-    def _is_input(self, side: Side, value: FlowValue) -> bool:
-        return value.version == 0 and value.slot in self._flows[side].tape.inputs
 
     def _converted(self, side: Side, value: FlowValue, link: Link, *, whole: bool = False) -> torch.UntypedStorage:
         far_side = other(side)
@@ -143,13 +140,15 @@ class Memory:
         size, device = self._slots[side].size(value.slot), self._flows[side].tape.slots[value.slot].device
         if is_one(link) and size <= far_storage.nbytes():
             return far_storage if str(far_storage.device) == device else moved_to(far_storage, device)
-        whole = whole or self._flows[side].is_whole(link.mine, value)
+        whole = whole or self._flows[side].is_whole(link.own_view, value)
         # an expanded view shows an element more than once, and cannot be written to
-        overlaps = any(not step and size > 1 for size, step in zip(link.mine.size, link.mine.stride, strict=True))
-        if link.mine.size != link.theirs.size or not whole or overlaps:
+        overlaps = any(
+            not step and size > 1 for size, step in zip(link.own_view.size, link.own_view.stride, strict=True)
+        )
+        if link.own_view.size != link.far_view.size or not whole or overlaps:
             raise Unbound(f"storage {value.slot} of side {side} is laid out otherwise on the other side")
         storage = torch.UntypedStorage(size, device=device)
-        self.viewed(side, storage, link.mine).copy_(self.viewed(far_side, far_storage, link.theirs))
+        self.viewed(side, storage, link.own_view).copy_(self.viewed(far_side, far_storage, link.far_view))
         return storage
 
 
@@ -170,7 +169,7 @@ class Lifetimes:
                 for node in block.of(side):
                     for use in (*flow.nodes[node].reads, *flow.nodes[node].made):
                         last[side, use.value] = number
-            last |= {(side, use.value): FOREVER for use in (*flow.watched.values(), *flow.given.values())}
+            last |= {(side, use.value): FOREVER for use in (*flow.watched.values(), *flow.batch.values())}
         for _ in range(3):  # chains of links are short: y of one side, x of the other, x of the first
             for side in SIDES:
                 for value, link in links.of[side].items():
@@ -183,4 +182,4 @@ class Lifetimes:
 
 def is_one(link: Link) -> bool:
     """Check whether both views have the same layout in their storages."""
-    return link.mine.dtype == link.theirs.dtype and layout_of(link.mine) == layout_of(link.theirs)
+    return link.own_view.dtype == link.far_view.dtype and layout_of(link.own_view) == layout_of(link.far_view)

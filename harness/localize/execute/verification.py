@@ -8,7 +8,7 @@ are beyond rounding from the values that the node computes alone, the same dista
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +18,14 @@ import torch
 from ...errors import NumdriftError
 from ...tape.recording.call_log import digest_of
 from ...tape.replaying.laid_out import LaidOut
-from ...tape.replaying.replay import executed, set_apart
-from ...tape.tape import NotReplayable, leaves, mapped
+from ...tape.replaying.replay import set_apart
+from ...tape.tape import NotReplayable
 from ...torch_private.own_operators import has_kernel
-from ..align.storage_flow import FlowNode, Side
-from .hybrid import Hybrid, HybridExecution, Kernels, TapePair
-from .worker import WorkerCalls, lies_as_recorded
+from ..align.storage_flow import Side
+from .hybrid import Hybrid, HybridExecution
+from .prepared_call import Kernels, PreparedCall
+from .tape_pair import TapePair
+from .worker_calls import WorkerCalls
 
 Digests = Sequence[Sequence[str | None]]
 
@@ -58,55 +60,54 @@ class SideKernels:
     On other inputs, the recorded distance of a node that goes astray is added to its kernel's results.
     """
 
-    def __init__(self, found: Found, calls: WorkerCalls, recorded: Mapping[int, Recorded]) -> None:
+    def __init__(self, found: Found, calls: WorkerCalls, recorded: Mapping[int, RecordedResults]) -> None:
         self._found = found
         self._calls = calls
         self._recorded = recorded
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
+    def execute(self, call: PreparedCall) -> list[Any]:
         # Recorded results are valid only for the recorded layout.
-        record = self._recorded.get(number) if lies_as_recorded(node, arguments, keywords) else None
-        if record is not None and record.inputs == _digests([*arguments, *keywords.values()]):
-            return record.given(node, arguments, keywords)
-        if number not in self._found.special:
-            return executed(node.execution, arguments, keywords)
-        outputs = self._calls.execute(node, arguments, keywords)
-        if record is None or number not in self._found.astray:
+        record = self._recorded.get(call.number) if call.is_laid_out_as_recorded else None
+        if record is not None and record.inputs == _digests(call.tensors):
+            return record.outputs(call)
+        if call.number not in self._found.special:
+            return call.execute()
+        outputs = self._calls.execute(call)
+        if record is None or call.number not in self._found.astray:
             return outputs
-        shifts = iter(record.apart)
+        distances = iter(record.distances)
         return [
-            output if made_use is None else (output.double() + next(shifts)).to(output.dtype)
-            for made_use, output in zip(node.makes, outputs, strict=True)
+            output if made is None else (output.double() + next(distances)).to(output.dtype)
+            for made, output in zip(call.node.makes, outputs, strict=True)
         ]
 
-    def called(self, number: int, node: FlowNode) -> list[LaidOut] | None:
+    def called(self, call: PreparedCall) -> list[LaidOut] | None:
         """Return the layouts of a compiled node's inputs with which the side's own code called the op.
 
         Return None if they are unknown or make no difference.
         """
-        return self._calls.called(node) if number in self._found.special and node.call.compiled is not None else None
+        is_own_code = call.number in self._found.special and call.node.call.compiled is not None
+        return self._calls.called(call.node) if is_own_code else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
+class RecordedResults:
     """The results of a call in its real execution.
 
     inputs: the digests of its inputs.
     values: its fresh outputs, then its written arguments.
-    apart: for a node that goes astray, the distances of the values from those that its kernel computes alone.
+    distances: for a node that goes astray, the distances of the values from those that its kernel computes alone.
     """
 
     inputs: Sequence[str]
     values: Sequence[torch.Tensor]
-    apart: Sequence[torch.Tensor] = ()
+    distances: Sequence[torch.Tensor] = ()
 
-    def given(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    def outputs(self, call: PreparedCall) -> list[Any]:
+        """Return the outputs of the call, and write its written arguments."""
         values = iter(self.values)
-        outputs: list[Any] = [next(values).clone() if made_use is not None else None for made_use in node.makes]
-        for tensor in node.execution.written(arguments, keywords):
-            tensor.copy_(next(values))
+        outputs: list[Any] = [next(values).clone() if made is not None else None for made in call.node.makes]
+        call.write(list(values))
         return outputs
 
 
@@ -119,88 +120,75 @@ class CheckedKernels:
 
     def __init__(self, digests: Digests, calls: WorkerCalls, *, ask: bool) -> None:
         self.found = Found()
-        self.recorded: dict[int, Recorded] = {}
+        self.recorded: dict[int, RecordedResults] = {}
         self._digests = digests
         self._calls = calls
         self._ask = ask
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        expected = self._digests[node.execution.position]
+    def execute(self, call: PreparedCall) -> list[Any]:
+        expected = self._digests[call.node.execution.position]
         if not any(expected):  # no digest of this call is known, so there is nothing to compare it with
-            return self._unchecked(number, node, arguments, keywords)
-        if not has_kernel(node.execution.operation):  # an op of the script
-            return self._elsewhere(number, node, arguments, keywords, expected)
-        written = node.execution.written(arguments, keywords)
-        before = [tensor.clone() for tensor in written]
+            return self._unchecked(call)
+        if not has_kernel(call.node.execution.operation):  # an op of the script
+            return self._elsewhere(call, expected)
+        before = [tensor.clone() for tensor in call.written]
         with suppress(NotImplementedError):  # this process may lack the device, and the kernel with it
-            outputs = executed(node.execution, arguments, keywords)
-            if _same(_results(node, outputs, written), expected):
+            outputs = call.execute()
+            if _same(_digests(call.results(outputs)), expected):
                 return outputs
-        _put_back(written, before)  # an in-place op has overwritten its input
-        return self._elsewhere(number, node, arguments, keywords, expected)
+        call.write(before)  # an in-place op has overwritten its input
+        return self._elsewhere(call, expected)
 
-    def _unchecked(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
+    def _unchecked(self, call: PreparedCall) -> list[Any]:
         """Execute a call whose bits are not recorded, in its own process if that computes other bits than this one."""
-        self.found.unknown.add(number)
-        if not has_kernel(node.execution.operation):
-            self.found.foreign.add(number)
-            return self._calls.execute(node, arguments, keywords)
-        if not self._ask or node.call.compiled is None:
-            return executed(node.execution, arguments, keywords)
-        written = node.execution.written(arguments, keywords)
-        before = [tensor.clone() for tensor in written]
+        self.found.unknown.add(call.number)
+        if not has_kernel(call.node.execution.operation):
+            self.found.foreign.add(call.number)
+            return self._calls.execute(call)
+        if not self._ask or call.node.call.compiled is None:
+            return call.execute()
+        before = [tensor.clone() for tensor in call.written]
         with suppress(NumdriftError, NotReplayable):
-            worker_outputs = self._calls.execute(node, arguments, keywords)
-            worker_digests = _results(node, worker_outputs, written)
-            after = [tensor.clone() for tensor in written]
-            _put_back(written, before)
-            outputs = executed(node.execution, arguments, keywords)
-            if _same(_results(node, outputs, written), worker_digests):
+            worker_outputs = self._calls.execute(call)
+            worker_digests = _digests(call.results(worker_outputs))
+            after = [tensor.clone() for tensor in call.written]
+            call.write(before)
+            outputs = call.execute()
+            if _same(_digests(call.results(outputs)), worker_digests):
                 return outputs
-            self.found.foreign.add(number)
-            _put_back(written, after)
+            self.found.foreign.add(call.number)
+            call.write(after)
             return worker_outputs
-        _put_back(written, before)
-        return executed(node.execution, arguments, keywords)
+        call.write(before)
+        return call.execute()
 
-    def _elsewhere(
-        self,
-        number: int,
-        node: FlowNode,
-        arguments: tuple[Any, ...],
-        keywords: Mapping[str, Any],
-        expected: Sequence[str | None],
-    ) -> list[Any]:
+    def _elsewhere(self, call: PreparedCall, expected: Sequence[str | None]) -> list[Any]:
+        """Execute a call that computes other bits here: in its own process, or as it is recorded."""
         # The first execution of the tape uses the recorded values; in the second the worker executes the call.
-        values = None if self._ask else self._calls.value(node)
+        values = None if self._ask else self._calls.value(call.node)
         if values is not None:
-            self.found.foreign.add(number)
-            return Recorded((), values).given(node, arguments, keywords)
-        inputs = _digests([*arguments, *keywords.values()])
-        written = node.execution.written(arguments, keywords)
-        before = [tensor.clone() for tensor in written]
+            self.found.foreign.add(call.number)
+            return RecordedResults((), values).outputs(call)
+        inputs = _digests(call.tensors)
+        before = [tensor.clone() for tensor in call.written]
         alone: list[torch.Tensor] = []
         with suppress(NumdriftError, NotReplayable):
-            outputs = self._calls.execute(node, arguments, keywords)
-            if _same(_results(node, outputs, written), expected):
-                self.found.foreign.add(number)
+            outputs = self._calls.execute(call)
+            if _same(_digests(call.results(outputs)), expected):
+                self.found.foreign.add(call.number)
                 return outputs
-            alone = [result.clone() for result in _given(node, outputs, written)]
-        _put_back(written, before)
+            alone = [result.clone() for result in call.results(outputs)]
+        call.write(before)
         # Not even its own process computes these bits for the call alone: they depend on its neighbours.
-        values = self._calls.value(node)
+        values = self._calls.value(call.node)
         if values is None:
-            return self._unchecked(number, node, arguments, keywords)
-        self.found.in_context.add(number)
-        distances = [] if written else _apart(node, arguments, keywords, values, alone)
+            return self._unchecked(call)
+        self.found.in_context.add(call.number)
+        distances = [] if before else _distances_beyond_rounding(call, values, alone)
         if distances:
-            self.found.astray.add(number)
-        self.recorded[number] = Recorded(inputs, values, distances)
-        return self.recorded[number].given(node, arguments, keywords)
+            self.found.astray.add(call.number)
+        self.recorded[call.number] = RecordedResults(inputs, values, distances)
+        return self.recorded[call.number].outputs(call)
 
 
 def verify(pair: TapePair, side: Side, digests: Digests, calls: WorkerCalls) -> tuple[Found, Kernels]:
@@ -225,12 +213,8 @@ def _walk(pair: TapePair, side: Side, checked: CheckedKernels) -> CheckedKernels
     return checked
 
 
-def _apart(
-    node: FlowNode,
-    arguments: tuple[Any, ...],
-    keywords: Mapping[str, Any],
-    values: Sequence[torch.Tensor],
-    alone: Sequence[torch.Tensor],
+def _distances_beyond_rounding(
+    call: PreparedCall, values: Sequence[torch.Tensor], alone: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
     """Return the distances of a call's values from those that it computes alone; empty if they are rounding.
 
@@ -240,16 +224,14 @@ def _apart(
         return []
     signs = torch.Generator().manual_seed(0)
 
-    def nudged(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+    def nudged(value: torch.Tensor) -> torch.Tensor:
+        if not value.is_floating_point():
             return value
         sign = torch.randint(0, 2, value.shape, generator=signs).mul(2).sub(1).to(value.device, value.dtype)
         return value + value * sign * torch.finfo(value.dtype).eps
 
-    nudged_inputs = mapped(nudged, arguments), {name: mapped(nudged, value) for name, value in keywords.items()}
-    own_results, nudged_results = (
-        _given(node, executed(node.execution, *inputs), ()) for inputs in ((arguments, keywords), nudged_inputs)
-    )
+    nudged_call = call.with_tensors(nudged)
+    own_results, nudged_results = call.results(call.execute()), nudged_call.results(nudged_call.execute())
     distances = [value.double() - value_alone.double() for value, value_alone in zip(values, alone, strict=True)]
     for distance, own_result, nudged_result in zip(distances, own_results, nudged_results, strict=True):
         last = float(own_result.double().norm()) * torch.finfo(own_result.dtype).eps
@@ -258,14 +240,8 @@ def _apart(
     return []
 
 
-def _results(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[str]:
-    return [digest_of(result) for result in _given(node, outputs, written)]
-
-
-def _given(node: FlowNode, outputs: Sequence[Any], written: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the node's fresh outputs, then its written arguments."""
-    made_outputs = [output for made_use, output in zip(node.makes, outputs, strict=True) if made_use is not None]
-    return [*made_outputs, *written]
+def _digests(tensors: Iterable[torch.Tensor]) -> list[str]:
+    return [digest_of(tensor) for tensor in tensors]
 
 
 def _same(digests: Sequence[str], expected: Sequence[str | None]) -> bool:
@@ -274,12 +250,3 @@ def _same(digests: Sequence[str], expected: Sequence[str | None]) -> bool:
         expected_digest is None or expected_digest == digest
         for digest, expected_digest in zip(digests, expected, strict=True)
     )
-
-
-def _put_back(written: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> None:
-    for tensor, content in zip(written, before, strict=True):
-        tensor.copy_(content)
-
-
-def _digests(values: Sequence[Any]) -> list[str]:
-    return [digest_of(leaf) for value in values for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]

@@ -10,15 +10,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 
 from ...errors import WorkerError, WorkerGone
 from ...tape.replaying.laid_out import LaidOut
 from ...tape.serving.wire import Message, WireError, described, receive, send, tensors_of
-from ...tape.tape import View, leaves, views_in
-from ..align.storage_flow import FlowNode
 
 ANSWER_SECONDS = 600.0
 """The longest wait for an answer, in seconds."""
@@ -205,124 +203,3 @@ class Worker:
 
 def _stated(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"settings": dict(settings)} if settings else {}
-
-
-# Calls of a tape, executed in the process of their mode
-
-
-class HeldWorker(Protocol):
-    """The client of a worker."""
-
-    def execute(
-        self,
-        step: int,
-        position: int,
-        memory: Mapping[int, tuple[int, torch.Tensor]],
-        settings: Mapping[str, Any] | None = None,
-    ) -> tuple[list[torch.Tensor | None], dict[int, torch.Tensor]]: ...
-
-    def relaid(
-        self,
-        step: int,
-        position: int,
-        tensors: Sequence[torch.Tensor],
-        settings: Mapping[str, Any] | None = None,
-    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]: ...
-
-    def called(self, step: int, position: int) -> list[LaidOut] | None: ...
-
-    def prepare(self, step: int, positions: Sequence[int]) -> None: ...
-
-    def value(self, step: int, position: int) -> list[torch.Tensor] | None: ...
-
-
-class WorkerCalls:
-    """The execution of one step's calls in a worker; `count` is the number of executed calls."""
-
-    def __init__(self, worker: HeldWorker, step: int) -> None:
-        self.count = 0
-        self._worker = worker
-        self._step = step
-
-    def execute(
-        self,
-        node: FlowNode,
-        arguments: tuple[Any, ...],
-        keywords: Mapping[str, Any],
-        settings: Mapping[str, Any] | None = None,
-    ) -> list[Any]:
-        """Execute a call, write its written arguments in place, and return its flat outputs.
-
-        Plain values among these are the recorded ones. `settings` are those of torch's settings that differ from the
-        step's.
-        """
-        self.count += 1
-        call = node.call
-        views, tensors = list(views_in(call)), tensors_among(arguments, keywords)
-        if not lies_as_recorded(node, arguments, keywords):
-            return self._relaid(node, arguments, keywords, settings)
-        # By slot, the span of bytes that contains all views of it. The views may overlap, and the other process must
-        # lay them out in the same way.
-        reach: dict[int, tuple[int, int, torch.Tensor]] = {}
-        for view, tensor in zip(views, tensors, strict=True):
-            size = view.dtype.itemsize
-            start, end = view.offset * size, view.extent * size
-            low, high, holder = reach.get(view.slot, (start, end, tensor))
-            reach[view.slot] = (min(low, start), max(high, end), holder)
-        memory = {
-            slot: (low, _bytes_of(tensor, low, max(0, high - low))) for slot, (low, high, tensor) in reach.items()
-        }
-        outputs, written = self._worker.execute(self._step, node.execution.position, memory, settings)
-        for use in node.writes:
-            content = written[use.value.slot]
-            low, _, target = reach[use.value.slot]
-            _bytes_of(target, low, content.numel()).copy_(content)  # enlarges the storage if the op did
-        return [
-            answer if isinstance(recorded, View) else recorded
-            for answer, recorded in zip(outputs, call.outputs, strict=True)
-        ]
-
-    def _relaid(
-        self,
-        node: FlowNode,
-        arguments: tuple[Any, ...],
-        keywords: Mapping[str, Any],
-        settings: Mapping[str, Any] | None,
-    ) -> list[Any]:
-        tensors = tensors_among(arguments, keywords)
-        outputs, written = self._worker.relaid(self._step, node.execution.position, tensors, settings)
-        for target, content in zip(node.execution.written(arguments, keywords), written, strict=True):
-            target.copy_(content)
-        return [
-            answer if isinstance(recorded, View) else recorded
-            for answer, recorded in zip(outputs, node.call.outputs, strict=True)
-        ]
-
-    def called(self, node: FlowNode) -> list[LaidOut] | None:
-        """Return the layouts of the tensors with which the mode's own code called the op, None if they are unknown."""
-        return self._worker.called(self._step, node.execution.position)
-
-    def prepare(self, nodes: Sequence[FlowNode]) -> None:
-        """Announce the calls that will be executed."""
-        self._worker.prepare(self._step, [node.execution.position for node in nodes])
-
-    def value(self, node: FlowNode) -> list[torch.Tensor] | None:
-        return self._worker.value(self._step, node.execution.position)
-
-
-def tensors_among(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Return the tensors among a call's arguments, in the order of its views."""
-    flat = [leaf for value in (*arguments, *keywords.values()) for leaf in leaves(value)]
-    return [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]
-
-
-def lies_as_recorded(node: FlowNode, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
-    """Check that these tensors have the layouts of the recorded call's tensors."""
-    pairs = zip(tensors_among(arguments, keywords), views_in(node.call), strict=True)
-    return all(LaidOut.of(tensor) == LaidOut.of(view) for tensor, view in pairs)
-
-
-def _bytes_of(tensor: torch.Tensor, start: int, count: int) -> torch.Tensor:
-    """Return `count` bytes of a tensor's storage, from the byte `start` on."""
-    whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return whole.set_(tensor.untyped_storage(), start, (count,), (1,))

@@ -79,7 +79,7 @@ def errors_over_inputs(block: ShownBlock, codes: Mapping[Side, SideCode]) -> Err
     worse = max(SIDES, key=lambda side: scans[side].largest)
     sizes = result.errors(worse, candidates).abs()
     values = {name: argument.at(candidates) for name, argument in arguments.items()}
-    spread_shares = {name: _told_by(numbers, sizes) for name, numbers in values.items()}
+    spread_shares = {name: _share_between(numbers, sizes) for name, numbers in values.items()}
     ranked = sorted(spread_shares, key=lambda name: -spread_shares[name])[:MOST_ARGUMENTS]  # a stable sort
     arguments = {name: arguments[name] for name in ranked}
     axis = values[next(iter(arguments))] if arguments else result.exact[candidates]
@@ -206,7 +206,7 @@ def _spread(elements: int) -> torch.Tensor:
     return chosen
 
 
-def _told_by(values: torch.Tensor, errors: torch.Tensor) -> float:
+def _share_between(values: torch.Tensor, errors: torch.Tensor) -> float:
     """Return the share of the errors' spread that is between groups of neighbouring values, from 0 to 1.
 
     It is the correlation ratio (Fisher 1925). It is taken of logarithms, so that no single error outweighs the others.

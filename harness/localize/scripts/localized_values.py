@@ -22,8 +22,9 @@ from ..align.storage_flow import SIDES, FlowValue, Side, Use, is_contiguous
 from ..causes.examination import Examined, examined_block
 from ..causes.suspects import Suspect
 from ..errors.local_error import results_of
-from ..execute.hybrid import Hybrid, HybridExecution, TapePair
+from ..execute.hybrid import Hybrid, HybridExecution
 from ..execute.step_memory import Memory
+from ..execute.tape_pair import TapePair
 
 
 class NotShown(Exception):
@@ -57,13 +58,9 @@ def show_blocks(pair: TapePair, suspected: Mapping[int, Suspect]) -> dict[int, S
     shown: dict[int, ShownBlock | NotShown] = {}
     with set_apart(pair.devices()):
         execution = HybridExecution(pair, Hybrid("b"))
-        for number in range(max(suspected, default=-1) + 1):
-            before = execution.memory.fork() if number in suspected else None
-            execution.run_as("b", number, execution.memory)
-            if before is not None:
-                examined = examined_block(execution, suspected[number], before, kept=True, errors=True)
-                shown[number] = _shown(execution, number, examined, before)
-            execution.memory.block_ended(number)
+        for number, before in execution.stops(suspected):
+            examined = examined_block(execution, suspected[number], before, kept=True, errors=True)
+            shown[number] = _shown(execution, number, examined, before)
     return shown
 
 

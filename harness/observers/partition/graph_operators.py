@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch.fx
 
-from ...backends.called_operators import ScriptLines
-from ...backends.compiled.fx_graph import module_path
-from ...backends.one_node import Unanswerable, configuration_of, identity_of
 from ...hooks.backend_adapter import Adapter
+from ...hooks.node_kinds import TensorKind, Unanswerable
 from ...records.tools.backend_work import SupportAnswer
 from ...records.tools.partition_record import operator_name
+from ...script.script_lines import ScriptLines
+from ...tape.node_origin import module_path
 from ...torch_private.compiler.composite_ops import is_operator
 from ...torch_private.compiler.partitioner import call_of, without_modes
 
@@ -28,7 +29,7 @@ class Support:
         if not is_operator(node.target):
             return SupportAnswer(f"{node.target} is no operator that a backend is asked about", "partitioner")
         try:
-            identity = identity_of(node)
+            identity = _identity(node)
             if identity not in self._known:
                 # While dynamo and AOT partition, their modes are on: they are left before the backend is asked.
                 with without_modes():
@@ -119,7 +120,38 @@ def _kind(node: torch.fx.Node) -> str:
 
 
 def _configuration(node: torch.fx.Node) -> str:
+    """Return a node's arguments, tensors by dtype and shape: `float32[32, 10], 1, False`.
+
+    Return the reason instead where a tensor has no static shape.
+    """
+
+    def shown(value: Any) -> str:
+        if isinstance(value, torch.fx.Node):
+            fake = value.meta.get("val")
+            return str(TensorKind.of(fake)) if isinstance(fake, torch.Tensor) else value.name
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(map(shown, value))}]"
+        return str(value).removeprefix("torch.")
+
     try:
-        return configuration_of(node)
+        return ", ".join([*map(shown, node.args), *(f"{name}={shown(value)}" for name, value in node.kwargs.items())])
     except Unanswerable as error:
         return str(error)
+
+
+def _identity(node: torch.fx.Node) -> tuple[Any, ...]:
+    """Return a key: a backend supports either both or neither of two nodes with the same key.
+
+    Raise Unanswerable for a tensor without a static shape.
+    """
+
+    def kind(value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            fake = value.meta.get("val")
+            return TensorKind.of(fake) if isinstance(fake, torch.Tensor) else None
+        if isinstance(value, (list, tuple)):
+            return tuple(map(kind, value))
+        return (type(value), str(value))
+
+    named = tuple(sorted((name, kind(value)) for name, value in node.kwargs.items()))
+    return (str(node.target), tuple(map(kind, node.args)), named)

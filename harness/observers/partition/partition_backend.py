@@ -10,11 +10,11 @@ from typing import Any
 
 import torch.fx
 
-from ...backends.called_operators import ScriptLines
-from ...backends.one_node import extent_of
 from ...errors import NotAvailable, PartitionError
 from ...hooks.backend_adapter import Adapter
+from ...hooks.node_kinds import extent_of
 from ...records.tools.partition_record import CPU, GraphPartition, PartitionConfig, Partitioning
+from ...script.script_lines import ScriptLines
 from ...torch_private.compiler.partitioner import Phase, compile_with_autograd, mark_calls, written_graph
 from .graph_operators import Support, written_operators
 from .partition_journal import Part, PartCall

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import torch.fx
 
-from ...backends.called_operators import ScriptLines
 from ...errors import PartitionError
 from ...records.tools.partition_record import (
     CPU,
@@ -20,6 +19,7 @@ from ...records.tools.partition_record import (
     Phase,
     SubgraphRow,
 )
+from ...script.script_lines import ScriptLines
 from ...torch_private.compiler.composite_ops import is_operator
 from ...torch_private.compiler.partitioner import call_of, fuse
 from ...torch_private.compiler.probing import copied_graph

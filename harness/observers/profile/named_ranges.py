@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from ...backends.compiled.fx_graph import module_path, script_line
 from ...records.tools.profile_record import MODULE
+from ...tape.node_origin import line_in_stack, module_path
 from ...torch_private.compiler.graph_kernels import Lowered, watch_kernels
 from ...torch_private.compiler.graph_stages import parts_of_op, without_graph_caches
 from ...torch_private.patches import Patches
@@ -92,7 +92,7 @@ class KernelRanges:
                     ops.add("::".join(parts[:2]) if parts is not None else str(node.target))
                     stack = next((node.meta[key] for key in STACKS if node.meta.get(key)), None)
                     path = None if stack is None else module_path(stack)
-                    line = script_line(str(node.meta.get("stack_trace") or ""), self._script)
+                    line = line_in_stack(str(node.meta.get("stack_trace") or ""), self._script)
                     modules |= {} if path is None else {path: None}
                     lines |= {line: None} if line else {}
                 self._told(name=kernel.name, ops=sorted(ops), modules=list(modules), lines=list(lines))

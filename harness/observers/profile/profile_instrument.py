@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...hooks.observer import Observer
+from ...records.codec import of_fields, read
 from ...records.tools.profile_record import (
     CUT,
     EVENTS,
@@ -47,7 +48,7 @@ class ProfileInstrument(Observer):
     """Follows the training from step to step, and opens named ranges in its traces."""
 
     def __init__(self, surroundings: Surroundings) -> None:
-        self._request = TraceRequest.from_json(surroundings.options)
+        self._request = read(TraceRequest, surroundings.options)
         self._device = surroundings.mode.device
         self._facts = surroundings.mode.capabilities
         self._folder = surroundings.folder / PROFILE / WORKING
@@ -76,7 +77,7 @@ class ProfileInstrument(Observer):
 
     def install(self) -> None:
         self._folder.mkdir(parents=True)
-        self._log.write("plan", **self._request.to_json())
+        self._log.write("plan", **of_fields(self._request))
         if is_accelerator(self._device):
             self._log.write("device", kind=kind_of_device(self._device), problem=lacks_times(self._device))
         self._patches.also(watch_ranges(self._range_begins, self._range_ends))
@@ -191,7 +192,7 @@ class ProfileInstrument(Observer):
         request, now = self._request, time.perf_counter()
         if self._tracer.left_open:
             self._finish("open")
-        elif request.last is not None and self._step >= request.last:
+        elif request.steps.last is not None and self._step >= request.steps.last:
             self._finish("steps")
         elif self._bytes >= request.limit:
             self._finish("limit")

@@ -12,7 +12,7 @@ import torch
 
 from ...torch_private.deferred.lazy import lazy_has_value
 from ...torch_private.deferred.xla_tensors import is_pending
-from ...torch_private.dispatching import version_of, without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import unseen, version_of
 from ..values.digest import Digester, hash_text
 
 Read = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -51,7 +51,7 @@ class Batches:
     def called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record one call."""
         call: list[BatchArgument] = []
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             for tensor in tensors_in((*args, *kwargs.values())):
                 dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
                 if tensor.grad_fn is not None:  # a value computed from parameters differs between modes by rounding
@@ -71,7 +71,7 @@ class Batches:
     def settled(self, calls: Sequence[Sequence[BatchArgument]]) -> list[list[list[Any]]]:
         """Return calls as JSON, once the values of their step can be read."""
         described: list[list[list[Any]]] = []
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             for call in calls:
                 described.append([])
                 for argument in call:
@@ -104,6 +104,12 @@ def has_value(tensor: torch.Tensor) -> bool:
             return not is_pending(tensor)
         case _:
             return True
+
+
+def input_tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, torch.Tensor]:
+    """Return the tensors of a call by their places, without those that were computed from parameters."""
+    tensors = enumerate(tensors_in((*args, *kwargs.values())))
+    return {place: tensor for place, tensor in tensors if tensor.grad_fn is None}
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -17,8 +17,8 @@ from ...tape.recording.tape_recorder import TapeRecorder
 from ...tape.replaying.ensemble import StepNoise, write_noise
 from ...tape.storages import is_plain
 from ...tape.tape import NotReplayable
-from ...torch_private.dispatching import foreign_dispatch_mode, without_dispatch_modes, without_function_modes
-from .batches import tensors_in
+from ...torch_private.dispatching import foreign_dispatch_mode, unseen
+from .batches import input_tensors
 
 MOST_CALLS = 20_000
 """Maximum number of ops of a recorded preparation: more could not be aligned in reasonable time."""
@@ -45,11 +45,8 @@ class PreparationRecording(Observer):
         recorder = self._recorder
         if recorder is None or not self._taken:
             return
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
-            tensors = {
-                f"argument {place}": tensor for place, tensor in enumerate(tensors_in((*args, *kwargs.values())))
-            }
-            tensors = {name: tensor for name, tensor in tensors.items() if tensor.grad_fn is None}
+        with unseen():
+            tensors = {f"argument {place}": tensor for place, tensor in input_tensors(args, kwargs).items()}
             tensors |= {f"{entry.kind} {entry.name}": entry.tensor for entry in self._named()}
             recorder.called_with({name: tensor for name, tensor in tensors.items() if is_plain(tensor)})
         self.close()

@@ -18,7 +18,7 @@ from ...records.values.digest_record import RECORD_BYTES, pack, unreadable
 from ...script.named_tensors import NamedTensor
 from ...tape.shards import local_tensor
 from ...torch_private.compiler.compiling import compiled_frames
-from ...torch_private.dispatching import version_of, without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import unseen, version_of, without_dispatch_modes
 from ..values.digest import Digester
 from .batches import BatchArgument, Batches, Read, has_value
 from .optimizer_state import PLAIN, hyperparameters
@@ -58,7 +58,7 @@ class InitialTensors:
 
     def adopted(self, step: int, named: Sequence[NamedTensor]) -> None:
         """Record the current values of these tensors."""
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             readable: list[tuple[dict[str, Any], torch.Tensor]] = []
             for entry in named:
                 if has_value(entry.tensor):
@@ -71,7 +71,7 @@ class InitialTensors:
     def settled(self, step: int) -> None:
         """Record the tensors that were waited for, now that the graph has been executed."""
         waiting, self.waiting = self.waiting, []
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             readable: list[tuple[dict[str, Any], torch.Tensor]] = []
             lost: list[dict[str, Any]] = []
             for entry in waiting:

@@ -21,7 +21,7 @@ from ...records.run.step_selection import StepSelection
 from ...script.named_tensors import TrainingTensors, gradients, put
 from ...tape.files.tensor_file import write_tensors
 from ...tape.shards import local_tensor, own_part
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import unseen, without_dispatch_modes, without_function_modes
 from .optimizer_state import hyperparameters, load_optimizer_state, set_hyperparameters, state_values, take_apart
 from .script_generators import generator_states, set_generators
 
@@ -54,7 +54,7 @@ class TrainingState:
 
 def training_state(training: TrainingTensors, device: str, step: int) -> TrainingState:
     """Return the training's current state. `device` is the mode's device."""
-    with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+    with unseen():
         named = training.named()
         tensors = {f"{entry.kind} {entry.name}": entry.tensor for entry in named} | gradients(named)
         owners, scalars = {}, {}
@@ -84,7 +84,7 @@ def load_state(state: TrainingState, training: TrainingTensors) -> list[str]:
     Values are copied into the script's own tensors, so that views, tied weights and compiled graphs stay valid.
     """
     tensors, facts = state.tensors, state.facts
-    with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+    with unseen():
         named = training.named()
         missing = []
         for entry in named:

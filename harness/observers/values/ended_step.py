@@ -11,7 +11,7 @@ import torch
 
 from ...script.named_tensors import NamedTensor
 from ...tape.files.journal_writing import loss_to_json
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import unseen
 from ...torch_private.untraced import unwrapped
 
 LOSS = "loss"
@@ -92,7 +92,7 @@ class LoggedValues:
     def add(self, step: int, values: Mapping[str, Any]) -> None:
         """Keep copies of values of this step, so that the script can no longer change them. No value is read."""
         self.used = True
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             for name, value in values.items():
                 copy = None
                 if isinstance(value, torch.Tensor):

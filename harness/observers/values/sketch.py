@@ -14,7 +14,7 @@ import torch
 from ...compiler import CSource, compile_library
 from ...errors import NumdriftError
 from ...records.values.sketch_record import BLOCK, GOLDEN, NUMBERS, SEED, Sketch, added
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
+from ...torch_private.dispatching import unseen
 from .digest import mix64_tensor, signed
 
 # No -ffast-math of any kind: the compensation of the sums would be optimised away.
@@ -59,7 +59,7 @@ class Sketcher:
         The larger tensor has the shape `whole`, and the block begins at index `offset` of it. Return None where the
         tensor has no readable values. Raises ValueError for a block that is not inside the whole.
         """
-        with torch.no_grad(), without_dispatch_modes(), without_function_modes():
+        with unseen():
             plain = _plain(tensor)
             if plain is None:
                 return None

@@ -79,11 +79,11 @@ class ModeRegistry:
 
     def bases_of_key(self, key: str) -> tuple[str, ...]:
         """Return the bases that a key of the mode grammar belongs to; none for a key of every base."""
-        return tuple(entry.name for entry in self._known() if key in entry.capabilities.keys)
+        return tuple(entry.name for entry in self._all_entries() if key in entry.capabilities.keys)
 
     def module_of(self, device: str) -> str:
         """Return the module to import if torch does not know a device, "" if no such module is known."""
-        return next((entry.module for entry in self._known() if entry.device == device and entry.module), "")
+        return next((entry.module for entry in self._all_entries() if entry.device == device and entry.module), "")
 
     def load(self, name: str) -> type[Mode]:
         """Import the class of a base."""
@@ -91,7 +91,7 @@ class ModeRegistry:
         loaded: Any = getattr(importlib.import_module(module), attribute)
         return loaded  # type: ignore[no-any-return]
 
-    def _known(self) -> tuple[ModeEntry, ...]:
+    def _all_entries(self) -> tuple[ModeEntry, ...]:
         self._read_plugins()
         return tuple(self._entries.values())
 

@@ -150,10 +150,6 @@ def _text(value: str) -> str:
     return value
 
 
-def _any_text(value: str) -> str:
-    return value
-
-
 PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "device": _text,
     "backend": _text,
@@ -171,7 +167,7 @@ PLAIN_KEYS: Mapping[str, Callable[[str], Any]] = {
     "timeout": _seconds,
 }
 DOTTED_KEYS: Mapping[str, Callable[[str], str]] = {
-    "env": _any_text,
+    "env": str,
     "kernel": _text,
     "decompose": _one_of("off"),
     "inductor": _text,
@@ -242,7 +238,7 @@ def parse_modes(listed: str | None, single: Sequence[str] = ()) -> list[ModeSpec
         raise UsageError(f"--modes {listed!r} names no mode in one place; for example --modes cpu,compile,lazy")
     specs = [parse_mode(text) for text in [*texts, *single]]
     if not specs:
-        raise UsageError("no mode is given; for example --modes cpu,compile,lazy")
+        raise UsageError("no mode is stated; for example --modes cpu,compile,lazy")
     names: set[str] = set()
     for spec in specs:
         if spec.name in names:

@@ -30,7 +30,7 @@ class AdoptionFacts:
     def __init__(self, write: Callable[..., None], *, strict: bool = False) -> None:
         self._write = write
         self._strict = strict
-        self._known: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
         self._first_doubt: str | None = None
 
     def note(self, kind: Kind, text: str, source: str = "") -> None:
@@ -50,7 +50,7 @@ class AdoptionFacts:
 
     def _once(self, event: str, **fields: Any) -> None:
         key = (event, *(str(value) for value in fields.values()))
-        if key not in self._known:
-            self._known.add(key)
+        if key not in self._reported:
+            self._reported.add(key)
             with suppress(OSError, ValueError):
                 self._write(event, **fields)

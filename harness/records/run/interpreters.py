@@ -69,7 +69,7 @@ def are_two(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return any(key in a and key in b and a[key] != b[key] for key in INSTALLED)
 
 
-def told(a: str, b: str, phrases: Sequence[str]) -> str:
+def difference_sentence(a: str, b: str, phrases: Sequence[str]) -> str:
     """Return a sentence, without its full stop, on the differences between the interpreters of the runs `a` and `b`."""
     return f"interpreters differ, {a}'s against {b}'s: {'; '.join(phrases)}"
 
@@ -102,4 +102,4 @@ class TwoInterpreters:
         return self.torch["a"] != self.torch["b"]
 
     def sentence(self, a: str, b: str) -> str:
-        return told(a, b, self.differences)
+        return difference_sentence(a, b, self.differences)

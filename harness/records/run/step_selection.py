@@ -27,6 +27,12 @@ class StepSelection:
             first <= step and (last is None or step <= last) for first, last in self.ranges
         )
 
+    @property
+    def last(self) -> int | None:
+        """The last selected step, None for a selection without an end."""
+        ends = [last for _, last in self.ranges]
+        return None if not ends or None in ends else max(last for last in ends if last is not None)
+
     def covers(self, selection: StepSelection) -> bool:
         """Return whether each range of the other selection is within one of these."""
         return not self.ranges or (

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..codec import Unreadable, of_fields, read_fields
+from ..codec import Unreadable, of_fields, put, read_fields
 from ..frames import append_event
 
 SCHEMA = 1
@@ -235,10 +235,8 @@ class GraphFolder:
         if self._closed:
             return
         graph = replace(graph, mode=self.mode)  # a capture does not know the user's name of the mode
-        path = self.path / f"{graph.name}.json"
-        written = path.with_name(f".{path.name}.{os.getpid()}")
-        written.write_text(json.dumps(graph.to_json(), separators=(",", ":")), encoding="utf-8")
-        written.replace(path)  # in one piece and before its line: a reader that knows the name finds all of it
+        # before its line in the index: a reader that knows the name finds all of it
+        put(self.path / f"{graph.name}.json", json.dumps(graph.to_json(), separators=(",", ":")))
         facts = {name: getattr(graph, name) for name in ("name", "stage", "phase", "step", "hash", "pre", "seconds")}
         self._event("graph", **facts, nodes=len(graph.nodes), notes=list(graph.notes))
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import JournalError
-from ..codec import FileForm, json_text, of_fields, put, read_fields
+from ..codec import FileForm, json_text, put
 from ..run.step_selection import StepSelection
+from ..run.user_option import MEBIBYTE
 from .device_profile import DeviceProfile
 
 # `profile.json`: the time of one run's traced steps.
@@ -170,7 +171,6 @@ run."""
 PROFILE = "profile"
 WORKING = "working"
 EVENTS = "events.jsonl"
-MEBIBYTE = 2**20
 
 
 def lines_of(trace: Path) -> Path:
@@ -191,20 +191,6 @@ class TraceRequest:
     steps: StepSelection = field(default_factory=lambda: DEFAULT_STEPS)
     duration: float | None = None
     limit: int = 256 * MEBIBYTE
-
-    @property
-    def last(self) -> int | None:
-        """The last requested step, None for an open range of steps."""
-        ends = [last for _, last in self.steps.ranges]
-        return None if not ends or None in ends else max(last for last in ends if last is not None)
-
-    def to_json(self) -> dict[str, object]:
-        return of_fields(self)
-
-    @classmethod
-    def from_json(cls, data: Any) -> TraceRequest:
-        """Read a request. Raises Unreadable."""
-        return read_fields(cls, data)
 
 
 # The names of a trace's ranges.

@@ -38,7 +38,7 @@ class SupportWriter:
     def begin(self, backend: str, instruction_set: str, versions: Mapping[str, str], *, dry: bool) -> None:
         self._write("backend", name=backend, instruction_set=instruction_set, dry=dry, versions=dict(versions))
 
-    def told(self, call: OperatorCall) -> None:
+    def called(self, call: OperatorCall) -> None:
         """Record one call of an operator."""
         number = self._numbers.get(call)
         if number is None:

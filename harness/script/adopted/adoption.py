@@ -51,7 +51,7 @@ class ScriptAdoption:
         )
         parts: tuple[Any, ...] = (
             devices,
-            *([XlaStandIns(self._mode.device, self._notes, self._cut)] if elsewhere else []),
+            *([XlaStandIns(self._mode.device, self._notes, self._mode.mark_step)] if elsewhere else []),
             CudaStandIns(self._mode.device, self._notes),
             AutocastRedirection(self._mode.device, devices.kinds, self._notes),
         )
@@ -61,9 +61,6 @@ class ScriptAdoption:
                 self._patches.also(part.close)
             if self._compiles:
                 devices.redirect_traced()
-
-    def _cut(self) -> None:
-        self._mode.mark_step()
 
     def forget(self) -> None:
         """Stop reporting: this process is a fork of the recorded one."""

@@ -49,7 +49,8 @@ class AutocastRedirection:
                 if is_redirected:
                     device_type = self._kind
                     if enabled and is_reported:
-                        self._notes.note("autocast", f"autocast to {_name(dtype)} is done on {self._kind}")
+                        name = str(dtype).removeprefix("torch.")
+                        self._notes.note("autocast", f"autocast to {name} is done on {self._kind}")
             elif enabled and (is_redirected or device_type in ("cpu", self._kind)):
                 if dtype != torch.float32 and is_reported:
                     self._notes.doubt(
@@ -88,7 +89,3 @@ class AutocastRedirection:
             return original(method, device_type=self._kind if is_redirected else device_type, **kwargs)
 
         return decorate
-
-
-def _name(dtype: torch.dtype | None) -> str:
-    return str(dtype).removeprefix("torch.")

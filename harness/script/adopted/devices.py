@@ -20,9 +20,9 @@ from ...torch_private.accelerators import (
     redirect_traced_devices,
     replace_initialisation,
 )
-from ...torch_private.dispatching import Overrides, dispatch_key
 from ...torch_private.operators import find_overload
 from ...torch_private.patches import Patches
+from ...torch_private.registered_kernels import Overrides, dispatch_key
 from ..understood import ScriptNotes
 
 ACCELERATORS = ("cuda", "xpu", "mps", "hpu")

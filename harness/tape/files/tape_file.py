@@ -196,13 +196,7 @@ def _call(
         raise ValueError(f"call {number} is of the phase {described['phase']!r}")
     if registered_operation(_text(described["op"])) is None:
         raise ValueError(f"torch {torch.__version__} has no op {described['op']!r} here")
-    module, line, place, sequence = (described.get(name) for name in ("module", "line", "place", "sequence"))
-    # Older tapes have a line instead of frames.
-    frames = () if line is None else (_text(line),)
-    if place is not None:
-        if whole(place) >= len(places):
-            raise ValueError(f"call {number} is at place {place}, which there is not")
-        frames = places[place]
+    module, sequence = described.get("module"), described.get("sequence")
     if sequence is not None:
         # The numbers of compiled nodes are negative.
         sequence = -whole(-sequence) if type(sequence) is int and sequence < 0 else whole(sequence)
@@ -226,7 +220,7 @@ def _call(
         fresh=tuple(flag is True for flag in fresh),
         phase=described["phase"],
         module=None if module is None else _text(module),
-        frames=frames,
+        frames=_frames(number, described, places),
         sequence=sequence,
         grad=described["grad"] is True,
         draw=draw,
@@ -242,6 +236,15 @@ def _call(
     if any(new and not isinstance(output, View) for new, output in zip(call.fresh, outputs, strict=True)):
         raise ValueError(f"call {number} gives a storage that is no tensor's")
     return call
+
+
+def _frames(number: int, described: Mapping[str, Any], places: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    place, line = described.get("place"), described.get("line")
+    if place is None:  # older tapes have a line instead of frames
+        return () if line is None else (_text(line),)
+    if whole(place) >= len(places):
+        raise ValueError(f"call {number} is at place {place}, which there is not")
+    return places[whole(place)]
 
 
 def _require_inside(view: View, slots: Sequence[Slot]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,23 +16,20 @@ from ...torch_private.compiler.graph_stages import (
     AotCompiler,
     Compile,
     DynamoGraph,
+    InnerCompilation,
     called_like,
     is_compiled_by_inductor,
 )
 from ...torch_private.compiler.probing import (
     Boxed,
-    InnerCompilation,
+    compile_again,
     copied_graph,
     undescribed_graph,
     watch_compiled_graphs,
 )
 from ...torch_private.patches import Patches
-from ..tape import Phase
 from .probed_graph import ProbedGraph, Probes, ReadingTime, Recompile
-from .random_calls import RandomCalls
-
-ToldAgain = Callable[[int, bool], AbstractContextManager[None]]
-"""Returns a context for compiling a graph with probes; called with the graph's number and whether it is a backward."""
+from .step_recorder import CompilingAgain
 
 
 def told_to_nobody(number: int, backward: bool) -> AbstractContextManager[None]:
@@ -73,29 +71,6 @@ class Executor(Protocol):
         """Call `execute`, which executes the code compiled from a graph, and return its result."""
 
 
-class Unrolled(Protocol):
-    """One execution of a compiled graph that is being taken apart."""
-
-    def probe(self, outputs: Sequence[Any]) -> None:
-        """Read the values of the execution, which returned `outputs`, by repeating it. Never raises."""
-
-    def leave(self, outputs: Sequence[Any], random: RandomCalls) -> None:
-        """Record the calls of the execution on the tape; `random` are its random calls. Raises NotReplayable."""
-
-
-class Unroller(Protocol):
-    """A recorder that takes apart the executions of compiled graphs in one step, onto the step's tape."""
-
-    def called(self, graph: CapturedGraph, inputs: Sequence[Any], *, grad: bool) -> None:
-        """Note that a captured graph is about to be called; all executions until it returns belong to it."""
-
-    def returned(self, outputs: Any) -> None:
-        """Note the outputs of the captured graph that was called last."""
-
-    def enter(self, graph: CompiledGraph, phase: Phase, inputs: Sequence[Any]) -> Unrolled:
-        """Note the inputs of a graph that is about to be executed."""
-
-
 class CompiledGraphs:
     """The graphs that are compiled from `install` to `remove`; if an `executor` is set it executes them.
 
@@ -103,10 +78,10 @@ class CompiledGraphs:
     with probes, within `told_again(number, is_backward)`. Graphs are numbered in the order of their compilation.
     """
 
-    def __init__(self, *, op_by_op: bool, told_again: ToldAgain = told_to_nobody) -> None:
+    def __init__(self, *, op_by_op: bool, told_again: CompilingAgain = told_to_nobody) -> None:
         self.executor: Executor | None = None
         self._op_by_op = op_by_op
-        self._told_again = told_again
+        self._compiled_again = told_again
         self._compiled = itertools.count(1)
         self._patches = Patches("the tape of compiled graphs")
         self._graphs: dict[int, CompiledGraph] = {}
@@ -165,11 +140,11 @@ class CompiledGraphs:
     def _probed(self, module: torch.fx.GraphModule, phase: str, again: Recompile, probes: Probes) -> ProbedGraph:
         number = next(self._compiled)
 
-        def told(copy: torch.fx.GraphModule) -> Boxed:
-            with self._told_again(number, phase == "backward"):
+        def compile_reported(copy: torch.fx.GraphModule) -> Boxed:
+            with self._compiled_again(number, phase == "backward"):
                 return again(copy)
 
-        return ProbedGraph(module, told, probes, self._reading)
+        return ProbedGraph(module, compile_reported, probes, self._reading)
 
     def around_inductor(self, seen: InnerCompilation, compile_: Compile) -> Any:
         if seen.key is None or self._probes is None:
@@ -179,7 +154,12 @@ class CompiledGraphs:
         forward_region = self._regions.get(seen.key) if seen.phase == "backward" else None
         region = self._regions[seen.key] = self._region() if forward_region is None else forward_region
         copied = copied_graph(seen.module)
-        graph = CompiledGraph(region, seen.phase, copied, self._probed(copied, seen.phase, seen.again, self._probes))
+        graph = CompiledGraph(
+            region,
+            seen.phase,
+            copied,
+            self._probed(copied, seen.phase, functools.partial(compile_again, seen), self._probes),
+        )
         with self._reading.compiling():
             compiled = compile_()
         if is_compiled_by_inductor(compiled):

@@ -1,16 +1,23 @@
-"""The protocol of step recorders: they record ops when these are called, or when a mode that defers them executes
-them."""
+"""The protocol of step recorders: they record ops when these are called, or when a mode that defers them executes them.
+
+A mode with recorders of its own creates them from a request (`Mode.step_recorders`).
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from ...records.values.unfilled_read import UnfilledRead
 from ..tape import Tape
+
+CompilingAgain = Callable[[int, bool], AbstractContextManager[None]]
+"""Returns a context for compiling a graph with probes; called with the graph's number and whether it is a backward."""
 
 
 class StepRecorder(Protocol):
@@ -43,7 +50,7 @@ class StepRecorder(Protocol):
         """Note the arguments of the first root module before its call."""
 
     @abstractmethod
-    def given(self, tensor: torch.Tensor) -> None:
+    def overwritten(self, tensor: torch.Tensor) -> None:
         """Note that values were written to a tensor without an op, in place of those from the script."""
 
     def over(self) -> None:
@@ -69,3 +76,33 @@ class StepRecorder(Protocol):
     def kernels(self, tape: Tape) -> Any:
         """Return the object that answers for the tape's kernels, None if ops were executed one by one."""
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingRequest:
+    """The request for the recorders of a training's steps.
+
+    script: the path of the script
+    value_bytes: the bytes of the values of one step that may be kept beside its tape
+    compiling_again: returns a context for compiling a graph again to look inside it
+    """
+
+    script: str
+    value_bytes: int
+    compiling_again: CompilingAgain
+
+
+class StepRecorders:
+    """The recorders of a training's steps. A subclass may observe the training from `install` to `remove`.
+
+    of_step: returns a new recorder for a step
+    """
+
+    def __init__(self, of_step: Callable[[int], StepRecorder]) -> None:
+        self.of_step = of_step
+
+    def install(self) -> None:
+        """Begin before the script's first line. Raises NotAvailable, and then leaves no hook installed."""
+
+    def remove(self) -> None:
+        """Remove every hook."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,10 +17,8 @@ from ..origin import StepFrames, script_frames
 from ..shards import is_sharded
 from ..step_settings import current_settings, setting_lines
 from ..tape import Call, NotReplayable, Tape, View, Watched
-from .call_log import CallLog, CallValues, NotedCall, raising
-from .compiled_graphs import CapturedGraph, CompiledGraph, Unrolled, Unroller
+from .call_log import CallLog, NotedCall, raising
 from .followed_calls import FollowedOps, OpCall
-from .random_calls import RandomCalls
 from .step_recorder import StepRecorder
 
 NAMES_ONLY = ("aten::set_",)
@@ -35,8 +33,6 @@ class TapeRecorder(StepRecorder):
 
     script: the file whose lines are recorded
     modules: follow the calls of modules by hooks
-    values: pass the executions of compiled graphs to `executed`, and take them apart by the object that `unroller`
-        creates
     raised: the last op that raised an error, which is not on the tape
     """
 
@@ -46,8 +42,6 @@ class TapeRecorder(StepRecorder):
         script: str,
         *,
         modules: bool,
-        values: CallValues | None = None,
-        unroller: Callable[[CallLog, str], Unroller] | None = None,
         most: int | None = None,
     ) -> None:
         self.reason: str | None = None
@@ -58,12 +52,10 @@ class TapeRecorder(StepRecorder):
         self._most = most
         self._process = os.getpid()
         self._watched: list[Watched] = []
-        self._given: list[Watched] = []
-        self._log = CallLog(values)
-        self.unroller = None if unroller is None else unroller(self._log, script)
+        self._batch: list[Watched] = []
+        self._log = CallLog()
         self._mode = FollowedOps(self._begins, self._ended, self._failed)
         self._places: StepPlaces | None = None
-        self._suspended = False
         self._settings: Mapping[str, Any] = {}
         self._set_at: Mapping[str, str] = {}
         self._frames = StepFrames(script)
@@ -71,7 +63,7 @@ class TapeRecorder(StepRecorder):
     def start(self) -> None:
         if is_group_in_python():  # the tensors that it receives would look like the step's data
             self.give_up(PYTHON_GROUP)
-        self._settings, self._set_at = current_settings(), dict(setting_lines.known)
+        self._settings, self._set_at = current_settings(), dict(setting_lines.lines)
         self._places = StepPlaces(modules=self._modules)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
@@ -87,63 +79,25 @@ class TapeRecorder(StepRecorder):
 
     def watch(self, name: str, tensor: torch.Tensor) -> None:
         """Note the present content of a value by which the step is compared."""
-        with self._looking():
-            if self.reason is None:
-                view = self._log.table.view(tensor.detach(), is_input=True)
-                value = tensor.detach().to("cpu", copy=True)
-                self._watched.append(Watched(len(self._log.calls), name, view, value))
+        self._note(self._watched, {name: tensor})
 
     def called_with(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Note the arguments of the first root module before its call: plain tensors, as the script created them."""
+        self._note(self._batch, tensors)
+
+    def _note(self, values: list[Watched], tensors: Mapping[str, torch.Tensor]) -> None:
         with self._looking():
             for name, tensor in tensors.items():
                 if self.reason is None:
                     view = self._log.table.view(tensor.detach(), is_input=True)
                     value = tensor.detach().to("cpu", copy=True)
-                    self._given.append(Watched(len(self._log.calls), name, view, value))
+                    values.append(Watched(len(self._log.calls), name, view, value))
 
-    def given(self, tensor: torch.Tensor) -> None:
+    def overwritten(self, tensor: torch.Tensor) -> None:
         """Note that values were written to a tensor without an op, in place of those from the script."""
         with self._looking():
             if self.reason is None:
                 self._log.table.renew(tensor.detach())
-
-    def captured(self, graph: CapturedGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Execute the code compiled from a captured graph unchanged, and note its position on the tape."""
-        if self._ignores():
-            return execute()
-        grad = torch.is_grad_enabled()
-        with self._looking():
-            assert self.unroller is not None
-            self.unroller.called(graph, inputs, grad=grad)
-        outputs = execute()
-        if self.unroller is not None:
-            with self._looking():
-                self.unroller.returned(outputs)
-        return outputs
-
-    def executed(self, graph: CompiledGraph, inputs: Sequence[Any], execute: Callable[[], Any]) -> Any:
-        """Execute a compiled graph unchanged, and record its calls on the tape."""
-        if self._ignores():
-            return execute()
-        unrolled: Unrolled | None = None
-        with self._looking():
-            assert self._places is not None and self.unroller is not None
-            unrolled = self.unroller.enter(graph, self._places.compiled(), inputs)
-        # Ops that are dispatched from here on belong to the graph, or to its repetitions with probes.
-        before, self._suspended = self._suspended, True
-        random = RandomCalls()
-        try:
-            with FollowedOps(random.before, random.after):
-                outputs = execute()
-            if unrolled is not None:
-                unrolled.probe(outputs)
-        finally:
-            self._suspended = before
-        if unrolled is not None:
-            with self._looking():
-                unrolled.leave(outputs, random)
-        return outputs
 
     def tape(self) -> Tape:
         """Return the recorded tape. Raises NotReplayable with the reason if it does not have the whole step."""
@@ -155,7 +109,7 @@ class TapeRecorder(StepRecorder):
             for call, parameters in zip(self._log.calls, owners, strict=True)
         )
         table = self._log.table
-        watched, batch = tuple(self._watched), tuple(self._given)
+        watched, batch = tuple(self._watched), tuple(self._batch)
         return Tape(
             self._step,
             table.slots,
@@ -183,9 +137,8 @@ class TapeRecorder(StepRecorder):
         if self.reason is None:
             self.reason = reason
             self._watched.clear()
-            self._given.clear()
+            self._batch.clear()
             self._log = CallLog()
-            self.unroller = None
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
@@ -201,9 +154,9 @@ class TapeRecorder(StepRecorder):
     def _ignores(self) -> bool:
         # A process that is forked from the training (a data loader's worker) inherits the mode, but its ops are not the
         # step's.
-        ignored = self.reason is not None or self._suspended or os.getpid() != self._process
+        ignored = self.reason is not None or os.getpid() != self._process
         if not ignored and not self._log.calls:  # a script may change settings at the beginning of a step
-            self._settings, self._set_at = current_settings(), dict(setting_lines.known)
+            self._settings, self._set_at = current_settings(), dict(setting_lines.lines)
         return ignored
 
     def _begins(self, call: OpCall) -> NotedCall | None:

@@ -120,14 +120,14 @@ class Replay:
     def _execute(self, computation: Computation, arithmetic: Arithmetic, storages: Storages) -> None:
         # This is a separate function so that the call's arguments are freed here, before the next call is executed.
         call = computation.call
-        arguments, keywords = given(call, storages.tensor)
+        arguments, keywords = call_arguments(call, storages.tensor)
         with torch.set_grad_enabled(call.grad):
             outputs = arithmetic.execute(computation, arguments, keywords)
         storages.take(call, outputs)
         storages.free(computation.ends)
 
 
-def given(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_arguments(call: Call, tensor: Callable[[View], torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call, with `tensor` applied to its views.
 
     Generators are new ones in their recorded states.

@@ -6,266 +6,20 @@ several clients, but one request is answered at a time. A client that has discon
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 import selectors
 import socket
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
-import torch
-
-from ...records.modes.mode_spec import ModeSpec
 from ...records.run.run_config import RunConfig
-from ...records.run.step_files import outcome_file, recompiled_folder
-from ...torch_private.dispatching import without_dispatch_modes, without_function_modes
-from ...torch_private.profiling.device_work import give_back_device_memory
-from ..files.tape_file import TAPES, read_tape, tape_file
-from ..files.tensor_file import write_tensors
-from ..replaying.ensemble import in_words, measure_noise
-from ..replaying.laid_out import LaidOut, relaid
-from ..replaying.replay import Computation, executions, given
-from ..step_settings import settings_of_step
-from ..tape import NotReplayable, Tape, View, views_in
-from ..tape_arguments import whole
-from .list_calls import TakenApartKernels, taken_apart
-from .step_kernels import CallMemory, ReplayedKernels, StepKernels
-from .wire import ConnectionEnded, Message, WireError, described, receive, send, tensors_of
-
-# The requests to a worker, with their fields, and its answers (see `wire` for their format):
-#
-#     facts                            torch, threads, mode, pid, and the recorded steps
-#     noise     step replays edge      the noise of the step from replays with random rounding, as in its noise file
-#     digests   step                   the digests of each call's results in the recorded step
-#     notes     step                   the results that could not be observed, and why
-#     prepare   step positions         nothing; the request announces the calls that will be executed
-#     execute   step position memory   the results of the mode's kernel for other inputs; `memory` lists the slots with
-#                                      the starts of their spans, and the segments are the spans
-#     relaid    step position tensors  the same for arguments in a layout other than the recorded one; `tensors` are
-#                                      the call's tensors in their order, and the segments are their memory
-#     called    step position          the layouts of a call's tensors if the mode's code called the op itself, null
-#                                      if they are unknown
-#     value     step position          the results of a call in the recorded step, if they were kept
-#     recompile step mode name         nothing, or a `reason`: the step is executed with its compiled code compiled as
-#                                      in this mode; the outcome is in the `recompiled_folder` of this name
-#
-# With `"settings": {...}` a call is executed or relaid as if torch had these settings in the step.
-# With `"apart": true` a request concerns the step with its calls on lists taken apart (see `list_calls`).
-
-OTHERS_SECONDS = 5.0
-"""The seconds to wait until other processes on the device give memory back."""
-
-COMPILED_STEPS = "numdrift.harness.backends.compiled.node_kernels"
-"""The module that registers the steps of compiled regions. While it is not loaded there are none."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HeldStep:
-    """A recorded step with its kernels; `calls` are the calls that compute something, by their position.
-
-    `tape` has no values: a request that needs them reads the tape again, without keeping it.
-    """
-
-    tape: Tape
-    calls: Mapping[int, Computation]
-    kernels: StepKernels
-
-
-class Requests:
-    """The answers to requests. A tape is read at the first request that needs it."""
-
-    def __init__(self, config: RunConfig) -> None:
-        self._config = config
-        self._folder = Path(config.journal).parent / TAPES
-        self._steps: dict[tuple[int, bool], HeldStep] = {}
-
-    def answer(self, request: Message) -> Message:
-        """Return the answer to a request.
-
-        If the device runs out of memory the request is tried once more, when other processes may have freed memory.
-        Raises the errors of ops, and ValueError, TypeError or KeyError for an invalid request.
-        """
-        try:
-            return self._answer(request)
-        except torch.OutOfMemoryError:
-            give_back_memory()
-            time.sleep(OTHERS_SECONDS)
-            return self._answer(request)
-
-    def _answer(self, request: Message) -> Message:
-        fields = request.fields
-        match fields["request"]:
-            case "facts":
-                steps = [int(path.name[5:11]) for path in self._folder.glob("tape-*.safetensors")]
-                return Message({
-                    "torch": torch.__version__,
-                    "threads": torch.get_num_threads(),
-                    "mode": str(self._config.mode),
-                    "pid": os.getpid(),
-                    "steps": sorted(steps),
-                })  # fmt: skip
-            case "noise":
-                step, options = self._step(request), request.fields
-                with settings_of_step(step.tape.settings):
-                    compiled = not isinstance(step.kernels, ReplayedKernels)
-                    replays, edge = whole(options["replays"]), whole(options["edge"])
-                    noise = measure_noise(self._tape(step.tape.step), replays, edge, compiled=compiled)
-                give_back_memory()
-                return Message({"noise": noise.to_json()})
-            case "digests":
-                step = self._step(request)
-                with settings_of_step(step.tape.settings):
-                    digests = step.kernels.digests()
-                give_back_memory()
-                return Message({"digests": digests})
-            case "notes":
-                return Message({"notes": list(self._step(request).kernels.notes)})
-            case "prepare":
-                positions = [whole(position) for position in fields["positions"]]
-                self._step(request).kernels.prepare(positions)
-                return Message({})
-            case "execute":
-                return self._executed(request)
-            case "relaid":
-                return self._relaid(request)
-            case "called":
-                layouts = self._step(request).kernels.called(whole(fields["position"]))
-                return Message({"layouts": None if layouts is None else [layout.to_json() for layout in layouts]})
-            case "value":
-                kept = self._step(request).kernels.value(whole(fields["position"]))
-                if kept is None:
-                    return Message({"tensors": None})
-                with _unseen():
-                    values, segments = described(kept)
-                return Message({"tensors": values}, segments)
-            case "recompile":
-                return self._recompiled(request)
-            case name:
-                raise ValueError(f"no request is called {name!r}")
-
-    def _call(self, request: Message) -> tuple[HeldStep, Computation]:
-        step, position = self._step(request), whole(request.fields["position"])
-        computation = step.calls.get(position)
-        if computation is None:
-            raise ValueError(f"step {step.tape.step} has no call {position} that computes something")
-        return step, computation
-
-    def _given(self, request: Message) -> tuple[HeldStep, Computation, tuple[Any, ...], dict[str, Any]]:
-        """Return a step, its call, and the arguments of the call with the request's tensors in place of its views."""
-        step, computation = self._call(request)
-        with _unseen():
-            tensors = tensors_of(request.fields["tensors"], request.segments)
-            views = list(views_in(computation.call))
-            if len(tensors) != len(views) or any(
-                tensor is None or tuple(tensor.size()) != view.size or tensor.dtype != view.dtype
-                for view, tensor in zip(views, tensors, strict=True)
-            ):
-                raise ValueError(f"{computation.call.op} takes other tensors")
-            sent_tensors = iter(tensors)
-            devices = iter(step.tape.slots[view.slot].device for view in views)
-
-            def taken(view: View) -> torch.Tensor:
-                tensor, device = next(sent_tensors), next(devices)
-                assert tensor is not None
-                # A copy to another device may have another layout, so the sent layout is restored.
-                return tensor if device == "cpu" else relaid(tensor.to(device), LaidOut.of(tensor))
-
-            arguments, keywords = given(computation.call, taken)
-        return step, computation, arguments, keywords
-
-    def _relaid(self, request: Message) -> Message:
-        step, computation, arguments, keywords = self._given(request)
-        with settings_of_step(_in_force(step, request)):
-            outputs = step.kernels.execute(computation, arguments, keywords)
-        with _unseen():
-            fresh = [output if new else None for output, new in zip(outputs, computation.call.fresh, strict=True)]
-            values, segments = described([*fresh, *computation.written(arguments, keywords)])
-        return Message({"outputs": values[: len(fresh)], "written": values[len(fresh) :]}, segments)
-
-    def _executed(self, request: Message) -> Message:
-        step, computation = self._call(request)
-        with _unseen():
-            # The spans in the request, by slot.
-            slots = len(step.tape.slots)
-            listed = request.fields["memory"]
-            if not isinstance(listed, list) or len(listed) != len(request.segments):
-                raise ValueError("a memory without its spans")
-            content: dict[int, tuple[int, torch.Tensor]] = {}
-            for (slot, start), segment in zip(listed, request.segments, strict=True):
-                if whole(slot) >= slots or slot in content:
-                    raise ValueError(f"a span of slot {slot}, which there is not, or twice")
-                content[slot] = whole(start), segment
-            memory = CallMemory(computation.call, step.tape.slots, content)
-            arguments, keywords = memory.given()
-        # Execute the kernel as in the step: with the settings of torch there, and under the dispatch and function modes
-        # that the script has left on.
-        with settings_of_step(_in_force(step, request)):
-            outputs = step.kernels.execute(computation, arguments, keywords)
-        if len(outputs) != len(computation.call.outputs):
-            raise ValueError(
-                f"{computation.call.op} gives {len(outputs)} results, recorded were {len(computation.call.outputs)}"
-            )
-        fresh = [output if new else None for output, new in zip(outputs, computation.call.fresh, strict=True)]
-        with _unseen():
-            written = list(dict.fromkeys(view.slot for view in computation.written_views()))
-            values, segments = described(fresh)
-            return Message(
-                {"outputs": values, "written": written}, [*segments, *(memory.content(slot).cpu() for slot in written)]
-            )
-
-    def _recompiled(self, request: Message) -> Message:
-        step, spec = self._step(request), ModeSpec.from_json(request.fields["mode"])
-        number = step.tape.step
-        path = outcome_file(recompiled_folder(self._folder.parent, str(request.fields["name"])), number)
-        try:
-            with settings_of_step(step.tape.settings):
-                values = step.kernels.recompiled(self._tape(number), spec, self._config.mode)
-        except Exception as error:  # noqa: BLE001, a compiler may raise anything
-            return Message({"reason": str(error) if isinstance(error, NotReplayable) else in_words(error)})
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, {name: value.cpu() for name, value in values.items()}, {"step": number, "mode": str(spec)})
-        return Message({})
-
-    def _step(self, request: Message) -> HeldStep:
-        step, apart = whole(request.fields["step"]), request.fields.get("apart") is True
-        if (step, apart) not in self._steps:
-            tape = self._tape(step).without_values()
-            # A mode that compiles registers the real results of its graphs; any other mode replays.
-            compiled: Mapping[int, StepKernels] = getattr(sys.modules.get(COMPILED_STEPS), "STEPS", {})
-            kernels = compiled.get(step) or ReplayedKernels(lambda: self._tape(step))
-            if apart:
-                tape, origins = taken_apart(tape)
-                kernels = TakenApartKernels(kernels, origins)
-            self._steps[step, apart] = HeldStep(tape, {call.position: call for call in executions(tape)}, kernels)
-        return self._steps[step, apart]
-
-    def _tape(self, step: int) -> Tape:
-        path = tape_file(self._folder, step)
-        if not path.exists():
-            raise ValueError(f"there is no tape of step {step}")
-        return read_tape(path)
-
-
-def _in_force(step: HeldStep, request: Message) -> dict[str, Any]:
-    """Return the settings of torch for a call: those of the step, overridden by those that the request states."""
-    settings = request.fields.get("settings", {})
-    if not isinstance(settings, dict) or not all(isinstance(value, bool | int | str) for value in settings.values()):
-        raise ValueError("settings that are none")
-    return {**step.tape.settings, **settings}
-
-
-@contextmanager
-def _unseen() -> Iterator[None]:
-    """Hide the context from the modes that the script has left on, and from autograd."""
-    with without_dispatch_modes(), without_function_modes(), torch.no_grad():
-        yield
-
+from ...torch_private.profiling.device_work import give_back_memory
+from ..replaying.ensemble import in_words
+from .requests import Requests
+from .step_kernels import StepKernels
+from .wire import ConnectionEnded, Message, WireError, receive, send
 
 FIRST_WAIT = NEXT_WAIT = 24 * 3600.0
 """Seconds to wait for the first connection and for the next request. Other modes may train for long before they can be
@@ -278,8 +32,11 @@ LONGEST_PATH = 100
 QUIT = "quit"
 
 
-def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
-    """Answer requests at the path `config.serve` until one asks to quit, or until none comes for a long time."""
+def serve(config: RunConfig, notice: Callable[[str], None], kernels: Mapping[int, StepKernels]) -> None:
+    """Answer requests at the path `config.serve` until one asks to quit, or until none comes for a long time.
+
+    `kernels` are those of `Requests`.
+    """
     path = Path(config.serve)
     if len(os.fsencode(path)) > LONGEST_PATH:
         notice(f"the run is not served: {path} is longer than the {LONGEST_PATH} bytes of a socket's path")
@@ -299,19 +56,10 @@ def serve(config: RunConfig, notice: Callable[[str], None]) -> None:
             return
         give_back_memory()
         try:
-            Service(Requests(config)).run(listening)
+            Service(Requests(config, kernels)).run(listening)
         finally:
             with suppress(OSError):
                 path.unlink()
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the system and the device; allocators would keep it for their next request."""
-    gc.collect()
-    give_back_device_memory()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
-    if trim is not None:
-        trim(0)
 
 
 class Service:

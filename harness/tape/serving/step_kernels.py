@@ -11,7 +11,7 @@ import torch
 from ...records.modes.mode_spec import ModeSpec
 from ..recording.call_log import digest_of
 from ..replaying.laid_out import ALIGNMENT, LaidOut
-from ..replaying.replay import AsRecorded, Computation, Replay, executed, given, set_apart
+from ..replaying.replay import AsRecorded, Computation, Replay, call_arguments, executed, set_apart
 from ..storages import viewed
 from ..tape import SCRATCH, Call, NotReplayable, Slot, Tape, View, views_in
 
@@ -187,9 +187,9 @@ class CallMemory:
                 data = whole
             self._storages[slot] = data.untyped_storage()
 
-    def given(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of the call, on this memory."""
-        return given(self._call, self._tensor)
+        return call_arguments(self._call, self._tensor)
 
     def content(self, slot: int) -> torch.Tensor:
         """Return the present span of a slot, up to the end of its storage, which an op may have made larger."""

@@ -103,7 +103,7 @@ def write_bundle(
     if redact or "repro" not in kinds:
         wanted = [item for item in wanted if not item.shows_inputs]
     if not wanted:
-        raise UsageError(f"{investigation} has no file for a bundle; give the folder of an investigation")
+        raise UsageError(f"{investigation} has no file for a bundle; name the folder of an investigation")
     left_out = [LeftOut(item.name, item.kind, item.path.stat().st_size) for item in items if item not in wanted]
     environments = (run.manifest.environment for run in runs_in(investigation))
     part = target.with_name(f"{target.name}.part")

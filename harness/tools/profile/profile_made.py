@@ -36,7 +36,7 @@ from .trace_file import TraceWriter, read_trace, with_lines
 
 
 @dataclass(slots=True)
-class _Told:
+class _TraceEvents:
     """The recorded events of a profile, by kind."""
 
     plan: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def profile_of(run: RecordedRun, *, keep_working: bool = True) -> RunProfile:
 
 
 def _make(run: RecordedRun, folder: Path) -> RunProfile:
-    events = _told(folder / EVENTS)
+    events = _events_of(folder / EVENTS)
     notices = [text for text in run.manifest.notices if "profile" in text]
     lazy = not parse_mode(run.manifest.spec).capabilities.has_values
     times, of_device, steps, size = StepTimes(), DeviceTimes(), [], 0
@@ -104,7 +104,7 @@ def _short(line: str) -> str:
 
 def _profile(
     manifest: RunManifest,
-    events: _Told,
+    events: _TraceEvents,
     times: StepTimes,
     of_device: DeviceTimes,
     steps: Sequence[Mapping[str, Any]],
@@ -149,13 +149,13 @@ def _profile(
     )
 
 
-def _device(events: _Told, times: DeviceTimes) -> DeviceProfile:
+def _device(events: _TraceEvents, times: DeviceTimes) -> DeviceProfile:
     """Return the device's side. torch may claim to support a device and then report no work of it."""
     kind, problem = str(events.device["kind"]), str(events.device["problem"])
     if not problem and not times.steps:
         problem = (
-            f"torch's profiler was asked for the work of {kind} and told of none: another profiler may have the "
-            "device, this machine may not allow one, a plug-in may tell it nothing, or the script computes elsewhere"
+            f"torch's profiler reported no work of {kind}: another profiler may have the device, this machine may not "
+            "allow one, a plug-in may not report to it, or the script computes elsewhere"
         )
     steps = [*events.traced, *events.untraced]
     return times.profile(kind, problem, {step["step"]: step["memory"] for step in steps if "memory" in step})
@@ -176,7 +176,7 @@ def _blocks(times: StepTimes, of_device: DeviceTimes | None) -> list[BlockRow]:
     ]
 
 
-def _why_none(manifest: RunManifest, events: _Told) -> str:
+def _why_none(manifest: RunManifest, events: _TraceEvents) -> str:
     """Return the reason why the trace has no step, and the remedy."""
     # The best explanation wins: a failure of the tracing, then a failure of the script, then the requested steps.
     plan, steps = events.plan.get("steps", ""), manifest.steps
@@ -195,11 +195,11 @@ def _why_none(manifest: RunManifest, events: _Told) -> str:
             "call numdrift.step() where a step ends"
         )
     last = f"0-{steps - 1}" if steps > 1 else "0"
-    return f"the script has {steps} steps, and of steps {plan} there is none; ask for some of them with --steps {last}"
+    return f"the script has {steps} steps, and of steps {plan} there is none; choose some of them with --steps {last}"
 
 
-def _told(path: Path) -> _Told:
-    events = _Told()
+def _events_of(path: Path) -> _TraceEvents:
+    events = _TraceEvents()
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             event = json.loads(line)

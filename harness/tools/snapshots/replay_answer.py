@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ...backends.replaying.snapshot_replay import mode_of, replayed
 from ...drift.norms import difference
 from ...drift.ulp import max_ulp
 from ...launch.xla_environment import in_their_interpreters
-from ...observers.snapshots.snapshot_replay import mode_of, replayed
 from ...snapshots.snapshot_file import read_snapshot
 from ...snapshots.snapshot_record import Snapshot
 from ...tape.replaying.ensemble import ReplayNoise, measure_noise
@@ -64,14 +64,14 @@ def answer_of(path: Path, mode: str | None = None, snapshot: Snapshot | None = N
         comparison = compared(snapshot, outcome.values, outcome.drawn_otherwise)
         return Answer(str(spec), not comparison.beyond, _text(comparison), "", comparison, outcome.notes)
     if raised and (recorded == raised or recorded.startswith(f"{raised} (")):  # `(` begins the line of the script
-        text = f"it gives the error again: {raised}"
+        text = f"it raises the same error: {raised}"
     elif recorded and raised:
         # Another backend words the same refusal differently.
-        text = f"it gives an error, too: {raised} (recorded was {recorded})"
+        text = f"it raises an error, too: {raised} (recorded was {recorded})"
     elif raised:
-        text = f"it gives the error {raised}; recorded were values"
+        text = f"it raises the error {raised}; recorded were values"
     else:
-        text = f"it gives no error here; recorded was {recorded}"
+        text = f"it raises no error here; recorded was {recorded}"
     return Answer(str(spec), bool(recorded and raised), text, raised, ReplayComparison(()), outcome.notes)
 
 
@@ -181,7 +181,7 @@ def compared(
 
     `drawn_otherwise` names the watched values that depend on random numbers of which the replay drew others.
     """
-    recorded_values = snapshot.given()
+    recorded_values = snapshot.output_values()
     same = [kept is None or is_same(kept, value) for kept, value in zip(recorded_values, values, strict=True)]
     # Measuring the noise takes further replays, so it is measured only where it decides something.
     noise, unmeasured = ({}, "") if all(same) else _noise(snapshot)

@@ -9,13 +9,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from ...backends.replaying.snapshot_replay import Outcome
 from ...errors import NotAvailable, NumdriftError, SnapshotError, UsageError
 from ...launch.guest_process import environment, guest_command, interpreter
-from ...observers.snapshots.snapshot_replay import Outcome
 from ...records.modes.mode_spec import ModeSpec
 from ...tape.files.tensor_file import read_tensors
 
-PROCESS = "numdrift.harness.observers.snapshots.replay_process"
+PROCESS = "numdrift.harness.backends.replaying.replay_process"
 
 
 def replayed_elsewhere(path: Path, spec: ModeSpec) -> Outcome:

@@ -41,7 +41,7 @@ def contents_of(snapshot: Snapshot) -> Contents:
     return Contents(
         dict(ordered),
         tuple(_facts(port, snapshot.value_of(port)) for port in snapshot.inputs),
-        tuple(_facts(port, value) for port, value in zip(snapshot.outputs, snapshot.given(), strict=True)),
+        tuple(_facts(port, value) for port, value in zip(snapshot.outputs, snapshot.output_values(), strict=True)),
     )
 
 

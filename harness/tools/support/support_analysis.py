@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AdoptionError, UsageError
-from ...launch.asked_mode import require_mode
-from ...launch.batch_plan import BatchPlan, Reproducer
+from ...launch.batch_plan import BatchPlan, reproducer_of
 from ...launch.execute_batch import execute
+from ...launch.required_mode import require_mode
 from ...launch.supervise import Reporter
+from ...launch.training_request import TrainingRequest
 from ...launch.xla_environment import in_their_interpreters
 from ...records.codec import json_text
-from ...records.modes.mode_spec import ModeSpec
+from ...records.run.user_option import option
 from ...records.tools.support_record import CountedCall, read_support
 from ...runs.own_version import own_version
 from ...runs.recorded_run import RecordedRun
@@ -141,37 +142,54 @@ class SupportAnalysis:
         }
 
 
-def analysis_plan(
-    reproducer: Reproducer,
-    arguments: Sequence[str],
-    spec: ModeSpec,
-    *,
-    dry: bool,
-    limits: Mapping[str, Any],
-    runs: Path,
-    timeout: float | None,
-) -> BatchPlan:
-    """Plan the run of an analysis; `limits` are the fields of a run that end it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisRequest(TrainingRequest):
+    """The training of `numdrift analyze`, in the one mode whose backend is asked."""
 
-    Raises UsageError, and NotAvailable for a feature that the mode lacks.
+    dry: bool = option(
+        False,
+        f"Capture and lower, and execute nothing on the backend: what is read is zeros (default {DRY_STEPS} steps).",
+    )
+    output: Path | None = None
+    """The report's file; None writes no report."""
+
+
+def analysis_plan(request: AnalysisRequest) -> BatchPlan:
+    """Plan the run of an analysis.
+
+    Raises UsageError, also if the report could not be written, and NotAvailable for a feature that the mode lacks.
     """
-    resolved = in_their_interpreters([spec])
-    (spec,) = resolved.modes
+    if request.output is not None:
+        _check_output(request.output)
+    reproducer, arguments = reproducer_of(request.script, request.module, request.arguments)
+    resolved = in_their_interpreters(request.modes)
     plan = BatchPlan(
         script=reproducer.path,
         module=reproducer.module,
-        modes=[spec],
+        modes=resolved.modes,
         interpreters=resolved.said,
-        investigation=choose_investigation(runs, Path(f"{reproducer.named_after.stem}-analysis"), None, ""),
-        arguments=tuple(arguments),
+        investigation=choose_investigation(request.out, Path(f"{reproducer.named_after.stem}-analysis"), None, ""),
+        arguments=arguments,
         record="losses",
-        timeout=timeout,
-        instruments={"support": {"dry": dry}},
-        **{**({"max_steps": DRY_STEPS} if dry else {}), **limits},
+        timeout=request.timeout,
+        instruments={"support": {"dry": request.dry}},
+        **{**({"max_steps": DRY_STEPS} if request.dry else {}), **request.run},
     )
     # The mode and its backend are checked before the run, which may take minutes to fail.
-    require_mode(spec, str(plan.script), dry=dry)
+    require_mode(plan.modes[0], str(plan.script), dry=request.dry)
     return plan
+
+
+def _check_output(output: Path) -> None:
+    """Refuse a report that could not be written: it is written after a run that may take hours. Raises UsageError."""
+    nearest_parent = next((parent for parent in output.absolute().parents if parent.exists()), None)
+    problem = ""
+    if output.is_dir():
+        problem = f"{output} is a folder"
+    elif nearest_parent is not None and not nearest_parent.is_dir():
+        problem = f"{nearest_parent} is no folder"
+    if problem:
+        raise UsageError(f"--output {output}: {problem}; name a file, as model_analysis_result/result.json")
 
 
 def analyzed(plan: BatchPlan, reporter: Reporter, verbosity: int = 2) -> SupportAnalysis:

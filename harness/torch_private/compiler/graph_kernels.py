@@ -213,21 +213,24 @@ class _Origins:
 
     def __init__(self, scheduled: Sequence[Any], graph: torch.fx.Graph) -> None:
         self._order = {node: number for number, node in enumerate(graph.nodes)}
-        self._told = {leaf.get_name(): {node for node in _told(leaf.node) if node in self._order} for leaf in scheduled}
+        self._origins = {
+            leaf.get_name(): {node for node in _recorded_origins(leaf.node) if node in self._order}
+            for leaf in scheduled
+        }
         writer = {name: leaf for leaf in scheduled for name in _writes(leaf)}
         # Remove a library's op from the origins of the operation that computes its argument.
         for leaf in scheduled:
             if not _is_generated(leaf) and (called := self._maker(leaf)) is not None:
                 for producer in (writer[name] for name in _reads(leaf) if name in writer):
-                    if _is_generated(producer) and self._told[producer.get_name()] != {called}:
-                        self._told[producer.get_name()].discard(called)
+                    if _is_generated(producer) and self._origins[producer.get_name()] != {called}:
+                        self._origins[producer.get_name()].discard(called)
         self._made_by = {name: self._maker(leaf) for name, leaf in writer.items()}
 
     def contained(self, leaves: Sequence[Any], reads: Iterable[str]) -> list[torch.fx.Node]:
         """Return the nodes that a call computes, from its results back to its inputs."""
         # In a fused kernel of `a = x + y; b = a * 2` that writes b, the walk leads from b to a, but not to x, which the
         # kernel reads. It passes a getitem, which is no recorded origin; such a node is not contained.
-        origins = set().union(*(self._told[leaf.get_name()] for leaf in leaves))
+        origins = set().union(*(self._origins[leaf.get_name()] for leaf in leaves))
         pending = [node for leaf in leaves if (node := self._maker(leaf)) is not None]
         read_nodes = {self._made_by.get(buffer) for buffer in reads} - set(pending)
         nodes: set[torch.fx.Node] = set()
@@ -245,12 +248,12 @@ class _Origins:
 
     def _maker(self, leaf: Any) -> torch.fx.Node | None:
         """Return the node whose result an operation returns: the last of its origins."""
-        origins = self._told[leaf.get_name()]
+        origins = self._origins[leaf.get_name()]
         exact = None if leaf.node is None else leaf.node.get_origin_node()
         return exact if exact in origins else max(origins, key=self._order.__getitem__, default=None)
 
 
-def _told(operation: Any) -> Iterable[torch.fx.Node]:
+def _recorded_origins(operation: Any) -> Iterable[torch.fx.Node]:
     origins: Iterable[torch.fx.Node] = () if operation is None else operation.get_origins()
     return origins
 

@@ -126,22 +126,30 @@ def watch_aot(around: Callable[[str, AotCompiler], AotCompiler]) -> Undo:
 
 
 @dataclass(frozen=True, slots=True)
-class InnerGraph:
-    """Inductor's input: `key` is the same for the forward and the backward of one dynamo graph."""
+class InnerCompilation:
+    """A request to Inductor's inner compile: `key` is the same for the forward and the backward of one dynamo graph."""
 
     module: torch.fx.GraphModule
-    phase: str
-    key: int | None
+    inputs: Sequence[Any]
+    options: Mapping[str, Any]
+
+    @property
+    def phase(self) -> str:
+        return "backward" if self.options.get("is_backward") else "forward"
+
+    @property
+    def key(self) -> int | None:
+        return self.options.get("graph_id")
 
 
-def watch_inductor(around: Callable[[InnerGraph, Compile], Any]) -> Undo:
+def watch_inductor(around: Callable[[InnerCompilation, Compile], Any]) -> Undo:
     """Make `around` perform each compilation of Inductor's inner compile: it calls its last argument."""
-
-    def seen(module: torch.fx.GraphModule, inputs: Any, options: Mapping[str, Any], compile_: Compile) -> Any:
-        phase = "backward" if options.get("is_backward") else "forward"
-        return around(InnerGraph(module, phase, options.get("graph_id")), compile_)
-
-    return around_inner_compile("Inductor's graphs", seen)
+    return around_inner_compile(
+        "Inductor's graphs",
+        lambda module, inputs, options, compile_: around(
+            InnerCompilation(module, list(inputs), dict(options)), compile_
+        ),
+    )
 
 
 InnerCompile = Callable[[torch.fx.GraphModule, Any, Mapping[str, Any], Compile], Any]

@@ -9,7 +9,7 @@ import copy
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,20 +91,19 @@ def _name(operation: Any) -> str:
 
 def compile_by_inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Compile an aten graph whose outputs are a tuple, with Inductor's current settings and without gradients."""
-    compile_ = private("torch._inductor.compile_fx", "compile_fx")
-    tracing = private("torch._guards", "tracing")
-    with tracing(None), torch.no_grad():
-        compiled: Callable[..., Any] = compile_(copied_graph(graph), list(inputs))
-    return compiled
+    return _compiled(private("torch._inductor.compile_fx", "compile_fx"), graph, inputs)
 
 
 def compile_by_backend(name: str, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Compile an aten graph by another backend of torch.compile, without gradients."""
-    find = private("torch._dynamo.backends.registry", "lookup_backend")
-    tracing = private("torch._guards", "tracing")
-    with tracing(None), torch.no_grad():
-        compiled: Callable[..., Any] = find(name)(copied_graph(graph), list(inputs))
-    return compiled
+    return _compiled(private("torch._dynamo.backends.registry", "lookup_backend")(name), graph, inputs)
+
+
+def _compiled(
+    compile_: Callable[..., Callable[..., Any]], graph: torch.fx.GraphModule, inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    with private("torch._guards", "tracing")(None), torch.no_grad():
+        return compile_(copied_graph(graph), list(inputs))
 
 
 # Observe how Inductor lowers a training's graphs: the result for each node, and the calls of ATen's kernels.
@@ -118,15 +117,6 @@ Other classes that derive from FallbackKernel do not count: complex views, colle
 """
 
 BOXES = ("TensorBox", "StorageBox", "ComputedBuffer", "MutableBox")
-
-
-def code_generators() -> Mapping[str, str]:
-    """Return the versions of the installed languages that Inductor generates code for, by name."""
-    versions = {}
-    for name in ("triton",):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +183,9 @@ def watch_lowering(
 def _lowered(node: torch.fx.Node, result: Any, operations: Sequence[Any]) -> LoweredNode:
     """Describe a lowered node; `operations` are those that Inductor has added to its program for it."""
     for operation in operations:
-        name = type(operation).__name__
-        if name in FALLBACKS or name.endswith("Fallback"):
-            return LoweredNode(node, name, str(getattr(operation, "op_overload", "")), _reason(node))
+        if is_fallback(operation):
+            overload = str(getattr(operation, "op_overload", ""))
+            return LoweredNode(node, type(operation).__name__, overload, _reason(node))
     result_class = _class_of(result)
     externs = [operation for operation in operations if getattr(operation, "python_kernel_name", None)]
     if externs and result_class not in ("Pointwise", "Reduction"):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -18,11 +17,12 @@ from .graph_stages import (
     AotCompiler,
     Compile,
     DynamoGraph,
-    around_inner_compile,
+    InnerCompilation,
     number_decomposed_calls,
     watch_aot,
     watch_compiled_calls,
     watch_dynamo,
+    watch_inductor,
     without_graph_caches,
 )
 
@@ -30,38 +30,11 @@ Boxed = Callable[[list[Any]], Any]
 """A compiled graph: takes the list of its inputs, which it may empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class InnerCompilation:
-    """A request to Inductor's inner compile: `key` is the same for the forward and the backward of one dynamo graph."""
-
-    module: torch.fx.GraphModule
-    inputs: Sequence[Any]
-    options: Mapping[str, Any]
-
-    @property
-    def phase(self) -> str:
-        return "backward" if self.options.get("is_backward") else "forward"
-
-    @property
-    def key(self) -> int | None:
-        return self.options.get("graph_id")
-
-    def again(self, module: torch.fx.GraphModule) -> Boxed:
-        """Compile another graph of the same inputs with the same options, also within another compilation."""
-        # Leave out what belongs to the first compilation: its number, and its record of whether CUDA graphs are
-        # possible.
-        options = {name: value for name, value in self.options.items() if name not in ("graph_id", "cudagraphs")}
-        return _compiled(module, list(self.inputs), options)
-
-
-def watch_inner_compilations(around: Callable[[InnerCompilation, Compile], Any]) -> Undo:
-    """Make `around` perform each compilation of Inductor's inner compile: it calls its last argument."""
-    return around_inner_compile(
-        "Inductor's compilations",
-        lambda module, inputs, options, compile_: around(
-            InnerCompilation(module, list(inputs), dict(options)), compile_
-        ),
-    )
+def compile_again(compilation: InnerCompilation, module: torch.fx.GraphModule) -> Boxed:
+    """Compile another graph of the same inputs with the same options, also within another compilation."""
+    # Leave out what belongs to the first compilation: its number, and its record of whether CUDA graphs are possible.
+    options = {name: value for name, value in compilation.options.items() if name not in ("graph_id", "cudagraphs")}
+    return _compiled(module, list(compilation.inputs), options)
 
 
 class CompiledGraphsWatcher(Protocol):
@@ -90,7 +63,7 @@ def watch_compiled_graphs(watcher: CompiledGraphsWatcher) -> Undo:
         patches.also(number_decomposed_calls())
         patches.also(watch_dynamo(watcher.around_dynamo))
         patches.also(watch_aot(watcher.around_aot))
-        patches.also(watch_inner_compilations(watcher.around_inductor))
+        patches.also(watch_inductor(watcher.around_inductor))
         patches.also(watch_compiled_calls(watcher.around_call))
     return patches.undo
 

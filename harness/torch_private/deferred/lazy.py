@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from ...errors import NotAvailable
-from ..device_kernels import DeviceKernel, registered_kernels
-from ..dispatching import Overrides
+from ..device_kernels import DeviceKernel, kernels_under
 from ..patches import Patches, Undo
 from ..presence import private
+from ..registered_kernels import Overrides
 
 
 def start_lazy_backend() -> None:
@@ -165,7 +165,7 @@ def execute_lazy_op_by_op() -> Callable[[], None]:
         return called
 
     overrides = Overrides()
-    for kernel in list(registered_kernels(LAZY_KEY)):
+    for kernel in list(kernels_under(LAZY_KEY)):
         overrides.replace(kernel.operation, LAZY_KEY, executed(kernel))
     return overrides.close
 

@@ -21,32 +21,49 @@ end."""
 
 def around_lazy_syncs(around: Around) -> Undo:
     """Route every execution of pending work through `around`; return the undo. Raises NotAvailable."""
+
+    def synced(tensors: Sequence[torch.Tensor] | None, wait: bool, schedule: Callable[[bool], None]) -> None:
+        def execute() -> None:
+            schedule(wait)
+            wait_for_lazy_core()
+
+        around(tensors, execute)
+
+    return wrap_lazy_syncs("the syncs of the lazy core", synced)
+
+
+def wrap_lazy_syncs(
+    owner: str, synced: Callable[[Sequence[torch.Tensor] | None, bool, Callable[[bool], None]], None]
+) -> Undo:
+    """Route every call that hands pending work to the lazy core through `synced`; return the undo.
+
+    It receives the wanted tensors (None: all that are pending), whether the caller waits for the end, and the function
+    that hands the work over and waits or not. Raises NotAvailable.
+    """
     core: Any = importlib.import_module("torch._C._lazy")
     for name in ("_mark_step", "_sync_multi", "_wait_device_ops"):
         require(core, name)
 
-    def waiting(schedule: Callable[[], None]) -> Callable[[], None]:
-        def execute() -> None:
-            schedule()
-            core._wait_device_ops([])
-
-        return execute
-
     def marking(mark: Callable[..., None]) -> Callable[..., None]:
         def marked(device: str = "", devices: Sequence[str] = (), wait: bool = True) -> None:
-            around(None, waiting(lambda: mark(device, list(devices), wait)))
+            synced(None, wait, lambda waits: mark(device, list(devices), waits))
 
         return marked
 
     def syncing(sync: Callable[..., None]) -> Callable[..., None]:
-        def synced(
-            tensors: Sequence[torch.Tensor], devices: Sequence[str], wait: bool = True, data: bool = True
+        def sync_multi(
+            tensors: Sequence[torch.Tensor], devices: Sequence[str], wait: bool = True, sync_ltc_data: bool = True
         ) -> None:
-            around(tensors, waiting(lambda: sync(list(tensors), list(devices), wait, data)))
+            synced(tensors, wait, lambda waits: sync(list(tensors), list(devices), waits, sync_ltc_data))
 
-        return synced
+        return sync_multi
 
-    with Patches("the syncs of the lazy core") as patches:
+    with Patches(owner) as patches:
         patches.wrap(core, "_mark_step", marking)
         patches.wrap(core, "_sync_multi", syncing)
     return patches.undo
+
+
+def wait_for_lazy_core() -> None:
+    """Wait until the work that was handed to the lazy core has been executed."""
+    importlib.import_module("torch._C._lazy")._wait_device_ops([])

@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 import torch
 
 from ...errors import UsageError
-from ..dispatching import Overrides, original_kernel
 from ..patches import Patches, Undo, wrapped
 from ..presence import private
+from ..registered_kernels import Overrides, original_kernel
 
 CORE = "_XLAC"
 """torch_xla's native module."""
@@ -180,17 +180,6 @@ def xla_generator_kept() -> Iterator[None]:
 # How torch_xla treats an op: the counters of its fallbacks, and the HLO of pending tensors.
 
 XLA_KEY = "XLA"
-
-
-def xla_versions() -> Mapping[str, str]:
-    """Return the versions of torch_xla and of its compiler's package, if they are installed."""
-    versions = {}
-    for name in ("torch_xla", "libtpu"):
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def xla_counter(name: str) -> int:

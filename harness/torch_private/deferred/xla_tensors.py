@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..device_kernels import OWN, DeviceKernel, dispatched_to, registered_kernels
+from ..device_kernels import OWN, DeviceKernel, dispatched_to, kernels_under
 from ..presence import private
 from .xla import CORE, read_xla, sync_xla, xla_generator_kept
 
@@ -49,7 +49,7 @@ def xla_composites() -> Iterator[DeviceKernel]:
 
     Torch itself has one kernel with one derivative for each, as for `native_layer_norm`.
     """
-    for kernel in registered_kernels(XLA_AUTOGRAD_KEY):
+    for kernel in kernels_under(XLA_AUTOGRAD_KEY):
         kinds = (dispatched_to(kernel.name, XLA_AUTOGRAD_KEY), dispatched_to(kernel.name, "AutogradCPU"))
         if kinds == (OWN, "[autograd kernel]"):
             yield kernel

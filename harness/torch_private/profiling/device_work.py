@@ -5,6 +5,8 @@ Verified on torch 2.13.0 (CPU, and a device of PrivateUse1); the names are those
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -113,11 +115,13 @@ def _module(device: str) -> Any:
     return getattr(torch, kind_of_device(device), None)
 
 
-def give_back_device_memory() -> None:
-    """Make the devices' allocators release their unused memory to other processes."""
+def give_back_memory() -> None:
+    """Return freed memory to the system and the device; allocators would keep it for their next request."""
+    gc.collect()
     kind = torch.accelerator.current_accelerator()
-    module = None if kind is None else _module(kind.type)
-    if module is None or not hasattr(module, "empty_cache"):
-        return
-    if not hasattr(module, "is_initialized") or module.is_initialized():
+    module: Any = None if kind is None else _module(kind.type)
+    if hasattr(module, "empty_cache") and (not hasattr(module, "is_initialized") or module.is_initialized()):
         module.empty_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)

@@ -20,9 +20,11 @@ from typing import Any
 import torch
 
 from ..deferred.lazy import LAZY_KEY, sync_reason
-from ..dispatching import Overrides, original_kernel
+from ..deferred.lazy_syncs import wait_for_lazy_core, wrap_lazy_syncs
+from ..device_kernels import boxed_kernel
 from ..patches import Patches, Undo
 from ..presence import private, require
+from ..registered_kernels import Overrides, original_kernel
 
 COMPILED, FOUND = "UncachedCompile", "CachedCompile"
 """The core's counters of graphs that it compiled, and of graphs that were compiled already."""
@@ -74,41 +76,19 @@ class Copy:
 
 def watch_lazy_cuts(show: Callable[[ExecutedCut], None]) -> Undo:
     """Report each mark_step and sync to `show`. Wait for each graph, to time its execution."""
-    core = private("torch._C", "_lazy")
-    for name in ("_mark_step", "_sync_multi", "_wait_device_ops"):
-        require(core, name)
 
-    def timed(reason: str, schedule: Callable[[], None]) -> None:
-        # The core hands a graph over and continues; `_wait_device_ops` returns once it has been executed.
+    def timed(tensors: Sequence[torch.Tensor] | None, wait: bool, schedule: Callable[[bool], None]) -> None:
+        reason = MARK if tensors is None else sync_reason()
+        # The core hands a graph over and continues; the wait returns once it has been executed.
         before, began = _executions(), perf_counter()
-        schedule()
+        schedule(False)
         scheduled = perf_counter()
-        core._wait_device_ops([])
+        wait_for_lazy_core()
         executed = perf_counter()
         counted = grown(before, _executions())
         show(ExecutedCut(reason, began, scheduled - began, executed - scheduled, counted))
 
-    def marking(mark: Callable[..., None]) -> Callable[..., None]:
-        def marked(device: str = "", devices: Sequence[str] = (), wait: bool = True) -> None:
-            timed(MARK, lambda: mark(device, list(devices), False))
-
-        return marked
-
-    def syncing(sync: Callable[..., None]) -> Callable[..., None]:
-        def synced(
-            tensors: Sequence[torch.Tensor],
-            devices: Sequence[str],
-            wait: bool = True,
-            sync_ltc_data: bool = True,
-        ) -> None:
-            timed(sync_reason(), lambda: sync(list(tensors), list(devices), False, sync_ltc_data))
-
-        return synced
-
-    with Patches("the work of the lazy core") as patches:
-        patches.wrap(core, "_mark_step", marking)
-        patches.wrap(core, "_sync_multi", syncing)
-    return patches.undo
+    return wrap_lazy_syncs("the work of the lazy core", timed)
 
 
 def watch_lazy_copies(show: Callable[[Copy], None], is_own: Callable[[Any], bool]) -> Undo:
@@ -216,7 +196,6 @@ def lazy_without_execution() -> Iterator[None]:
     core: Any = importlib.import_module("torch._C._lazy")
     for name in ("_mark_step", "_sync_multi"):
         require(core, name)
-    keys = private("torch._C", "DispatchKeySet")(getattr(private("torch._C", "DispatchKey"), LAZY_KEY))
 
     def nothing(*args: Any, **kwargs: Any) -> None:
         """Execute nothing."""
@@ -226,7 +205,7 @@ def lazy_without_execution() -> Iterator[None]:
             wanted = options.get("device")
             if tensor.device.type == "lazy" and wanted is not None and torch.device(wanted).type != "lazy":
                 return torch.zeros(tensor.shape, dtype=options.get("dtype") or tensor.dtype, device=wanted)
-            return original(keys, tensor, **options)
+            return original(tensor, **options)
 
         return copy
 
@@ -234,7 +213,7 @@ def lazy_without_execution() -> Iterator[None]:
         def copy(source: torch.Tensor, target: torch.Tensor, *args: Any) -> Any:
             if source.device.type == "lazy" and target.device.type != "lazy":
                 return target.resize_(source.shape).zero_()
-            return original(keys, source, target, *args)
+            return original(source, target, *args)
 
         return copy
 
@@ -248,8 +227,7 @@ def lazy_without_execution() -> Iterator[None]:
         kernels = {"_to_copy": to_copy, "_copy_from": copy_from, "_copy_from_and_resize": copy_from}
         for name, replacement in kernels.items():
             operation = getattr(torch.ops.aten, name).default
-            original = private("torch.library", "get_kernel")(operation, LAZY_KEY)
-            overrides.replace(operation, LAZY_KEY, replacement(original.call_boxed))
+            overrides.replace(operation, LAZY_KEY, replacement(boxed_kernel(operation, LAZY_KEY)))
     try:
         yield
     finally:

@@ -28,7 +28,7 @@ XLA_CUTS = ("_xla_step_marker", "_xla_sync_multi")
 """The functions that execute the pending graph: at a mark_step, and when tensors are needed."""
 
 LOG_LEVEL = "KINETO_LOG_LEVEL"
-TAKEN = "_numdrift_taken"
+ENTERED = "_numdrift_taken"
 WITHIN = "_numdrift_kernel"
 """The attribute under which a wrapper of a kernel keeps the kernel."""
 
@@ -144,7 +144,7 @@ def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> 
         def entered(self: Any) -> Any:
             if not enter(self.name):
                 return original(self)
-            vars(self)[TAKEN] = True
+            vars(self)[ENTERED] = True
             return self
 
         return entered
@@ -152,7 +152,7 @@ def watch_ranges(enter: Callable[[str], bool], leave: Callable[[str], None]) -> 
     def leaving(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def left(self: Any, *error: Any) -> Any:
-            return leave(self.name) if vars(self).pop(TAKEN, False) else original(self, *error)
+            return leave(self.name) if vars(self).pop(ENTERED, False) else original(self, *error)
 
         return left
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from numdrift.harness.backends.compiled.capture import CompiledCapture
+from numdrift.harness.backends.capturing.compiled_capture import CompiledCapture
 from numdrift.harness.records.tools.graph_record import Graph, GraphFolder, Node
 
 Batch = Callable[[int], tuple[torch.Tensor, ...]]

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from numdrift.harness.backends.compiled import capture as compiled
+from numdrift.harness.backends.capturing import compiled_capture as compiled
 from numdrift.harness.errors import NotAvailable
 from numdrift.harness.tape.recording.followed_calls import FollowedOps, OpCall
 from numdrift.harness.torch_private.compiler import graph_kernels
-from numdrift.harness.torch_private.dispatching import OpaqueOps
+from numdrift.harness.torch_private.registered_kernels import OpaqueOps
 
-from .compiled.test_capture import mlp_batch, seeded
+from .capturing.test_compiled_capture import mlp_batch, seeded
 from .compiled_models import Broken, TanhMlp, Uncapturable
 from .compiled_training import capturing, read, train, train_captured
 

@@ -159,9 +159,9 @@ def test_another_way_of_the_script_is_told_by_where_it_parts() -> None:
     found = difference([ZEROS, left], [ZEROS, right])
     ended = difference([ZEROS, left], [ZEROS])
 
-    assert found is not None and found.what == "branch" and found.other is not None
-    assert (found.call.line, found.other.line) == (f"{LINES}:5", f"{LINES}:8")
-    assert ended is not None and ended.what == "branch" and ended.other is None
+    assert found is not None and found.what == "branch" and found.b is not None
+    assert (found.call.line, found.b.line) == (f"{LINES}:5", f"{LINES}:8")
+    assert ended is not None and ended.what == "branch" and ended.b is None
 
 
 def test_a_call_is_written_and_read_as_it_is() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from numdrift.harness.drift.setup.setup_difference import SetupDifference, rounded_arguments
 from numdrift.harness.drift.setup.setup_triage import environment_differences, setup_differences
+from numdrift.harness.drift.setup.step_setup import rounded_arguments
+from numdrift.harness.drift.setup_difference import SetupDifference
 
 from .recordings import Argument, Step, Y, record, tensors
 

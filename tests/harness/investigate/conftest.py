@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.method import investigate_runs
 from numdrift.harness.investigate.questions.question_table import LAST_QUESTIONS, QUESTIONS
 from numdrift.harness.runs.recorded_run import RecordedRun
@@ -35,7 +35,7 @@ def investigated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Investigato
     def investigated_training(
         behaviour: Training,
         results: Mapping[int, Mapping[str, Any]] | None = None,
-        plan: InvestigationPlan | None = None,
+        plan: InvestigationRequest | None = None,
         **manifest: Any,
     ) -> Investigated:
         looks, together = list[Look](), list[list[str]]()

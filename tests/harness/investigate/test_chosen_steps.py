@@ -10,7 +10,7 @@ import pytest
 from tests.harness.drift.recordings import Argument, Step, record
 
 from numdrift.harness.drift.recorded_drift import own_steps
-from numdrift.harness.drift.setup.setup_difference import batch_setup, made_by_the_training
+from numdrift.harness.drift.setup.step_setup import batch_setup, made_by_the_training
 from numdrift.harness.investigate.experiments.chosen_steps import late_arguments, sudden_step, within_control
 from numdrift.harness.records import frames
 from numdrift.harness.runs.recorded_run import RecordedRun

@@ -12,8 +12,8 @@ import pytest
 
 from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.step_score import StepScore
+from numdrift.harness.investigate.evidence.explained_scores import Scores
 from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
-from numdrift.harness.investigate.evidence.pair_scores import Scores
 from numdrift.harness.investigate.judging.completeness import accounted
 from numdrift.harness.investigate.questions.ops import AGAINST_ONE
 from numdrift.harness.investigate.questions.question import mode_culprit
@@ -76,15 +76,18 @@ def test_what_is_left_is_said_with_what_was_excluded() -> None:
         (localized(LeftOver(0.0, 7.0)), "no cause of the drift of step 3 (z 7) is proven; no op was found"),
         (localized(LeftOver(0.9, 0.7, discrete=2), PROVEN), "what is left (z 0.7 and 2 of integers)"),
         (localized(LeftOver(why="storage 3 is made by the other"), PROVEN), "could not be swapped out together"),
-        (localized(LeftOver(), op_by_op_differs=["w"]), "1 value of the step in other is other than what its ops give"),
+        (
+            localized(LeftOver(), op_by_op_differs=["w"]),
+            "1 value of the step in other differs from the results of its ops",
+        ),
         (localized(LeftOver()), "what differs is no op's"),
         (
             localized(LeftOver(1.0, 0.0), PROVEN, op_by_op_differs=["w", "v", "u"]),
-            "but 3 values of the step in other are other than what its ops give one by one (z 7 in the step itself, 7 op",
+            "but 3 values of the step in other differ from the results of its ops one by one (z 7 in the step itself, 7 op",
         ),
         (
             localized(LeftOver(1.0, 0.0), PROVEN, score=2.0, controls={"a": True, "b": False}),
-            "the tape of other does not give its own bits again (z 7 in the step itself, 2 op by op)",
+            "the tape of other does not reproduce its own bits (z 7 in the step itself, 2 op by op)",
         ),
     ],
 )
@@ -147,7 +150,7 @@ def test_a_stage_of_the_compiler_is_no_op_and_says_so() -> None:
     share, said = accounted(evidence(), BEYOND, SCORED, [], [stage])
 
     assert share == 1.0
-    assert said == "what makes the drift is known, its ops are not (no op is proven to make it)"
+    assert said == "the cause of the drift is known, its ops are not (no op is proven to make it)"
 
 
 @pytest.mark.parametrize(("after", "said"), [(0.0, ""), (9.0, "what is left without it is z 9")])

@@ -18,7 +18,7 @@ from tests.harness.investigate.laboratory_answers import (
     training,
 )
 
-from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.experiments.laboratory import Interrupted
 from numdrift.harness.investigate.judging.judge import judge
 from numdrift.harness.investigate.questions.draws import Draws
@@ -27,7 +27,7 @@ from numdrift.harness.records.results.culprit import SETUP, Culprit
 from numdrift.harness.records.values.call_record import SETUP_PHASE, CallRecord
 from numdrift.harness.runs.recorded_run import RecordedRun
 
-PLAN = InvestigationPlan()
+PLAN = InvestigationRequest()
 SAME = ("s0", "s1", "s2")
 MORE_IN_0, MORE_IN_1, APART = ("s0", "x1", "x2"), ("s0", "s1", "x2"), ("x0", "x1", "x2")
 """States of a generator at the beginning of each step, where SAME are those of the reference."""
@@ -511,7 +511,7 @@ def test_a_result_that_cannot_be_read_names_no_draw(tmp_path: Path, part: str, i
 # What the judge makes of it.
 
 SEEDS = "give both the same seeds and let neither draw more than the other"
-FALLBACK = "give both the same seeds, let neither draw more than the other and give {} fallback_random=on"
+FALLBACK = "give both the same seeds, let neither draw more than the other and run {} with fallback_random=on"
 DEVICE = "each device draws numbers of its own: run {}, or `numdrift investigate`, which does so by itself"
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from numdrift.harness.investigate.experiments.investigation_plan import compared_modes, remedy_of_draws, said_of_draws
+from numdrift.harness.investigate.experiments.investigation_plan import (
+    compared_modes,
+    remedy_of_draws,
+    sentence_of_draws,
+)
 from numdrift.harness.records.modes.mode_spec import parse_mode
 
 
@@ -20,7 +24,7 @@ from numdrift.harness.records.modes.mode_spec import parse_mode
 def test_two_devices_draw_the_cpus_numbers_unless_they_say_otherwise(modes: list[str], compared: list[str]) -> None:
     found = compared_modes([parse_mode(mode) for mode in modes])
     assert [str(spec) for spec in found] == compared
-    assert bool(said_of_draws(found)) == any("draws=cpu" in mode for mode in compared)
+    assert bool(sentence_of_draws(found)) == any("draws=cpu" in mode for mode in compared)
 
 
 def test_the_remedy_names_what_makes_two_modes_draw_the_same() -> None:
@@ -31,5 +35,5 @@ def test_the_remedy_names_what_makes_two_modes_draw_the_same() -> None:
     assert "run cuda,draws=cpu, or" in remedy("cuda,draws=device", "cpu")
     assert remedy("cpu", "cuda,draws=cpu") == "give both the same seeds and let neither draw more than the other"
     assert remedy("cpu", "lazy") == "give both the same seeds and let neither draw more than the other"
-    assert remedy("cuda", "compile,device=cuda").endswith("and give a compiled mode fallback_random=on")
-    assert remedy("xla", "cpu").endswith("and give an xla mode fallback_random=on")
+    assert remedy("cuda", "compile,device=cuda").endswith("and run a compiled mode with fallback_random=on")
+    assert remedy("xla", "cpu").endswith("and run an xla mode with fallback_random=on")

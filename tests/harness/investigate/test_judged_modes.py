@@ -55,6 +55,21 @@ def test_each_mode_has_its_own_verdict_and_the_worst_is_the_exit_code(tmp_path: 
     assert judge([runs[0], alike]).exit_code == 0
 
 
+@pytest.mark.parametrize(("empty", "status"), [("cpu", "complete"), ("compile", "complete"), ("compile", "nonfinite")])
+def test_a_run_that_ended_without_a_step_leaves_the_pair_undecided(tmp_path: Path, empty: str, status: str) -> None:
+    study = Study(tmp_path)
+    runs = [
+        study.run(name, [], status=status) if name == empty else study.run(name, training())
+        for name in ("cpu", "compile")
+    ]
+    # when
+    pair = only_pair(runs)
+    # then
+    assert (pair.verdict, pair.exit_code, pair.culprits) == (None, 1, ())
+    assert pair.text == [f"undecided: {pair.undecided}"]
+    assert pair.undecided.startswith(f"{empty} recorded no step, so there is nothing to compare: ")
+
+
 def test_pairs_may_have_references_of_their_own(tmp_path: Path) -> None:
     study, runs = compared_study(tmp_path, HARMLESS)
     alike = study.run("compile2=compile", training(apart_from=1))

@@ -13,7 +13,7 @@ import pytest
 from tests.harness.drift.recordings import Argument, Step, X
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.method import MOST_STEPS
 from numdrift.harness.records.run.step_selection import StepSelection
 
@@ -132,7 +132,7 @@ def test_of_equal_runs_the_controls_are_made_and_nothing_is_asked(investigated: 
 def test_the_experiments_and_the_questions_of_a_pair(
     investigated: Investigator,
     behaviour: Training,
-    plan: InvestigationPlan,
+    plan: InvestigationRequest,
     word: str | None,
     rounds: Sequence[tuple[str, Sequence[str]]],
     looks: Sequence[Look],
@@ -241,6 +241,19 @@ def test_a_mode_is_not_trained_without_its_culprits_unless_that_is_wanted(invest
     assert ended.findings.pairs[0].without is None
 
 
+@pytest.mark.parametrize("confirm", [True, False])
+def test_under_rounding_it_is_said_why_no_training_without_the_culprits_is_made(
+    investigated: Investigator, confirm: bool
+) -> None:
+    # given a culprit that no key of a mode takes away
+    arguments = caused(4, significance="rounding", kind="arguments")
+    ended = investigated(drifting({}), {4: arguments}, replace(PLAN, confirm=confirm))
+    # then
+    sentence = "compile is not trained to the end without its culprits: no setting of a mode replaces aten.mm"
+    assert ended.word == "rounding" and WITHOUT not in ended.rounds
+    assert (sentence in ended.sentences) == confirm
+
+
 @pytest.mark.parametrize(
     ("without", "titles"), [(training(), []), (training(apart_from=3), ["envelope"]), (None, ["envelope"])]
 )
@@ -255,10 +268,15 @@ def test_what_is_left_without_the_culprits_takes_an_envelope(
     assert str(ended.plans["compile-without-cpu"].modes[0]) == "compile-without-cpu=compile,kernel.mm=aten"
 
 
-def test_a_requested_step_is_looked_into_first(investigated: Investigator) -> None:
-    ended = investigated(drifting({2: 40.0, 3: 90.0}), {3: caused(3)}, replace(PLAN, step=3))
+@pytest.mark.parametrize("result", [caused(3), CHOICE, magnified(3)])
+def test_a_requested_step_is_the_only_one_that_is_looked_into(
+    investigated: Investigator, result: Mapping[str, Any]
+) -> None:
+    # given a step 2 beyond rounding, which is left to be explained whatever step 3 shows
+    ended = investigated(drifting({2: 40.0, 3: 90.0}), {2: caused(2), 3: result}, replace(PLAN, step=3))
     assert ended.looks[0] == ("ops", 3)
-    assert ended.findings.pairs[0].culprits[0].step == 3
+    assert {step for _, step in ended.looks} == {3}
+    assert {culprit.step for culprit in ended.findings.pairs[0].culprits} <= {3}
 
 
 def test_a_step_that_was_not_started_cannot_be_requested(investigated: Investigator) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from numdrift.harness.errors import UsageError
-from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.method import investigate, localize_runs
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.records.modes.mode_spec import parse_mode
@@ -68,7 +68,7 @@ def batch(folder: Path, **fields: Any) -> BatchPlan:
     ],
 )
 def test_the_modes_are_trained_before_anything_else(
-    tmp_path: Path, plan: InvestigationPlan, rounds: Sequence[tuple[str, Sequence[str]]], checkpoints: int
+    tmp_path: Path, plan: InvestigationRequest, rounds: Sequence[tuple[str, Sequence[str]]], checkpoints: int
 ) -> None:
     study = Study(tmp_path)
     steps = dict.fromkeys(("single", "cpu", "compile"), training())

@@ -14,7 +14,7 @@ from numdrift.harness.drift.calibration import Threshold
 from numdrift.harness.drift.step_noise import Noise, TensorNoise
 from numdrift.harness.drift.step_score import EDGE, StepScore
 from numdrift.harness.investigate.evidence import pair_scores
-from numdrift.harness.investigate.evidence.pair_scores import Scores, suspicious_steps, without_unlooked
+from numdrift.harness.investigate.evidence.explained_scores import Scores, suspicious_steps, without_unlooked
 from numdrift.harness.records.results.findings import TensorScore
 from numdrift.harness.runs.step_outcomes import outcome_path
 from numdrift.harness.tape.files.tensor_file import write_tensors

@@ -14,7 +14,7 @@ import numdrift
 from numdrift.harness.drift.verdict import worst_of
 from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
 from numdrift.harness.investigate.evidence.pair_scores import score_of, spec_of
-from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.experiments.laboratory import Laboratory, Round, begun_in
 from numdrift.harness.investigate.questions.question import Inquiry, QuestionAnswer, mode_culprit
 from numdrift.harness.investigate.questions.question_table import LAST_QUESTIONS, QUESTIONS
@@ -27,10 +27,10 @@ TINY = Path(__file__).parents[2] / "e2e" / "scripts" / "tiny.py"
 class OwnKernels:
     """Whether the drift goes without the kernels that a mode swaps in: its step once more with torch's own."""
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         return bool(spec_of(inquiry.evidence.b).kernel) and inquiry.pair.verdict == "beyond-rounding"
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         plans = []
         for one in inquiries:
             b = one.evidence.b

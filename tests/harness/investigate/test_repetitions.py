@@ -18,7 +18,7 @@ from tests.harness.investigate.laboratory_answers import (
     training,
 )
 
-from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.experiments.laboratory import Interrupted
 from numdrift.harness.investigate.judging.judge import judge
 from numdrift.harness.investigate.questions.question import Inquiry
@@ -29,7 +29,7 @@ from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.records.values.call_record import SETUP_PHASE, CallRecord
 from numdrift.harness.records.values.unfilled_read import UnfilledRead, write_unfilled
 
-PLAN = InvestigationPlan()
+PLAN = InvestigationRequest()
 SAME = (1.0, 1.0, 1.0)
 IN_0, IN_1, IN_2, SHORTER = (9.0, 1.0, 1.0), (1.0, 9.0, 1.0), (1.0, 1.0, 9.0), (1.0, 1.0)
 
@@ -375,7 +375,7 @@ DIFFERENCES = [
         [call("index_add", 7, given=[(0, "0")], results=[(1, "p")], module="net.1")],
         [call("index_add", 7, given=[(0, "0")], results=[(1, "q")], module="net.1")],
         {"what": "computed", "op": "aten.index_add", "line": 7, "module": "net.1"},
-        f"in step 1 aten.index_add in the forward of net.1, {SCRIPT}:7 gives other bits on equal inputs",
+        f"in step 1 aten.index_add in the forward of net.1, {SCRIPT}:7 computes different bits from equal inputs",
         "call torch.use_deterministic_algorithms(True), run with threads=1, or take another op",
         id="an op that gives other bits",
     ),
@@ -383,7 +383,7 @@ DIFFERENCES = [
         [call("graph 0/0", 7, phase="backward", given=[(0, "0")], results=[(1, "p")])],
         [call("graph 0/0", 7, phase="backward", given=[(0, "0")], results=[(1, "q")])],
         {"what": "computed", "op": "graph 0/0", "line": 7, "phase": "backward"},
-        f"in step 1 compiled graph 0/0 in the backward, {SCRIPT}:7 gives other bits on equal inputs",
+        f"in step 1 compiled graph 0/0 in the backward, {SCRIPT}:7 computes different bits from equal inputs",
         "call torch.use_deterministic_algorithms(True), or run with threads=1",
         id="a graph that gives other bits",
     ),
@@ -391,7 +391,7 @@ DIFFERENCES = [
         [call("mul", 7, given=[(0, "0")], numbers="1.5, None", results=[(1, "p")])],
         [call("mul", 7, given=[(0, "0")], numbers="1.25, None", results=[(1, "q")])],
         {"what": "number", "op": "aten.mul", "line": 7},
-        "is given another number in each run (1.5 and 1.25), which came from outside of torch",
+        "receives a different number in each run (1.5 and 1.25), which came from outside of torch",
         FROM_SEED,
         id="a number of the time or of another generator",
     ),
@@ -399,7 +399,7 @@ DIFFERENCES = [
         [call("lift_fresh", 7, given=[(5, "p")], results=[(5, "")]), call("add", 8, given=[(5, "p")])],
         [call("lift_fresh", 7, given=[(5, "q")], results=[(5, "")]), call("add", 8, given=[(5, "q")])],
         {"what": "outside", "op": "aten.lift_fresh", "line": 7},
-        "takes a tensor whose values are others in each run",
+        "takes a tensor whose values differ from run to run",
         FROM_SEED,
         id="a tensor from outside",
     ),
@@ -407,7 +407,7 @@ DIFFERENCES = [
         [call("rand", 7, results=[(1, "p")], drew=[("torch", "p", "p2")])],
         [call("rand", 7, results=[(1, "q")], drew=[("torch", "q", "q2")])],
         {"what": "generator", "op": "aten.rand", "line": 7},
-        "draws from torch's generator, which is at another state in each run",
+        "draws from torch's generator, whose state differs from run to run",
         SAME_SEED,
         id="a draw from a generator at another state",
     ),
@@ -415,7 +415,7 @@ DIFFERENCES = [
         [call("", 7, phase="data", drew=[("numpy", "s", "p")])],
         [call("", 7, phase="data", drew=[("numpy", "s", "q")])],
         {"what": "seeded", "op": None, "line": 7, "phase": "data"},
-        f"in step 1 {SCRIPT}:7 puts NumPy's generator at another state in each run",
+        f"in step 1 {SCRIPT}:7 puts NumPy's generator at a different state in each run",
         SAME_SEED,
         id="a line that seeds with another number",
     ),
@@ -431,7 +431,7 @@ DIFFERENCES = [
         [call("mul", 7, given=[(0, "p")], results=[(1, "p")])],
         [call("mul", 7, given=[(0, "q")], results=[(1, "q")])],
         {"what": "changed", "op": "aten.mul", "line": 7},
-        f"reads memory that aten.zeros in the forward, {SCRIPT}:3 has given and that no op has written since",
+        f"reads memory that aten.zeros in the forward, {SCRIPT}:3 has returned and that no op has written since",
         "find out what writes to it, and let the step wait for that",
         id="memory that something else has written",
     ),
@@ -439,7 +439,7 @@ DIFFERENCES = [
         [call("empty", 6, results=[(4, "p")]), call("mul", 7, given=[(4, "p")], results=[(1, "p")])],
         [call("empty", 6, results=[(4, "q")]), call("mul", 7, given=[(4, "q")], results=[(1, "q")])],
         {"what": "unfilled", "op": "aten.mul", "line": 7},
-        f"reads memory that aten.empty in the forward, {SCRIPT}:6 has made without values",
+        f"reads memory that aten.empty in the forward, {SCRIPT}:6 has allocated without values",
         "fill it before it is read (torch.zeros in place of torch.empty)",
         id="memory without values, where it is read",
     ),
@@ -479,7 +479,7 @@ def test_the_call_that_first_differs_is_blamed_with_what_helps(
     assert (culprit.step, culprit.name, culprit.kind, culprit.status) == (1, "b", "nondeterminism", "culprit")
     assert (culprit.phase, culprit.module) == (blamed.get("phase", "forward"), blamed.get("module"))
     assert text in str(culprit.text)
-    assert sentence == f"b does not repeat: loss 0 of step 2 differs; what helps: {remedy}"
+    assert sentence == f"b does not repeat: loss 0 of step 2 differs; remedy: {remedy}"
 
 
 def test_a_draw_before_the_first_step_is_of_no_step(tmp_path: Path) -> None:
@@ -487,7 +487,9 @@ def test_a_draw_before_the_first_step_is_of_no_step(tmp_path: Path) -> None:
     seeds = [call("", 2, phase=SETUP_PHASE, drew=[("python", "s", bits)]) for bits in "pq"]
     looked(found, {f"b-calls-{number}": Training([seed]) for number, seed in enumerate(seeds)})
     [culprit], _ = answered(found)
-    assert str(culprit.text).startswith(f"before the first step {SCRIPT}:2 puts Python's generator at another state")
+    assert str(culprit.text).startswith(
+        f"before the first step {SCRIPT}:2 puts Python's generator at a different state"
+    )
     assert culprit.phase == SETUP_PHASE
 
 
@@ -526,7 +528,7 @@ def test_the_judge_names_the_call_beside_its_verdict(tmp_path: Path) -> None:
     [judged] = judge([found.evidence.a, found.evidence.b]).pairs
     assert judged.verdict == "nondeterministic"
     assert [(culprit.what, culprit.source) for culprit in judged.culprits] == [("computed", f"{SCRIPT}:7")]
-    assert "what helps: call torch.use_deterministic_algorithms(True), run with threads=1" in "\n".join(judged.text)
+    assert "remedy: call torch.use_deterministic_algorithms(True), run with threads=1" in "\n".join(judged.text)
 
 
 # Where nothing is found.
@@ -538,9 +540,9 @@ def test_the_judge_names_the_call_beside_its_verdict(tmp_path: Path) -> None:
         pytest.param(
             "cpu",
             [adds("p")] * 3,
-            "cpu: 3 more trainings gave the same bits in each of their calls up to step 1: whatever was at work then "
-            "did not strike again",
-            id="it did not strike again",
+            "cpu: 3 more trainings computed the same bits in each of their calls up to step 1: the cause "
+            "did not show again",
+            id="it did not show again",
         ),
         pytest.param(
             "xla",
@@ -618,7 +620,7 @@ def test_what_an_unrecorded_step_has_left_blames_no_call(tmp_path: Path) -> None
     assert laboratory.plans["b-calls-0"].calls == StepSelection.of([*range(32), *range(105, 201)])
     assert culprits == []
     assert sentence == (
-        "b: in step 150 what an earlier step has left is not the same, and the calls of only 128 steps were recorded: "
+        "b: in step 150 the state left by an earlier step differs, and the calls of only 128 steps were recorded: "
         "the call that does not repeat is in none of these"
     )
 
@@ -697,8 +699,8 @@ def read_of(op: str, made_by: str, step: int = 1, line: int = 12) -> UnfilledRea
         ),
         (
             read_of("masked_scatter", "aten.empty.memory_format"),
-            f"{SCRIPT}:12 gives memory that aten.empty.memory_format has made without values and no op has filled",
-            "take another op in the place of aten.masked_scatter.default, of which this mode loses what it writes",
+            f"{SCRIPT}:12 returns memory that aten.empty.memory_format has allocated without values and no op has filled",
+            "use another op than aten.masked_scatter.default, whose writes this mode loses",
         ),
     ],
 )
@@ -708,12 +710,12 @@ def test_lazy_tensors_that_read_memory_without_values_are_not_trained_again(
     found = pair(tmp_path, {"lazy": IN_1}, "lazy")
     laboratory = looked(found, {"lazy-calls-taped-0": Training(unfilled=[unfilled])})
     assert laboratory.rounds == [["lazy-calls-taped-0"]]
-    assert laboratory.titles == ["what lazy executes in the step that does not repeat"]
+    assert laboratory.titles == ["the ops that lazy executes in the step that does not repeat"]
     [culprit], [sentence] = answered(found)
     assert (culprit.what, culprit.step, culprit.source) == ("unfilled", 1, f"{SCRIPT}:12")
     assert (culprit.name, culprit.kind, culprit.op) == ("lazy", "nondeterminism", unfilled.call.name)
     assert text in str(culprit.text)
-    assert sentence == f"lazy does not repeat: loss 0 of step 1 differs; what helps: {remedy}"
+    assert sentence == f"lazy does not repeat: loss 0 of step 1 differs; remedy: {remedy}"
     # and the taped step is known from now on
     assert not Repetitions().asks(inquiry(found.evidence.a, found.evidence.b, "nondeterministic"), PLAN)
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.harness.drift.recordings import a_manifest
 from tests.harness.report.outcomes import VERSIONS, cause
 
-from numdrift.harness.investigate.judging.two_interpreters import interpreters_of, told_by_training, with_versions
+from numdrift.harness.investigate.judging.two_interpreters import blamed_by_training, interpreters_of, with_versions
 from numdrift.harness.investigate.words.culprit_words import lines_of, versions_of
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.results.culprit import PART, STRUCTURE, Culprit
@@ -73,7 +73,7 @@ def test_one_interpreter_says_nothing(tmp_path: Path) -> None:
 def test_a_training_with_the_kernels_of_its_own_version_tells_that_the_mode_is_to_blame(tmp_path: Path) -> None:
     a, b = run(tmp_path, "cpu", NEW), run(tmp_path, "compile,python=/old/bin/python", OLD)
     two, swaps = interpreters_of(a, b), ("kernel.sum=aten", "kernel.tanh=aten")
-    known = told_by_training(two, TrainedWithout(swaps=swaps, identical=True))
+    known = blamed_by_training(two, TrainedWithout(swaps=swaps, identical=True))
     assert known is not None and (known.blame, known.command) == (MODE, "")
     # other bits, another kernel or no training leave it open
     for without in (
@@ -82,7 +82,7 @@ def test_a_training_with_the_kernels_of_its_own_version_tells_that_the_mode_is_t
         TrainedWithout(text="no key of a mode takes it out", left=("convolution",)),
         None,
     ):
-        assert told_by_training(two, without) == two
+        assert blamed_by_training(two, without) == two
     (culprit,) = with_versions([cause()], known)
     assert versions_of(culprit).endswith(": the kernel differs by mode, not by version")
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from numdrift.harness.drift.calibration import Threshold
-from numdrift.harness.drift.setup.setup_difference import SetupDifference
+from numdrift.harness.drift.setup_difference import SetupDifference
 from numdrift.harness.drift.step_score import StepScore
 from numdrift.harness.drift.verdict import VerdictEvidence, decide
+from numdrift.harness.investigate.evidence.explained_scores import Scores, with_explanations
 from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
-from numdrift.harness.investigate.evidence.pair_scores import Scores, with_explanations
 from numdrift.harness.investigate.judging.verdict_of_causes import (
     in_order,
     of_significant_steps,
@@ -58,12 +58,15 @@ BEYOND = Verdict("beyond-rounding", "beyond-rounding: the largest drift", step=2
 @pytest.mark.parametrize(
     ("cause", "said"),
     [
-        (wrong("choice"), "gives other results on equal inputs"),
+        (wrong("choice"), "computes different results from equal inputs"),
         (
             wrong("values", roundings=32.0, largest_relative=0.125),
             "moves values by up to 32 times their own rounding (0.12 of",
         ),
-        (wrong("values", roundings=math.inf, largest_relative=0.125), "gives other whole numbers in 12.50% of their"),
+        (
+            wrong("values", roundings=math.inf, largest_relative=0.125),
+            "computes different whole numbers in 12.50% of their",
+        ),
         (wrong("error", rho={"a": 0.1, "b": 130.0}), "errs in other by 130 times what rounding of its inputs causes"),
         (wrong("bias"), "errs in other to one side, by 16 standard errors"),
         (wrong("bound", bound={"a": 90.0, "b": 0.5}), "errs in cpu by 90 times what a correct kernel"),

@@ -12,9 +12,9 @@ from typing import Any, Protocol, cast
 from tests.harness.drift.recordings import Step
 
 from numdrift.harness.investigate.evidence.pair_evidence import PairEvidence
-from numdrift.harness.investigate.experiments.investigation_plan import InvestigationPlan
+from numdrift.harness.investigate.evidence.pair_localizations import inputs_of
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationRequest
 from numdrift.harness.investigate.experiments.laboratory import Interrupted, Laboratory, Round
-from numdrift.harness.investigate.questions.ops import inputs_of
 from numdrift.harness.investigate.questions.question import Inquiry, Question, QuestionAnswer
 from numdrift.harness.launch.batch_plan import BatchPlan
 from numdrift.harness.launch.guest_process import Guest, GuestProcess
@@ -159,10 +159,10 @@ class Overheard:
     results: Mapping[int, Mapping[str, Any]]
     together: list[list[str]]
 
-    def asks(self, inquiry: Inquiry, plan: InvestigationPlan) -> bool:
+    def asks(self, inquiry: Inquiry, plan: InvestigationRequest) -> bool:
         return self.question.asks(inquiry, plan)
 
-    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationPlan) -> None:
+    def look(self, laboratory: Laboratory, inquiries: Sequence[Inquiry], plan: InvestigationRequest) -> None:
         self.together.append([inquiry.pair.b for inquiry in inquiries])
         for inquiry in inquiries:
             self.looks.append((self.name, inquiry.at))
@@ -208,7 +208,7 @@ class Investigator(Protocol):
         self,
         behaviour: Training,
         results: Mapping[int, Mapping[str, Any]] | None = None,
-        plan: InvestigationPlan | None = None,
+        plan: InvestigationRequest | None = None,
         **manifest: Any,
     ) -> Investigated: ...
 
@@ -223,7 +223,7 @@ def drifting(scores: Mapping[int, float | Outcome], count: int = COUNT, **more: 
     return Training(**{"scores": {"compile": scores}, "steps": steps, **more})
 
 
-PLAN = InvestigationPlan(scripts=False)
+PLAN = InvestigationRequest(scripts=False)
 
 
 CHOICE: Mapping[str, Any] = {"choices": {"score": 1.0, "discrete": 0, "flipped": 3, "ops": ["relu"]}}

@@ -65,7 +65,7 @@ def test_status_of_a_run(
 
 
 def test_a_crash_that_printed_nothing(tmp_path: Path) -> None:
-    assert decide(tmp_path, NOTHING, "exited", 3, "").message == "exit code 3: it said nothing"
+    assert decide(tmp_path, NOTHING, "exited", 3, "").message == "exit code 3: it printed nothing"
 
 
 def test_the_last_line_of_a_long_log_is_found(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_the_reference_runs_in_the_same_interpreter_unless_it_says_otherwise(tmp
     assert [spec.python for spec in found.modes] == [sys.executable, str(python)]
     *where, meaning = found.said
     assert [line.partition(" runs in ")[0] for line in where] == ["cpu", "xla"]
-    assert "what is found may be the version's, not the mode's; a reference in the same interpreter tells" in meaning
+    assert "a difference may come from the version, not the mode; a reference in the same interpreter tells" in meaning
 
 
 def test_without_mode_xla_nothing_moves_and_nothing_is_said(tmp_path: Path) -> None:

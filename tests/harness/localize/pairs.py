@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from numdrift.harness.drift.step_noise import Noise, TensorNoise
 from numdrift.harness.localize.align.storage_flow import flow_of
 from numdrift.harness.localize.causes.localized_step import LocalizedStep
-from numdrift.harness.localize.execute.hybrid import TapePair, Values, paired
-from numdrift.harness.localize.localize_step import Held, localize_step
+from numdrift.harness.localize.execute.hybrid import Values
+from numdrift.harness.localize.execute.step_side import StepSide
+from numdrift.harness.localize.execute.tape_pair import TapePair, paired
+from numdrift.harness.localize.localize_step import localize_step
 from numdrift.harness.tape.replaying.ensemble import measure_noise
 from numdrift.harness.tape.replaying.replay import is_same
 from numdrift.harness.tape.tape import Tape
@@ -141,7 +143,7 @@ def noise_of(tape: Tape, replays: int = 4) -> Noise:
 
 def localized(two: Sides, threshold: float = THRESHOLD) -> LocalizedStep:
     """The whole localization of one step, as the real one goes but without held processes."""
-    held = {"a": Held(two.a, "first"), "b": Held(two.b, "second")}
+    held = {"a": StepSide(two.a, "first"), "b": StepSide(two.b, "second")}
     return localize_step(held, noise_of(two.a), threshold, lambda text: None)  # type: ignore[arg-type]
 
 

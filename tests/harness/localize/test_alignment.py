@@ -16,7 +16,8 @@ from numdrift.harness.localize.align.blocks import Block
 from numdrift.harness.localize.align.storage_flow import SIDES, StorageFlow, flow_of
 from numdrift.harness.localize.causes.examination import examine
 from numdrift.harness.localize.causes.suspects import suspects
-from numdrift.harness.localize.execute.hybrid import Hybrid, execute, paired
+from numdrift.harness.localize.execute.hybrid import Hybrid, execute
+from numdrift.harness.localize.execute.tape_pair import paired
 from numdrift.harness.tape.tape import CompiledNode, Tape
 
 from ..tape.trainings import TRAININGS, Training, started

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from numdrift.harness.localize.localize_step import Held, localize_step
+from numdrift.harness.localize.execute.step_side import StepSide
+from numdrift.harness.localize.localize_step import localize_step
 from numdrift.harness.records.results.culprit import Culprit
 from numdrift.harness.tape.tape import Tape
 
@@ -71,7 +72,7 @@ def taped(plant: Plant, put: Tape | None = None) -> Tape:
             for one in () if put is None else put.given:
                 if not torch.equal(given[one.name], one.value):
                     given[one.name].data.copy_(one.value)
-                    recorder.given(given[one.name])
+                    recorder.overwritten(given[one.name])
 
         training.called = called
         training.step(recorder.watch)
@@ -85,7 +86,7 @@ def followed(plant: Plant, *, put: bool = False, own: tuple[str, ...] = ()) -> l
 
 
 def culprits_of(ours: Tape, theirs: Tape, own: tuple[str, ...] = ()) -> list[Culprit]:
-    held = {"a": Held(ours, "cpu"), "b": Held(theirs, "bad")}
+    held = {"a": StepSide(ours, "cpu"), "b": StepSide(theirs, "bad")}
     found = localize_step(held, noise_of(ours), THRESHOLD, lambda text: None, own=own)  # type: ignore[arg-type]
     return [one for one in found.culprits if one.batch]
 

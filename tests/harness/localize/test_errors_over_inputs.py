@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from numdrift.harness.localize.align.storage_flow import SIDES, Side
-from numdrift.harness.localize.localize_step import Held
+from numdrift.harness.localize.execute.step_side import StepSide
 from numdrift.harness.localize.scripts import errors_over_inputs as chosen_errors
 from numdrift.harness.localize.scripts import standalone_scripts as scripts
 from numdrift.harness.localize.scripts.errors_over_inputs import MOST_POINTS, ComparedResult, errors_over_inputs
@@ -98,7 +98,7 @@ def test_a_unit_is_that_of_the_results_own_format(dtype: torch.dtype, digits: in
 
 def block_of(work: object, kernel: object, op: str) -> ShownBlock:
     tape = tape_of(work)  # type: ignore[arg-type]
-    found = found_in(Held(tape, "cpu"), swapped(tape, op, kernel))  # type: ignore[arg-type]
+    found = found_in(StepSide(tape, "cpu"), swapped(tape, op, kernel))  # type: ignore[arg-type]
     lead = found.culprits[0].lead
     assert lead is not None
     block = show_blocks(found.pair, {lead: found.examined[lead].suspect})[lead]

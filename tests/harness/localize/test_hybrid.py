@@ -14,9 +14,10 @@ from torch import Tensor
 from numdrift.harness.localize.align.storage_flow import SIDES, FlowValue, other
 from numdrift.harness.localize.causes.examination import examine
 from numdrift.harness.localize.causes.suspects import suspects
-from numdrift.harness.localize.causes.swap_sites import SwapSite, module_of, phase_of, sites_of
-from numdrift.harness.localize.execute.hybrid import Hybrid, TapePair, Values, execute
+from numdrift.harness.localize.causes.swap_sites import SwapSite, sites_of
+from numdrift.harness.localize.execute.hybrid import Hybrid, Values, execute
 from numdrift.harness.localize.execute.step_memory import Unbound
+from numdrift.harness.localize.execute.tape_pair import TapePair
 from numdrift.harness.tape.tape import Tape
 
 from ..tape.trainings import TRAININGS, started
@@ -112,7 +113,7 @@ def test_each_site_swapped_is_a_real_step_with_that_one_change() -> None:
     found = sites(pair)
     assert len(found) == len(FAULTS)
     for name, (plant, module, phase) in FAULTS.items():
-        site = next(one for one in found if module_of(pair, one.lead) == module and phase_of(pair, one.lead) == phase)
+        site = next(one for one in found if pair.module(one.lead) == module and pair.phase(one.lead) == phase)
         # when
         alone = execute(pair, Hybrid("a", site.blocks))
         without = execute(pair, Hybrid("b", site.blocks))

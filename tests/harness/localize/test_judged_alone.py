@@ -18,8 +18,9 @@ from numdrift.harness.localize.causes.examination import Examined
 from numdrift.harness.localize.causes.judged_alone import judged_alone
 from numdrift.harness.localize.causes.net_effect import NetEffect, net_effects
 from numdrift.harness.localize.causes.selections import names_other_elements
+from numdrift.harness.localize.causes.site_causes import Cause
 from numdrift.harness.localize.causes.suspects import Kind, Suspect
-from numdrift.harness.localize.causes.swap_sites import Cause, SwapSite
+from numdrift.harness.localize.causes.swap_sites import SwapSite
 from numdrift.harness.localize.errors.local_error import LocalError
 from numdrift.harness.records.results.culprit import Culprit
 

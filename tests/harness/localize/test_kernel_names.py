@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 
 from numdrift.harness.localize.align.storage_flow import FlowNode, Side, flow_of
-from numdrift.harness.localize.causes.found_culprits import Describer, kernel_of
+from numdrift.harness.localize.causes.found_culprits import Describer
+from numdrift.harness.localize.causes.kernel_names import kernel_of
+from numdrift.harness.localize.causes.site_causes import Cause
 from numdrift.harness.localize.causes.suspects import Suspect
-from numdrift.harness.localize.causes.swap_sites import Cause, SwapSite
+from numdrift.harness.localize.causes.swap_sites import SwapSite
+from numdrift.harness.localize.execute.step_side import StepSide
 from numdrift.harness.localize.execute.verification import Found
-from numdrift.harness.localize.localize_step import Held, localize_step
+from numdrift.harness.localize.localize_step import localize_step
 from numdrift.harness.tape.tape import CompiledNode
 
 from .pairs import Small, noise_of, nothing, sides, taped
@@ -97,7 +100,7 @@ def test_only_a_kernel_has_the_names_of_kernels() -> None:
         training.net.layers[1].norm.eps = 1e-3  # type: ignore[union-attr]
 
     two = sides(Small, eps)
-    held: dict[Side, Held] = {"a": Held(two.a, "a", spec="cpu"), "b": Held(two.b, "b", spec="cpu")}
+    held: dict[Side, StepSide] = {"a": StepSide(two.a, "a", spec="cpu"), "b": StepSide(two.b, "b", spec="cpu")}
     (culprit,) = localize_step(held, noise_of(two.a), 16.0, print).culprits
     assert (culprit.kind, culprit.kernel) == ("arguments", None)
 

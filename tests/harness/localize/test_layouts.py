@@ -14,16 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numdrift.harness.investigate.words.culprit_words import lines_of
-from numdrift.harness.localize.align.storage_flow import FlowNode
 from numdrift.harness.localize.causes.examination import Examined, examine
 from numdrift.harness.localize.causes.suspects import Suspect, suspects
-from numdrift.harness.localize.execute.hybrid import Kernels, PlainKernels, TapePair
-from numdrift.harness.localize.execute.layouts import both_in_words, in_words
+from numdrift.harness.localize.execute.layout_words import both_in_words, in_words
+from numdrift.harness.localize.execute.prepared_call import Kernels, PlainKernels, PreparedCall
+from numdrift.harness.localize.execute.tape_pair import TapePair
 from numdrift.harness.localize.execute.verification import Found, SideKernels
 from numdrift.harness.records.results.culprit import Culprit
 from numdrift.harness.tape.replaying.laid_out import LaidOut, relaid
 from numdrift.harness.tape.replaying.replay import is_same
-from numdrift.harness.torch_private.dispatching import Overrides
+from numdrift.harness.torch_private.registered_kernels import Overrides
 
 from .pairs import Plant, Sides, Small, localized, sides, taped
 
@@ -137,11 +137,9 @@ class Coarse(PlainKernels):
     def __init__(self, *, always: bool) -> None:
         self._always = always
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        outputs = super().execute(number, node, arguments, keywords)
-        if node.call.name != "exp" or (arguments[0].is_contiguous() and not self._always):
+    def execute(self, call: PreparedCall) -> list[Any]:
+        outputs = super().execute(call)
+        if call.node.call.name != "exp" or (call.arguments[0].is_contiguous() and not self._always):
             return outputs
         return [one.bfloat16().float() for one in outputs]
 
@@ -175,13 +173,11 @@ class GeneratedCode(SideKernels):
         super().__init__(Found(), calls=None, recorded={})  # type: ignore[arg-type]
         self._lies = lies
 
-    def execute(
-        self, number: int, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
-    ) -> list[Any]:
-        x, *others = arguments
-        return PlainKernels().execute(number, node, (relaid(x, self._lies), *others), keywords)
+    def execute(self, call: PreparedCall) -> list[Any]:
+        x, *others = call.arguments
+        return PlainKernels().execute(replace(call, arguments=(relaid(x, self._lies), *others)))
 
-    def called(self, number: int, node: FlowNode) -> list[LaidOut] | None:
+    def called(self, call: PreparedCall) -> list[LaidOut] | None:
         return [self._lies]
 
 

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numdrift.harness.localize.causes.localized_step import LocalizedStep
-from numdrift.harness.localize.localize_step import Held, localize_step
+from numdrift.harness.localize.execute.step_side import StepSide
+from numdrift.harness.localize.localize_step import localize_step
 from numdrift.harness.records.results.culprit import Culprit, Proof
 from numdrift.harness.tape.tape import Tape
 
@@ -334,7 +335,7 @@ def test_a_target_from_before_the_step_is_named_by_its_first_use() -> None:
     ours, theirs = taped(1.0), taped(0.9)
     # when
     said: list[str] = []
-    held = {"a": Held(ours, "cpu"), "b": Held(theirs, "bad")}
+    held = {"a": StepSide(ours, "cpu"), "b": StepSide(theirs, "bad")}
     found = localize_step(held, noise_of(ours), THRESHOLD, said.append)  # type: ignore[arg-type]
     # then
     (culprit,) = found.culprits

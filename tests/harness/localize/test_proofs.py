@@ -8,8 +8,9 @@ from typing import cast
 
 from numdrift.harness.localize.causes.hybrid_tests import Drift, HybridTests, Infeasible
 from numdrift.harness.localize.causes.proofs import Proofs, prove
+from numdrift.harness.localize.causes.site_causes import Cause
 from numdrift.harness.localize.causes.suspects import Kind
-from numdrift.harness.localize.causes.swap_sites import Cause, SwapSite
+from numdrift.harness.localize.causes.swap_sites import SwapSite
 from numdrift.harness.tape.tape import Phase
 
 THRESHOLD = 16.0

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numdrift.harness.localize.causes.localized_step import LocalizedStep
-from numdrift.harness.localize.causes.same_number import is_of_one
+from numdrift.harness.localize.joint_causes.same_number import is_of_one
 from numdrift.harness.records.results.culprit import Culprit
 
 from ...faults.optimizers import AdamW
@@ -155,7 +155,7 @@ def test_two_hyper_parameters_stay_two_culprits() -> None:
     assert len(localized(sides(Small, both)).culprits) == 2
 
 
-def test_numbers_of_one_are_told_by_how_they_change() -> None:
+def test_numbers_of_one_are_share_between_how_they_change() -> None:
     rate = (0.01, 0.015)
 
     assert is_of_one(rate, (-0.01, -0.015), 5)

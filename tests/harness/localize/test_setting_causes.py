@@ -16,13 +16,15 @@ from numdrift.harness.drift.step_noise import Noise
 from numdrift.harness.investigate.questions.whole_trainings import remedy
 from numdrift.harness.localize.causes.localized_step import LocalizedStep
 from numdrift.harness.localize.causes.setting_difference import setting_differences, statements
-from numdrift.harness.localize.execute.worker import Worker, WorkerCalls
-from numdrift.harness.localize.localize_step import Held, localize_step
+from numdrift.harness.localize.execute.step_side import StepSide
+from numdrift.harness.localize.execute.worker import Worker
+from numdrift.harness.localize.execute.worker_calls import WorkerCalls
+from numdrift.harness.localize.localize_step import localize_step
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.results.culprit import Culprit, CulpritSetting
 from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.tape.files.tape_file import read_tape, tape_file, write_tape
-from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.requests import Requests
 from numdrift.harness.tape.serving.wire import Message
 from numdrift.harness.tape.step_settings import (
     current_settings,
@@ -95,7 +97,7 @@ def as_before() -> Iterator[None]:
     put_settings(before)
     TOY.update(toy)
     withdraw()
-    setting_lines.known.clear()
+    setting_lines.lines.clear()
 
 
 def held(
@@ -105,12 +107,12 @@ def held(
     settings: Mapping[str, Any],
     spec: str = "cpu",
     device: str = "",
-) -> Held:
+) -> StepSide:
     """A side: one step of a training, recorded with torch set so, and a process that executes its calls."""
     torch.manual_seed(0)
     training = make()
     with settings_of_step(settings):
-        setting_lines.known.clear()
+        setting_lines.lines.clear()
         for name in settings if "," not in spec else ():
             setting_lines.note(name, "/somewhere/train.py:12")
         with recorded() as recorder:
@@ -121,14 +123,14 @@ def held(
     tapes.mkdir(parents=True)
     write_tape(tape_file(tapes, 0), recorder.tape())
     config = RunConfig(__file__, parse_mode(spec), str(folder / label / "journal"))
-    worker = Here(Requests(config), device)
+    worker = Here(Requests(config, {}), device)
     tape = read_tape(tape_file(tapes, 0))
     if device:
         tape = replace(tape, slots=tuple(replace(slot, device=device) for slot in tape.slots))
-    return Held(tape, label, lambda: worker.digests(0), WorkerCalls(worker, 0), spec=f"{label}={spec}")
+    return StepSide(tape, label, lambda: worker.digests(0), WorkerCalls(worker, 0), spec=f"{label}={spec}")
 
 
-def found_in(a: Held, b: Held, threshold: float = 16.0) -> LocalizedStep:
+def found_in(a: StepSide, b: StepSide, threshold: float = 16.0) -> LocalizedStep:
     with settings_of_step(a.tape.settings):
         return localize_step({"a": a, "b": b}, Noise(0, 0, {}), threshold, lambda text: None)
 
@@ -222,7 +224,7 @@ def test_without_the_settings_the_same_calls_are_a_kernel(tmp_path: Path) -> Non
     a, b = held(tmp_path, "first", Halving, {}), held(tmp_path, "second", Halving, {"toy.rounding": "coarse"})
     plain = {name: value for name, value in b.tape.settings.items() if name != "toy.rounding"}
     tape = Tape(0, b.tape.slots, b.tape.inputs, b.tape.calls, b.tape.watched, plain)
-    found = found_in(a, Held(tape, "second", b.digests, b.calls, spec=b.spec))
+    found = found_in(a, StepSide(tape, "second", b.digests, b.calls, spec=b.spec))
     assert {one.kind for one in found.culprits} == {"kernel"}
 
 
@@ -332,7 +334,7 @@ def tapes(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Tape]:
         ),
     ],
 )
-def test_settings_are_told_by_the_keys_of_a_mode(
+def test_settings_are_share_between_the_keys_of_a_mode(
     a: Mapping[str, Any], b: Mapping[str, Any], specs: tuple[str, str], expected: list[tuple[str, str, str]]
 ) -> None:
     put_settings({"matmul_precision": "highest"})
@@ -381,7 +383,7 @@ def test_a_script_in_plain_torch_sets_what_it_can() -> None:
 @pytest.mark.parametrize("settings", [["mkldnn"], {"mkldnn": [1]}, "off"])
 def test_settings_of_a_request_that_are_none_are_refused(settings: Any, tmp_path: Path) -> None:
     held(tmp_path, "first", Halving, {})
-    requests = Requests(RunConfig(__file__, parse_mode("cpu"), str(tmp_path / "first" / "journal")))
+    requests = Requests(RunConfig(__file__, parse_mode("cpu"), str(tmp_path / "first" / "journal")), {})
     fields = {"request": "execute", "step": 0, "position": 0, "memory": [[0, 0]]}
     values = torch.zeros(80, dtype=torch.uint8)  # of 5 x 4 numbers
     assert requests.answer(Message({**fields, "settings": {"mkldnn": False}}, [values])).fields["outputs"]

@@ -22,8 +22,9 @@ from numdrift.harness.drift.step_noise import Noise
 from numdrift.harness.investigate.words.culprit_words import lines_of
 from numdrift.harness.localize.align.storage_flow import SIDES, Side
 from numdrift.harness.localize.causes.localized_step import LocalizedStep, UnprovenCauses
-from numdrift.harness.localize.localize_step import Held, localize_step
-from numdrift.harness.localize.scripts import standalone_scripts as script_ways
+from numdrift.harness.localize.execute.step_side import StepSide
+from numdrift.harness.localize.localize_step import localize_step
+from numdrift.harness.localize.scripts import script_ways
 from numdrift.harness.localize.scripts import standalone_scripts as scripts
 from numdrift.harness.localize.scripts.script_calls import literal
 from numdrift.harness.localize.scripts.script_interpreter import ScriptInterpreter, Scripts
@@ -188,7 +189,7 @@ def tape_of(work: Work) -> Tape:
     return recorder.tape()
 
 
-def found_in(a: Held, b: Held) -> LocalizedStep:
+def found_in(a: StepSide, b: StepSide) -> LocalizedStep:
     found = localize_step({"a": a, "b": b}, Noise(0, 0, {}), 16.0, lambda text: None)
     assert found.culprits
     return found
@@ -196,7 +197,7 @@ def found_in(a: Held, b: Held) -> LocalizedStep:
 
 def case(name: str) -> LocalizedStep:
     a, b, _ = CASES[name]
-    return found_in(Held(tape_of(a), "cpu"), Held(tape_of(b), "bad"))
+    return found_in(StepSide(tape_of(a), "cpu"), StepSide(tape_of(b), "bad"))
 
 
 def in_process(path: Path, *_: object) -> CulpritScript:
@@ -239,14 +240,15 @@ class Elsewhere(AsRecorded):
     digests: list[list[str | None]] = field(default_factory=list)
     count: int = 0
 
-    def execute(self, one: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        execution: Computation = one if isinstance(one, Computation) else one.execution
+    def execute(self, one: Any, *given: Any) -> list[Any]:
+        execution: Computation = one if isinstance(one, Computation) else one.node.execution
+        arguments, keywords = given or (one.arguments, one.keywords)
         self.count += 1
         swapped = execution.call.op == self.op
         outputs = [self.kernel(*arguments)] if swapped else executed(execution, arguments, keywords)
         if execution is one:
-            given = results(execution, outputs, arguments, keywords)
-            self.digests[execution.position] = [digest_of(each) for each in given]
+            made = results(execution, outputs, arguments, keywords)
+            self.digests[execution.position] = [digest_of(each) for each in made]
         return outputs
 
     def prepare(self, nodes: Any) -> None:
@@ -256,11 +258,11 @@ class Elsewhere(AsRecorded):
         return None
 
 
-def swapped(tape: Tape, op: str, kernel: Kernel) -> Held:
+def swapped(tape: Tape, op: str, kernel: Kernel) -> StepSide:
     """A side that executes the tape with another kernel of one op."""
     elsewhere = Elsewhere(op, kernel, [[] for _ in tape.calls])
     Replay(tape).run(elsewhere)
-    return Held(tape, "bad", lambda: elsewhere.digests, elsewhere)  # type: ignore[arg-type]
+    return StepSide(tape, "bad", lambda: elsewhere.digests, elsewhere)  # type: ignore[arg-type]
 
 
 def coarse(grad: Tensor, output: Tensor) -> Tensor:
@@ -273,7 +275,7 @@ def with_coarse_kernel() -> LocalizedStep:
     tape = tape_of(CASES["decomposition"][0])
     other = swapped(tape, "aten.tanh_backward.default", coarse)
     spec = "lazy,kernel.tanh_backward=coarse.py"
-    return found_in(Held(tape, "cpu", spec="cpu"), replace(other, spec=spec))
+    return found_in(StepSide(tape, "cpu", spec="cpu"), replace(other, spec=spec))
 
 
 def printed(output: str) -> list[str]:
@@ -343,7 +345,7 @@ def test_a_generated_kernel_is_compiled_again(tmp_path: Path, interpreter: Scrip
     [one] = [one for one in executions(there) if one.call.compiled is not None]
     kernels.prepare([one.position])
     generated = swapped(there, "aten.tanh.default", lambda x: kernels.execute(one, (x,), {})[0])
-    found = found_in(Held(tape, "cpu"), generated)
+    found = found_in(StepSide(tape, "cpu"), generated)
     modes: Mapping[Side, Named] = {**MODES, "b": Named("fast", "fast=compile,contract=fast")}
     ScriptWriter(modes, tmp_path, interpreter).write(found)
     [culprit] = found.culprits
@@ -381,7 +383,7 @@ def test_no_name_gets_out_of_its_quotes(nasty: str, tmp_path: Path) -> None:
         return replace(tape, calls=calls)
 
     a, b, _ = CASES["scalar"]
-    found = found_in(Held(renamed(tape_of(a)), nasty), Held(renamed(tape_of(b)), nasty))
+    found = found_in(StepSide(renamed(tape_of(a)), nasty), StepSide(renamed(tape_of(b)), nasty))
     modes: Mapping[Side, Named] = {side: Named(f"{nasty}{side}", nasty) for side in SIDES}
     ScriptWriter(modes, tmp_path, NOBODY).write(found)
     assert script_of(found.culprits[0]).reproduces, script_of(found.culprits[0])
@@ -436,7 +438,7 @@ def test_what_has_too_many_calls_has_no_script(tmp_path: Path) -> None:
         return loss
 
     a = tape_of(trained(lambda x, w: (x @ w.t()).sum()))
-    found = found_in(Held(a, "cpu"), Held(tape_of(trained(long)), "bad"))
+    found = found_in(StepSide(a, "cpu"), StepSide(tape_of(trained(long)), "bad"))
     ScriptWriter(MODES, tmp_path, NOBODY).write(found)
     whys = [script_of(one).why or "" for one in found.culprits]
     assert any("do not fit into a script of 60 lines" in why for why in whys)

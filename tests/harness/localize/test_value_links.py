@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numdrift.harness.localize.align.argument_differences import LAYOUT, argument_differences, draws_differ
+from numdrift.harness.localize.align.links import are_folded
 from numdrift.harness.localize.align.storage_flow import FlowNode
-from numdrift.harness.localize.align.value_links import are_folded
 from numdrift.harness.localize.causes.examination import examine
-from numdrift.harness.localize.causes.suspects import names_of, suspects
-from numdrift.harness.localize.execute.hybrid import TapePair
+from numdrift.harness.localize.causes.suspects import suspects
+from numdrift.harness.localize.execute.tape_pair import TapePair
 from numdrift.harness.tape.tape import View
 
 from .pairs import Sides, taped
@@ -157,12 +157,12 @@ def test_what_is_drawn_for_another_layout_comes_into_other_elements(
 ) -> None:
     pair = pair_of(lambda x, y: op(x + y), lambda x, y: op(torch.add(x, y, out=torch.empty(4, 4).t())))
     found = suspects(pair)
-    drawn = next(number for number in reversed(range(len(pair.blocks))) if names_of(pair, number, "b") == [name])
+    drawn = next(number for number in reversed(range(len(pair.blocks))) if pair.names(number, "b") == [name])
     assert (found[drawn].reasons, found[drawn].kind) == ((reason,), kind)
     assert examine(pair, found)[drawn].differs is differs
 
 
-def test_a_generator_of_the_scripts_own_is_told_by_its_state() -> None:
+def test_a_generator_of_the_scripts_own_is_share_between_its_state() -> None:
     def seeded(seed: int) -> Made:
         return lambda x, y: torch.rand(4, 4, generator=torch.Generator().manual_seed(seed))
 

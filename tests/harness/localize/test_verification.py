@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from numdrift.harness.localize.align.storage_flow import FlowNode
+from numdrift.harness.localize.execute.prepared_call import PreparedCall
 from numdrift.harness.localize.execute.verification import SideKernels, verify
-from numdrift.harness.localize.execute.worker import WorkerCalls
+from numdrift.harness.localize.execute.worker_calls import WorkerCalls
 from numdrift.harness.tape.recording.call_log import digest_of
-from numdrift.harness.tape.replaying.replay import executed, is_same
+from numdrift.harness.tape.replaying.replay import is_same
 from numdrift.harness.tape.serving.step_kernels import ReplayedKernels
 
 from .pairs import Sides, taped
@@ -34,8 +35,8 @@ class Alone:
     def prepare(self, nodes: Sequence[FlowNode]) -> None:
         """Everything is ready."""
 
-    def execute(self, node: FlowNode, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        return executed(node.execution, arguments, keywords)
+    def execute(self, call: PreparedCall) -> list[Any]:
+        return call.execute()
 
     def value(self, node: FlowNode) -> list[Tensor] | None:
         return [self._value.clone()] if node.call.name == self._op else None
@@ -55,11 +56,11 @@ def test_what_lies_beyond_rounding_in_its_graph_lies_there_on_other_inputs_too(s
     digests[following] = [digest_of(given.sum())]
     found, kernels = verify(pair, "b", digests, cast(WorkerCalls, Alone(given)))
     assert isinstance(kernels, SideKernels) and found.in_context == {number}
-    assert is_same(kernels.execute(number, node, (x,), {})[0], given)
+    assert is_same(kernels.execute(PreparedCall(number, node, (x,), {}))[0], given)
     assert found.astray == ({number} if astray else set())
     other = x + 0.25
     expected = other.exp().double() - (x.exp().double() - given.double()) if astray else other.exp().double()
-    assert is_same(kernels.execute(number, node, (other,), {})[0], expected.float())
+    assert is_same(kernels.execute(PreparedCall(number, node, (other,), {}))[0], expected.float())
 
 
 def test_a_value_that_is_nothing_but_rounding_is_not_astray() -> None:

@@ -58,7 +58,7 @@ def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_two_processes_build_at_once(cache: Path) -> None:
-    code = "from numdrift.harness.observers import digest as native; print(native.load()[1])"
+    code = "from numdrift.harness.observers.values import digest as native; print(native.load()[1])"
     command = [sys.executable, "-c", code]
     builders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [builder.communicate()[0] for builder in builders] == ["None\n"] * 2

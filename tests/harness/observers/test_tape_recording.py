@@ -13,13 +13,13 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from numdrift.harness.backends.eager.mode import EagerMode
-from numdrift.harness.observers.calls.tape_recording import TapeRecording
+from numdrift.harness.observers.experiments.tape_recording import TapeRecording
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.tape.files.tape_file import read_tape
 from numdrift.harness.tape.replaying.replay import is_same
-from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.requests import Requests
 from numdrift.harness.tape.serving.wire import Message
 
 from ..tape.trainings import Training, started
@@ -58,18 +58,20 @@ def running(
     folder: Path, tapes: str = "1", mode: str = "cpu", *, device: str | None = None, measured: str | None = None
 ) -> Iterator[Run]:
     spec = parse_mode(mode)
+    steps = StepSelection.parse(tapes)
     config = RunConfig(
         __file__,
         spec,
         str(folder / "journal"),
-        tapes=StepSelection.parse(tapes),
+        tapes=steps,
         measured=None if measured is None else StepSelection.parse(measured),
         noise_replays=3,
     )
     eager = EagerMode(spec)
     eager.device = device or "cpu"
     notices: list[str] = []
-    run = Run(folder, TapeRecording(config, eager, notices.append), notices)
+    recording = TapeRecording(config, steps, eager, notices.append, lambda event, **fields: None, {})
+    run = Run(folder, recording, notices)
     run.recording.install()
     try:
         yield run
@@ -114,7 +116,7 @@ def test_a_tape_that_is_not_measured_is_there_to_be_asked_about(tmp_path: Path) 
     # then only the measured one was replayed
     assert run.files() == ["noise-000001.json", *(f"tape-00000{number}.safetensors" for number in range(3))]
     # and who asks for the noise of another has it measured, on the step's own bits
-    requests = Requests(RunConfig(__file__, parse_mode("cpu"), str(tmp_path / "journal")))
+    requests = Requests(RunConfig(__file__, parse_mode("cpu"), str(tmp_path / "journal")), {})
     answer = requests.answer(Message({"request": "noise", "step": 2, "replays": 2, "edge": 1}))
     noise = answer.fields["noise"]
     assert noise["equal"] and noise["replays"] == 2 and list(noise["tensors"]) == list(seen[2])
@@ -264,7 +266,7 @@ def test_a_failure_is_a_notice_and_a_reason(tmp_path: Path, monkeypatch: pytest.
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("numdrift.harness.observers.calls.tape_recording.write_tape", fail)
+    monkeypatch.setattr("numdrift.harness.observers.experiments.tape_recording.write_tape", fail)
     with running(tmp_path) as run:
         run.step(started("sam", 0), 1)
     assert "No space left" in run.noise(1)["reason"] and len(run.notices) == 1

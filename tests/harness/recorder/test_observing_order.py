@@ -17,16 +17,16 @@ import pytest
 import torch
 from torch import nn
 
-from numdrift.harness.backends.eager.capture import EagerCapture
+from numdrift.harness.backends.capturing.eager_capture import EagerCapture
 from numdrift.harness.backends.eager.mode import EagerMode
-from numdrift.harness.observers.calls import tape_recording
 from numdrift.harness.observers.calls.operations import OperationRecorder
+from numdrift.harness.observers.experiments import tape_recording
+from numdrift.harness.observers.experiments.forced_steps import ForcedSteps
+from numdrift.harness.observers.experiments.step_experiments import OutcomeFiles
 from numdrift.harness.observers.metrics_instrument import MetricsInstrument
 from numdrift.harness.observers.state.batches import Batches
-from numdrift.harness.observers.state.forced_steps import ForcedSteps
 from numdrift.harness.observers.state.script_generators import GeneratorDigests
 from numdrift.harness.observers.state.setup_facts import InitialTensors
-from numdrift.harness.observers.state.step_experiments import OutcomeFiles
 from numdrift.harness.observers.state.training_state import StateFiles
 from numdrift.harness.observers.values.step_writer import StepWriter
 from numdrift.harness.recorder.session import Session

@@ -176,7 +176,7 @@ def test_listed_modes_come_before_single_ones() -> None:
 @pytest.mark.parametrize(
     ("listed", "single", "said"),
     [
-        (None, [], "no mode is given"),
+        (None, [], "no mode is stated"),
         ("", [], "names no mode in one place"),
         ("cpu,,lazy", [], "names no mode in one place"),
         ("cpu,cpu", [], "two modes are named 'cpu': rename one"),

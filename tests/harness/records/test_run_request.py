@@ -7,17 +7,24 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
 import numdrift
+from numdrift.harness.api.api_running import BatchOptions, BatchRequest
+from numdrift.harness.cli.investigate import command as investigate_command
 from numdrift.harness.cli.run import command
 from numdrift.harness.errors import UsageError
+from numdrift.harness.investigate.experiments.investigation_plan import InvestigationOptions, InvestigationRequest
 from numdrift.harness.launch.batch_plan import BatchPlan
+from numdrift.harness.launch.training_request import TrainingRequest
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.run.run_config import RunConfig
-from numdrift.harness.records.run.run_request import RunOptions, requested, user_options
+from numdrift.harness.records.run.run_request import RunOptions, RunRequest, requested
 from numdrift.harness.records.run.step_selection import KeepParams, StepSelection
+from numdrift.harness.records.run.user_option import options_of
 
 from ...conftest import ROOT
 
@@ -62,10 +69,41 @@ def test_a_config_comes_back_from_its_file(tmp_path: Path) -> None:
 
 
 def test_the_command_and_the_python_interface_have_every_option() -> None:
-    names = {option.name for option in user_options().values()}
+    names = {declared.name for declared in options_of(RunRequest).values()}
     assert names == set(RunOptions.__annotations__)
     assert names <= set(inspect.signature(numdrift.run).parameters)
     assert names <= {parameter.name for parameter in command.params}
+
+
+@pytest.mark.parametrize(
+    ("function", "request_type", "options", "of_command"),
+    [
+        (numdrift.run, BatchRequest, BatchOptions, command),
+        (numdrift.investigate, InvestigationRequest, InvestigationOptions, investigate_command),
+    ],
+)
+def test_a_request_has_the_options_of_its_function_and_of_its_command(
+    function: Any, request_type: type[TrainingRequest], options: type, of_command: click.Command
+) -> None:
+    declared = request_type.options()
+    # given the names and defaults of the request
+    defaults = {name: option.default for name, option in declared.items()}
+    # then the function has them, and the command without an option makes the same request
+    parameters = inspect.signature(function).parameters
+    assert set(declared) == set(options.__annotations__)
+    assert {name: parameters[name].default for name in declared} == defaults
+    of_flags = of_command.make_context("command", ["train.py"]).params
+    made = request_type.of("train.py", [], [], {name: of_flags[name] for name in declared})
+    assert made == request_type.of("train.py", [], [], {})
+
+
+def test_a_value_below_the_least_is_refused_by_both() -> None:
+    with pytest.raises(UsageError, match="--envelope -1: 0 is the least"):
+        InvestigationRequest.of("train.py", [], [], {"envelope": -1})
+    with pytest.raises(click.UsageError, match="-1 is not in the range x>=0"):
+        investigate_command.main(["train.py", "--envelope", "-1"], standalone_mode=False)
+    with pytest.raises(UsageError, match=re.escape("--state-budget 0 is not greater than 0")):
+        InvestigationRequest.of("train.py", [], [], {"state_budget": 0})
 
 
 def test_an_option_is_named_by_no_file_of_the_command_the_plan_or_the_interface() -> None:

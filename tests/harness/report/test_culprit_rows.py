@@ -37,7 +37,7 @@ def test_both_sides_and_their_errors_are_shown_as_they_are(tmp_path: Path) -> No
     rows = rows_of(tmp_path, DETAILED, cause(kernel={"a": "aten", "b": "decomposed"}))
     a, b = rows.sides
     assert (a.name, a.how) == ("base", "torch's own kernel of g*(1 - y*y) from the output y")
-    assert (b.formula, b.how) == ("grad_output * (1 - output * output)", "taken apart by the compiler")
+    assert (b.formula, b.how) == ("grad_output * (1 - output * output)", "decomposed by the compiler")
     assert b.code.splitlines()[0] == "def side_b(output, grad_output):" and b.code.endswith("\n    return [t3]")
     assert rows.plot is not None and rows.damage == ""
     assert [name for name, _ in rows.plot.axes] == ["output", "grad_output", "result in double"]

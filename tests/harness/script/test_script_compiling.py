@@ -11,8 +11,8 @@ import torch
 from numdrift.harness.backends.compiled.mode import CompileMode
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.run.adoption_facts import AdoptionFacts
+from numdrift.harness.script.module_calls import ModuleCalls
 from numdrift.harness.script.script_compiling import Compiler, ScriptCompiles, modules_called_by
-from numdrift.harness.script.training_hooks import ModuleCalls
 from numdrift.harness.script.understood import ScriptNotes
 from numdrift.harness.torch_private.profiling.compile_work import compiled_regions, graph_breaks
 

@@ -39,7 +39,7 @@ def as_before() -> Iterator[None]:
         warnings.simplefilter("ignore")
         yield
     put_settings(before)
-    setting_lines.known.clear()
+    setting_lines.lines.clear()
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def test_what_the_mode_does_not_state_is_the_scripts_to_set_and_noted_with_its_l
     ]  # fmt: skip
     assert all(line.startswith(f"{__file__}:") for line in told.lines) and len(set(told.lines)) == 6
     assert not torch.backends.mkldnn.enabled and torch.backends.cudnn.benchmark
-    assert setting_lines.known["mkldnn"] == told.lines[-1] and "threads" not in setting_lines.known
+    assert setting_lines.lines["mkldnn"] == told.lines[-1] and "threads" not in setting_lines.lines
 
 
 def test_what_the_mode_states_is_not_undone_by_the_script() -> None:
@@ -99,7 +99,7 @@ def test_what_the_mode_states_is_not_undone_by_the_script() -> None:
     assert any(text.endswith("overruled by sdpa=math of the mode") for text in told.facts)
     # nothing is said of the script's that is not so
     assert "tf32" not in {name.partition("=")[0] for name in told.facts if "overruled" not in name}
-    assert "precision.cuda.matmul" not in setting_lines.known and "threads" not in setting_lines.known
+    assert "precision.cuda.matmul" not in setting_lines.lines and "threads" not in setting_lines.lines
 
 
 @pytest.mark.skipif(not hasattr(torch._C, "_set_fp32_precision_setter"), reason="this torch has the switches alone")
@@ -125,10 +125,10 @@ def test_a_context_is_told_once_and_leaves_no_line() -> None:
         for _ in range(3):
             with sdpa_kernel(SDPBackend.MATH):
                 assert not torch.backends.cuda.flash_sdp_enabled()
-                inside = dict(setting_lines.known)
+                inside = dict(setting_lines.lines)
             assert torch.backends.cuda.flash_sdp_enabled()
     assert told.facts == ["sdpa=math"] and inside["attention.flash"] == told.lines[0]
-    assert not setting_lines.known
+    assert not setting_lines.lines
 
 
 def test_whoever_comes_after_the_script_or_beside_it_sets_what_he_likes() -> None:

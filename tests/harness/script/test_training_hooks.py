@@ -12,9 +12,10 @@ from torch.utils.checkpoint import checkpoint
 from numdrift.harness.backends.compiled.mode import CompileMode
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.run.adoption_facts import AdoptionFacts
+from numdrift.harness.script.module_calls import ModuleCalls
 from numdrift.harness.script.script_compiling import ScriptCompiles
 from numdrift.harness.script.script_losses import Found, Function, differentiates_parameters
-from numdrift.harness.script.training_hooks import Hooks, ModuleCalls
+from numdrift.harness.script.training_hooks import Hooks
 from numdrift.harness.script.understood import ScriptNotes
 from numdrift.reproducers.sam import SAM
 

@@ -15,16 +15,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from numdrift.harness.backends.compiled.mode import CompileMode
-from numdrift.harness.backends.compiled.node_kernels import STEPS, RecordedKernels, compile_node
-from numdrift.harness.observers.calls.tape_recording import TapeRecording
+from numdrift.harness.backends.compiled.node_kernels import RecordedKernels, compile_node
+from numdrift.harness.observers.experiments.tape_recording import TapeRecording
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.records.run.run_request import NOISE_REPLAYS
 from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.tape.files.tape_file import read_tape
 from numdrift.harness.tape.recording.call_log import digest_of
-from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, executions, given, is_same
-from numdrift.harness.tape.serving.step_kernels import ReplayedKernels
+from numdrift.harness.tape.replaying.replay import AsRecorded, Computation, Replay, call_arguments, executions, is_same
+from numdrift.harness.tape.serving.step_kernels import ReplayedKernels, StepKernels
 from numdrift.harness.tape.tape import Tape, View
 from numdrift.harness.torch_private.compiler.compiling import compile_in_place
 
@@ -139,6 +139,7 @@ class Run:
     notices: Sequence[str]
     files: Sequence[str]
     folder: Path
+    recorded: Mapping[int, StepKernels]
 
     @property
     def tape(self) -> Tape:
@@ -146,7 +147,7 @@ class Run:
 
     @property
     def kernels(self) -> RecordedKernels:
-        found = STEPS[1]
+        found = self.recorded[1]
         assert isinstance(found, RecordedKernels)
         return found
 
@@ -182,13 +183,15 @@ def taped(kind: str, mode: str, folder: Path, steps: int = 3) -> Run:
     """Train with step 1 on tape."""
     spec = parse_mode(mode)
     backend = spec.backend or "inductor"
-    STEPS.clear()
     notices: list[str] = []
+    kernels: dict[int, StepKernels] = {}
+    taped_steps = StepSelection.parse("1")
     with numerics(fallback_random=spec.fallback_random == "on"):
         twin = started(kind, backend)
         expected = [twin.values() for _ in range(steps)]
-        config = RunConfig(__file__, spec, str(folder / "journal"), tapes=StepSelection.parse("1"))
-        recording = TapeRecording(config, CompileMode(config.mode), notices.append)
+        config = RunConfig(__file__, spec, str(folder / "journal"), tapes=taped_steps)
+        mode_of_run, write = CompileMode(config.mode), lambda event, **fields: None
+        recording = TapeRecording(config, taped_steps, mode_of_run, notices.append, write, kernels)
         recording.install()
         try:
             training = started(kind, backend)
@@ -196,7 +199,7 @@ def taped(kind: str, mode: str, folder: Path, steps: int = 3) -> Run:
         finally:
             recording.close()
     files = sorted(path.name for path in (folder / "tapes").glob("*"))
-    return Run(found, expected, notices, files, folder)
+    return Run(found, expected, notices, files, folder, kernels)
 
 
 def _step(training: Training, number: int, recording: TapeRecording) -> dict[str, torch.Tensor]:
@@ -284,7 +287,7 @@ def test_two_regions_and_their_lines(tmp_path: Path) -> None:
 def test_what_cannot_be_taken_apart_is_a_reason(tmp_path: Path) -> None:
     run = taped("branching", "compile,backend=aot_eager", tmp_path)
     assert not run.differing()
-    assert run.files == ["noise-000001.json"] and not STEPS
+    assert run.files == ["noise-000001.json"] and not run.recorded
     assert run.notices == ["step 1 does not replay: " + run.notices[0].partition(": ")[2]]
     assert "cond, which a tape cannot take apart" in run.notices[0]
 
@@ -371,7 +374,7 @@ def test_a_kernel_is_the_same_alone_and_among_others(tmp_path: Path) -> None:
         return made.copy_(torch.randn(view.size, generator=generator).abs())
 
     for one in chosen:
-        arguments, keywords = given(one.call, tensor)
+        arguments, keywords = call_arguments(one.call, tensor)
         some = together.execute(one, arguments, keywords)
         others = alone.execute(one, arguments, keywords)
         assert all(is_same(left, right) for left, right in zip(some, others, strict=True)), one.call.op

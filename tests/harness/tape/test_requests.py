@@ -8,14 +8,16 @@ import pytest
 import torch
 
 from numdrift.harness.localize.align.storage_flow import flow_of
-from numdrift.harness.localize.execute.worker import Worker, WorkerCalls
+from numdrift.harness.localize.execute.prepared_call import PreparedCall
+from numdrift.harness.localize.execute.worker import Worker
+from numdrift.harness.localize.execute.worker_calls import WorkerCalls
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.run.run_config import RunConfig
 from numdrift.harness.tape.files.tape_file import tape_file, write_tape
 from numdrift.harness.tape.recording.call_log import digest_of
 from numdrift.harness.tape.replaying.laid_out import LaidOut, relaid
 from numdrift.harness.tape.replaying.replay import Replay, executions, is_same
-from numdrift.harness.tape.serving.service import Requests
+from numdrift.harness.tape.serving.requests import Requests
 from numdrift.harness.tape.serving.step_kernels import CallMemory, ReplayedKernels, spans_of
 from numdrift.harness.tape.serving.wire import Message, described, tensors_of
 from numdrift.harness.tape.tape import Tape
@@ -24,11 +26,11 @@ from .elsewhere import Elsewhere, Executed, Memory
 from .trainings import TRAININGS, recorded, started
 
 
-def held(folder: Path, tape: Tape) -> Requests:
-    """The requests of a run that has recorded this tape."""
+def held(folder: Path, tape: Tape, kernels: Mapping[int, Any] | None = None) -> Requests:
+    """The requests of a run that has recorded this tape, and kernels for some of its steps."""
     (folder / "tapes").mkdir()
     write_tape(tape_file(folder / "tapes", tape.step), tape)
-    return Requests(RunConfig(__file__, parse_mode("cpu"), str(folder / "journal")))
+    return Requests(RunConfig(__file__, parse_mode("cpu"), str(folder / "journal")), kernels or {})
 
 
 def executing(requests: Requests, step: int = 0) -> Callable[[int, Memory], Executed]:
@@ -113,7 +115,7 @@ def test_execution_leaves_the_process_as_it_is() -> None:
     # when it is executed with autocast and gradients on, on other values
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.enable_grad():
         memory = {slot: (0, torch.zeros(size, dtype=torch.uint8)) for slot, (_, size) in spans_of(one.call).items()}
-        arguments, keywords = CallMemory(one.call, tape.slots, memory).given()
+        arguments, keywords = CallMemory(one.call, tape.slots, memory).arguments()
         for tensor in (one for one in arguments if isinstance(one, torch.Tensor)):
             tensor.fill_(2)
         kernels.execute(one, arguments, keywords)
@@ -145,7 +147,7 @@ def test_a_span_keeps_its_place_in_the_memory() -> None:
     assert (first, last) == (37 * 4, 90 * 4)
     content = torch.arange(100.0).view(torch.uint8)[first:last].clone()
     memory = CallMemory(one.call, tape.slots, {slot: (first, content)})
-    (tensor, *_), _ = memory.given()
+    (tensor, *_), _ = memory.arguments()
     assert tensor.tolist() == list(range(37, 90))
     assert tensor.data_ptr() % 64 == first % 64
     tensor.zero_()
@@ -224,7 +226,7 @@ def test_a_worker_is_asked_for_the_layout_that_is_given(tmp_path: Path) -> None:
     for lies in (LaidOut((3, 4), (4, 1), 0), LaidOut((3, 4), (1, 3), 0), LaidOut((3, 4), (4, 1), 8)):
         given = relaid(torch.full((3, 4), 2.0), lies)
         # when, then
-        calls.execute(node, (given, y), {})
+        calls.execute(PreparedCall(0, node, (given, y), {}))
         assert torch.equal(given, 2 + y) and LaidOut.of(given) == lies
 
 
@@ -254,20 +256,16 @@ def test_what_is_no_request_is_refused(sum_of_a_slice: tuple[Requests, int, int]
         sum_of_a_slice[0].answer(Message(fields))
 
 
-def test_registered_kernels_answer_in_place_of_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a step whose kernels somebody has registered
-    class Registered:
+def test_recorded_kernels_answer_in_place_of_a_replay(tmp_path: Path) -> None:
+    # given a step that was recorded with its kernels
+    class Recorded:
         def digests(self) -> list[list[str | None]]:
             return [[None]]
 
         def value(self, position: int) -> list[torch.Tensor]:
             return [torch.full((2,), float(position))]
 
-    class Steps:
-        STEPS = {0: Registered()}  # noqa: RUF012
-
-    monkeypatch.setitem(__import__("sys").modules, "numdrift.harness.backends.compiled.node_kernels", Steps)
-    requests = held(tmp_path, started("mlp").taped())
+    requests = held(tmp_path, started("mlp").taped(), {0: Recorded()})
     # when
     digests = requests.answer(Message({"request": "digests", "step": 0}))
     value = requests.answer(Message({"request": "value", "step": 0, "position": 3}))

@@ -29,7 +29,8 @@ from numdrift.harness.records.run.step_selection import StepSelection
 from numdrift.harness.runs.run_layout import InvestigationFolder
 from numdrift.harness.tape.files.tape_file import read_tape, tape_file
 from numdrift.harness.tape.replaying.replay import Replay, executions, is_same
-from numdrift.harness.tape.serving.service import Requests, Service, serve
+from numdrift.harness.tape.serving.requests import Requests
+from numdrift.harness.tape.serving.service import Service, serve
 from numdrift.harness.tape.serving.step_kernels import ReplayedKernels
 from numdrift.harness.tape.serving.wire import Message, receive, send
 from numdrift.harness.tape.tape import Tape
@@ -329,8 +330,8 @@ def configured(folder: Path, path: str) -> RunConfig:
 
 def test_what_cannot_be_listened_at_is_told(tmp_path: Path) -> None:
     told: list[str] = []
-    serve(configured(tmp_path, str(tmp_path / "missing" / "s")), told.append)
-    serve(configured(tmp_path, str(tmp_path / ("x" * 100))), told.append)
+    serve(configured(tmp_path, str(tmp_path / "missing" / "s")), told.append, {})
+    serve(configured(tmp_path, str(tmp_path / ("x" * 100))), told.append, {})
     assert len(told) == 2
     assert "cannot be listened at: No such file or directory" in told[0] and "longer than" in told[1]
 
@@ -351,7 +352,7 @@ def elapsed(work: Callable[[], None]) -> float:
 
 
 def test_without_any_request_it_ends(listening: tuple[socket.socket, Path], tmp_path: Path) -> None:
-    service = Service(Requests(configured(tmp_path, "")), 0.1, 60)
+    service = Service(Requests(configured(tmp_path, ""), {}), 0.1, 60)
     assert 0.1 <= elapsed(lambda: service.run(listening[0])) < 5
 
 
@@ -359,7 +360,7 @@ def test_without_any_request_it_ends(listening: tuple[socket.socket, Path], tmp_
 def test_after_the_last_request_it_waits_for_another_one_and_ends(
     listening: tuple[socket.socket, Path], tmp_path: Path, stays: bool
 ) -> None:
-    service = Service(Requests(configured(tmp_path, "")), 60, 0.2)
+    service = Service(Requests(configured(tmp_path, ""), {}), 60, 0.2)
     thread = threading.Thread(target=service.run, args=(listening[0],))
     thread.start()
     with Worker.connect(listening[1], 10) as worker:

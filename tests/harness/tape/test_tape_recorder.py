@@ -29,7 +29,7 @@ def test_what_is_given_past_every_op_is_an_input(made: str) -> None:
         taken = x.detach() if made == "before" else x * 2
         torch.sum(taken)  # an op that takes the values that the script had
         taken.data.untyped_storage().copy_(torch.randn(4, 3).untyped_storage())
-        recorder.given(taken)
+        recorder.overwritten(taken)
         loss = (taken * weight).square().sum()
         recorder.watch("loss 0", loss)
         recorder.watch("gradient 0 weight", torch.autograd.grad(loss, weight)[0])

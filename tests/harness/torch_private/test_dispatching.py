@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from numdrift.harness.torch_private.dispatching import Overrides, original_kernel
+from numdrift.harness.torch_private.registered_kernels import Overrides, original_kernel
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool)
 

@@ -46,7 +46,7 @@ def train(steps: int, taped: int) -> tuple[dict[str, torch.Tensor], float, XlaSt
         batch = torch.randn(64, 8)
         if step == taped:
             execute_pending()
-            recorder = mode.step_recorder(step, __file__)
+            recorder = XlaStepRecorder(step, __file__, mode.observe_cuts, set())
             recorder.start()
         x = batch.to(device)
         x[:, :2].mul_(0.5)  # through a view, of what came from the CPU

@@ -10,13 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from numdrift.harness.backends.compiled.unrolling import Regions
+from numdrift.harness.backends.compiled.compiled_steps import CompiledStepRecorder
 from numdrift.harness.tape.recording.call_log import CallValues
-from numdrift.harness.tape.recording.compiled_graphs import CompiledGraph
+from numdrift.harness.tape.recording.compiled_graphs import CompiledGraph, CompiledGraphs
 from numdrift.harness.tape.recording.followed_calls import CallConsumer, OpCall
 from numdrift.harness.tape.recording.probed_graph import ProbedGraph, ValueKey
 from numdrift.harness.tape.recording.random_calls import RandomCalls
-from numdrift.harness.tape.recording.tape_recorder import TapeRecorder
 from numdrift.harness.tape.replaying.replay import AsRecorded, Replay, is_same
 from numdrift.harness.tape.tape import NotReplayable, Tape
 
@@ -61,7 +60,7 @@ def taped(
     values = values or CallValues()
     given = inputs()
     module = make_fx(lambda x, weight: list(DROPOUT(pooled(x, weight), 0.25, True)))(*given)
-    recorder = TapeRecorder(0, __file__, modules=False, values=values, unroller=Regions)
+    recorder = CompiledStepRecorder(0, __file__, CompiledGraphs(op_by_op=True), values, None)
     given = inputs()
     recorder.start()
     try:

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch, torch._lazy
 from torch import nn
 from numdrift.harness.backends.lazy.capture import LazyCapture
-from numdrift.harness.backends.captures import CaptureRequest
+from numdrift.harness.hooks.graph_capture import CaptureRequest
 from numdrift.harness.records.tools.graph_record import GraphFolder
 from numdrift.harness.torch_private.deferred.lazy import start_lazy_backend
 

@@ -99,7 +99,7 @@ for _ in range(3):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize("alike", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_an_op_that_gives_memory_without_values_is_named(
     alike: bool, numdrift: Numdrift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

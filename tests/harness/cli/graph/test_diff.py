@@ -88,7 +88,7 @@ def test_a_record_that_cannot_be_read_is_named(numdrift: Numdrift, runs: tuple[s
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["runs/mlp/lazy_main"], "is one run; give a second one"),
+        (["runs/mlp/lazy_main"], "is one run; name a second one"),
         (["runs/mlp/lazy_main", "runs/mlp/none"], "there is no run runs/mlp/none"),
         (["runs/mlp/lazy_main", "runs/mlp/bare_main"], "recorded no graphs; record them with"),
         (["runs/mlp", "--modes", "lazy"], "--modes takes two modes"),
@@ -122,4 +122,4 @@ def test_a_page_of_several_pairs_is_refused(numdrift: Numdrift, runs: tuple[str,
 def test_one_run_alone_has_nothing_to_be_compared_with(numdrift: Numdrift, tmp_path: Path) -> None:
     write_run(tmp_path, "lazy", [sample_lazy_backward()])
     done = numdrift("graph", "diff", "runs/mlp")
-    assert done.returncode == 2 and "nothing to be compared with" in done.stderr
+    assert done.returncode == 2 and "nothing to compare it with" in done.stderr

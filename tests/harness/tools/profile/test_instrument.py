@@ -15,6 +15,7 @@ import torch
 
 from numdrift.harness.hooks.observer import Surroundings
 from numdrift.harness.observers.profile.profile_instrument import ProfileInstrument
+from numdrift.harness.records.codec import of_fields
 from numdrift.harness.records.modes.mode_registry import registry
 from numdrift.harness.records.modes.mode_spec import parse_mode
 from numdrift.harness.records.run.run_config import RunConfig
@@ -36,7 +37,7 @@ class Training:
         mode.device = device
         self.folder = folder / PROFILE
         self.instrument = ProfileInstrument(
-            Surroundings(config, request.to_json(), mode, folder, list, lambda *_, **__: None, lambda _: None)
+            Surroundings(config, of_fields(request), mode, folder, list, lambda *_, **__: None, lambda _: None)
         )
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)

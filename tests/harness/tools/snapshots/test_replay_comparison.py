@@ -9,11 +9,11 @@ import torch
 from numdrift.harness.snapshots.snapshot_record import Snapshot
 from numdrift.harness.tools.snapshots.replay_answer import answer_of, compared
 
-from ...observers.snapshots.samples import snapshot_of, written
+from ...snapshots.samples import snapshot_of, written
 
 
 def values_of(snapshot: Snapshot) -> list[torch.Tensor]:
-    return [one.clone() for one in snapshot.given() if one is not None]
+    return [one.clone() for one in snapshot.output_values() if one is not None]
 
 
 def test_what_rounding_does_is_within_rounding() -> None:
@@ -74,4 +74,4 @@ def test_integers_that_differ_are_beyond_rounding_unless_rounding_turns_them() -
 
 def test_an_error_where_there_was_none(tmp_path: Path) -> None:
     answer = answer_of(written(tmp_path, "sam", error="IndexError: index out of range"), "cpu")
-    assert not answer.holds and "it gives no error here" in answer.text
+    assert not answer.holds and "it raises no error here" in answer.text

@@ -26,7 +26,7 @@ def written(folder: Path, *calls: OperatorCall, ends: bool = True) -> SupportRec
     writer = SupportWriter(folder)
     writer.begin("toy backend", "toy", {"torch": "2.13.0"}, dry=False)
     for call in calls:
-        writer.told(call)
+        writer.called(call)
     writer.count(0)
     if ends:
         writer.end()

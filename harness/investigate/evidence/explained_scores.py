@@ -1,0 +1,118 @@
+"""The scores of a pair's steps, and what explains a step beyond the threshold other than a fault: a discrete choice
+on the edge (a kink), or ops that are ill-conditioned there."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+
+from ...drift.calibration import Threshold
+from ...drift.step_score import EDGE, StepScore
+from ...drift.verdict import worst_of
+from ...records.results.localization_record import Localization
+from ..words.culprit_words import ill_conditioned_here
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The scores of a pair's steps.
+
+    steps: the scores; empty where `why` says what is missing
+    noise: a sentence about how the noise was measured
+    unreplayed: the reasons why steps do not replay or cannot be read
+    """
+
+    steps: tuple[StepScore, ...]
+    threshold: Threshold
+    noise: str
+    unreplayed: tuple[str, ...]
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def suspicious_steps(scores: Scores) -> list[int]:
+    """Return the steps beyond the threshold that were not looked at closer."""
+    return [
+        step_score.step
+        for step_score in scores.steps
+        if worst_of([step_score]) > scores.threshold.fault and not step_score.looked_closer
+    ]
+
+
+def with_explanations(scores: Scores, localized: Sequence[Localization]) -> Scores:
+    """Replace the score of each step whose drift comes from a discrete choice by what is left with the reference's
+    choices, and mark the steps whose drift comes from ill-conditioned ops."""
+    threshold = scores.threshold.fault
+    localization_of = {localization.step: localization for localization in localized}
+    chosen = {step for step, localization in localization_of.items() if localization.is_explained(threshold)}
+    magnified = {step for step, localization in localization_of.items() if localization.is_ill_conditioned(threshold)}
+    steps, notes = [], list(scores.notes)
+    for scored in scores.steps:
+        step, localization = scored.step, localization_of.get(scored.step)
+        if localization is not None and step in chosen:
+            choices = localization.choices
+            notes.append(
+                f"step {step}: {choices['flipped']} elements of {', '.join(choices['ops'])} chose otherwise, "
+                f"next to their edges; with the choices of the reference the drift is {choices['score']:.3g}"
+            )
+            scored = _with_the_choices(scored, float(choices["score"]))
+        elif localization is not None and step in magnified and not scored.discrete:
+            causes = [culprit for culprit in localization.culprits if culprit.significance == "beyond-rounding"]
+            notes.append(f"step {step}: {ill_conditioned_here(causes, scored.score)}")
+            scored = replace(scored, ill_conditioned=True)
+        steps.append(scored)
+    alike = _as_ill_conditioned(steps, scores.threshold, looked=localization_of)
+    if alike:
+        steps = [replace(scored, ill_conditioned=True) if scored.step in alike else scored for scored in steps]
+        notes.append(f"less than the worst of those drift, and were not looked into: step {_listed(alike)}")
+    return replace(scores, steps=tuple(steps), notes=tuple(notes))
+
+
+def _with_the_choices(scored: StepScore, left: float) -> StepScore:
+    """Return the score of a step whose discrete choices are the reference's, and of whose drift `left` remains."""
+    tensors = tuple(
+        replace(tensor, score=min(tensor.score, left), why=EDGE if tensor.score else tensor.why)
+        for tensor in scored.tensors
+    )
+    # It counts as looked at closer, so that no further tape of it is requested.
+    return replace(scored, score=min(scored.score, left), tensors=tensors, discrete=(), looked_closer=True)
+
+
+def _as_ill_conditioned(steps: Sequence[StepScore], threshold: Threshold, looked: Container[int]) -> list[int]:
+    """Return the steps beyond the threshold that were not looked into, where the worst one beyond it is
+    ill-conditioned: then so are these."""
+    beyond = [scored for scored in steps if worst_of([scored]) > threshold.fault]
+    worst = max(beyond, key=lambda scored: worst_of([scored]), default=None)
+    if worst is None or not worst.ill_conditioned:
+        return []
+    return [scored.step for scored in beyond if scored.step not in looked and not scored.discrete]
+
+
+def without_unlooked(scores: Scores) -> Scores:
+    """Leave out suspicious steps that were not looked at, where kinks explain all that were looked at.
+
+    Kinks are rare: where there are many, rounding crosses some in every step, and the noise includes them. Where most
+    steps are suspicious, none is left out.
+    """
+    looked = [step_score for step_score in scores.steps if step_score.looked_closer]
+    edges = [step_score.step for step_score in looked if step_score.on_edge]
+    left_out = suspicious_steps(scores)
+    explained = edges and all(worst_of([step_score]) <= scores.threshold.fault for step_score in looked)
+    if not explained or 2 * (len(left_out) + len(edges)) > len(scores.steps):
+        left_out = []
+    notes = []
+    if edges:
+        notes.append(
+            f"step {_listed(edges)}: rounding alone turns a discrete choice there (a ReLU, a maximum or a comparison "
+            "next to its edge), and the drift is compared with that jump"
+        )
+    if left_out:
+        notes.append(
+            f"step {_listed(left_out)} drifts like those that such a choice explains, and was not looked at closer"
+        )
+    kept = tuple(step_score for step_score in scores.steps if step_score.step not in left_out)
+    return replace(scores, steps=kept, notes=tuple(notes))
+
+
+def _listed(steps: Sequence[int]) -> str:
+    return ", ".join(map(str, steps))

@@ -1,0 +1,46 @@
+"""The localizations of a pair, as its experiments left them beside the runs."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import JournalError
+from ...records.results.culprit import CulpritScript
+from ...records.results.localization_record import Localization, read_localization
+from .pair_evidence import PairEvidence
+
+
+def localizations(evidence: PairEvidence) -> list[Localization]:
+    """Return the localizations of a pair in the order of the steps.
+
+    Each culprit has the command that repeats it, and each script its path from where the runs are read. Localizations
+    that cannot be read are left out.
+    """
+    runs = shlex.join(str(run.path) for run in (evidence.a, evidence.b))
+    localized = []
+    for folder in evidence.localized:
+        try:
+            localization = read_localization(folder)
+        except JournalError:
+            continue
+        if localization is None:
+            continue
+        culprits = []
+        for culprit in localization.culprits:
+            script = culprit.script or CulpritScript(None, why="none was written")
+            if script.path is not None:
+                script = replace(script, path=str(folder / Path(script.path).name))
+            culprits.append(
+                replace(culprit, command=f"numdrift localize {runs} --step {localization.step}", script=script)
+            )
+        localized.append(replace(localization, content={**localization.content, "culprits": culprits}))
+    return localized
+
+
+def inputs_of(evidence: PairEvidence) -> dict[str, Any]:
+    """Return the facts that a result about a pair depends on: a result for other inputs is not reused."""
+    a, b = evidence.a.manifest, evidence.b.manifest
+    return {"a": a.spec, "b": b.spec, "script_sha256": b.script_sha256, "arguments": list(b.arguments)}

@@ -1,0 +1,61 @@
+"""The commands that investigate two recorded runs, ready to be typed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...records.modes.mode_spec import ModeSpec
+from ...runs.manifest import RunManifest
+from ...runs.recorded_run import RecordedRun
+from ..evidence.pair_scores import spec_of
+from ..words.culprit_words import from_here
+
+ONE_TRAINING = ("script_sha256", "module", "arguments", "world_size")
+"""Fields of a manifest that are equal in two runs that are one training in two modes."""
+
+
+def are_one_training(a: RecordedRun, b: RecordedRun) -> bool:
+    """Check whether two runs execute the same script with the same arguments, in as many processes."""
+    return all(getattr(a.manifest, field) == getattr(b.manifest, field) for field in ONE_TRAINING)
+
+
+def command_for(a: RecordedRun, b: RecordedRun) -> str:
+    """Return a command that makes the experiments that a pair of runs lacks.
+
+    For runs of one investigation, the command continues it without running them again. Runs of two investigations, or
+    an experiment and a run, become two modes of their script. Where they do not train one script in two modes, the
+    command has a placeholder for the script.
+    """
+    first, second = a.manifest, b.manifest
+    if first.in_process or second.in_process:
+        return "numdrift investigate SCRIPT"
+    if a.path.parent == b.path.parent and first.suffix == second.suffix:
+        suffix = f" --suffix {first.suffix}" if first.suffix else ""
+        return f"numdrift investigate {a.path.parent}{suffix}"
+    if first.mode == second.mode or not are_one_training(a, b):
+        return "numdrift investigate SCRIPT"
+    return command_of_modes(first, [spec_of(run) for run in (a, b)], first.reproducer)
+
+
+def command_in_one_interpreter(a: RecordedRun, b: RecordedRun, reference: ModeSpec, mode: ModeSpec) -> str:
+    """Return a command that compares b with the mode of a in b's interpreter; "" where no command line makes these
+    runs."""
+    executable, manifest = b.manifest.environment.get("executable"), a.manifest
+    if not executable or manifest.in_process or b.manifest.in_process:
+        return ""
+    python = from_here(mode.python or str(executable))
+    script = from_here(manifest.reproducer) if Path(manifest.reproducer).is_absolute() else manifest.reproducer
+    return command_of_modes(manifest, [replace(spec, python=python) for spec in (reference, mode)], script)
+
+
+def command_of_modes(manifest: RunManifest, modes: Sequence[ModeSpec], script: str) -> str:
+    """Return the command that investigates the training of a manifest in these modes."""
+    words = ["numdrift", "investigate"]
+    words += ["-m", manifest.module] if manifest.module else [script]
+    words += [word for mode in modes for word in ("--mode", str(mode))]
+    words += ["--nproc", str(manifest.world_size)] if manifest.world_size > 1 else []
+    words += ["--", *manifest.arguments] if manifest.arguments else []
+    return shlex.join(words)

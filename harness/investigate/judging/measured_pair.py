@@ -1,0 +1,185 @@
+"""The measurements of a pair: its distances, set-up, scores and controls, as read from the evidence.
+
+Nothing is decided here. Evidence that cannot be read is named in `unreadable`, and the rest is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ...drift.calibration import threshold_of_pair
+from ...drift.global_batch import whole_batch_compared
+from ...drift.nonfinite import nonfinite
+from ...drift.recorded_drift import Repetition, repetition
+from ...drift.referee_accuracy import Accuracy
+from ...drift.run_comparison import RunComparison, compare_runs
+from ...drift.setup.setup_triage import setup_differences
+from ...drift.setup.step_setup import made_by_the_training, rounded_arguments
+from ...drift.setup_difference import SetupDifference
+from ...drift.verdict import VerdictEvidence
+from ...errors import JournalError
+from ...records.results.culprit import MARK_STEP
+from ...records.results.localization_record import Localization
+from ...records.run.step_files import STATE
+from ...runs.mapped_tensors import TensorFile
+from ...runs.recorded_run import RecordedRun
+from ...runs.step_outcomes import read_state, state_steps
+from ..evidence.ended_by_values import ended_by_values, length_in_words
+from ..evidence.explained_scores import Scores, with_explanations
+from ..evidence.pair_evidence import PairEvidence
+from ..evidence.pair_localizations import localizations
+from ..evidence.pair_scores import accuracy_of, scores_of, spec_of
+from ..experiments.investigation_plan import remedy_of_draws
+from .investigate_command import command_for
+
+Kind = TypeVar("Kind")
+
+OF_ONE_RANK = ("initial", "generator", "batch")
+"""Kinds of set-up differences that mean nothing between one rank and a process that has the whole batch."""
+
+ENDED = {
+    "crashed": "crashed",
+    "killed": "was killed",
+    "timeout": "ran out of time",
+    "out-of-memory": "ran out of memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPair:
+    """The measurements of a pair.
+
+    setup: the differences in the set-up, without those that follow from how the two runs are compared
+    referee: the comparison with the steps in double; None where it was not made, or the runs are identical
+    unreadable: the evidence that could not be read
+    length: a sentence about two lengths that follow from computed values, else ""
+    """
+
+    compared: RunComparison
+    setup: Sequence[SetupDifference]
+    localized: Sequence[Localization]
+    scores: Scores
+    controls: Mapping[str, Repetition]
+    referee: Accuracy | None
+    unreadable: Sequence[str]
+    length: str
+
+
+def measure(evidence: PairEvidence) -> MeasuredPair:
+    """Read the measurements of a pair whose runs both have steps."""
+    a, b = evidence.a, evidence.b
+    unreadable: list[str] = []
+    several = evidence.one_against_several
+    compared = whole_batch_compared(a, b) if several else compare_runs(a, b)
+    localized = localizations(evidence)
+    empty = Scores((), threshold_of_pair(spec_of(a), spec_of(b)), "", (), "its experiments cannot be read")
+    scores = with_explanations(_readable(lambda: scores_of(evidence), empty, unreadable), localized)
+    is_alike = compared.identical or several
+    by_values = ended_by_values(a, b, evidence.forced)
+    return MeasuredPair(
+        compared=compared,
+        setup=_setup(evidence, localized, by_values=by_values),
+        localized=localized,
+        scores=scores,
+        controls=_controls(evidence, by_values=by_values),
+        referee=None if is_alike else _readable(lambda: accuracy_of(evidence), None, unreadable),
+        unreadable=unreadable,
+        length=length_in_words(a, b) if by_values else "",
+    )
+
+
+def verdict_evidence(evidence: PairEvidence, measured: MeasuredPair, failed: Sequence[str]) -> VerdictEvidence:
+    """Return the measurements in the form in which the verdict is decided."""
+    a, b, compared = evidence.a, evidence.b, measured.compared
+    # The repetition reports why no step can start from a state when it fails to keep one.
+    lacking = f"{STATE} is not available: "
+    notices = () if evidence.a_again is None else evidence.a_again.manifest.notices
+    why = next((notice.partition(lacking)[2] for notice in notices if lacking in notice), "")
+    return VerdictEvidence(
+        a=a.manifest.label,
+        b=b.manifest.label,
+        threshold=measured.scores.threshold,
+        identical=compared.identical,
+        first_differing_step=compared.first_differing_step,
+        failed=tuple(failed),
+        repetitions=tuple(measured.controls.values()),
+        setup=tuple(measured.setup),
+        nonfinite=nonfinite(a, b),
+        steps=measured.scores.steps,
+        unscored=measured.scores.why,
+        stateless=f"no step of this script can be started from another run's state: {why}" if why else "",
+        command=command_for(a, b),
+        common_steps=compared.common_steps if compared.cut_short else None,
+        drawing=remedy_of_draws([spec_of(a), spec_of(b)]),
+    )
+
+
+def named_runs(evidence: PairEvidence) -> dict[str, RecordedRun]:
+    """Return the modes' own runs and the experiments that the verdict needs, by their names in sentences."""
+    a, b = evidence.a.manifest.label, evidence.b.manifest.label
+    runs = {
+        a: evidence.a,
+        b: evidence.b,
+        f"the repetition of {a}": evidence.a_again,
+        f"the repetition of {b}": evidence.only("b", "again"),
+        f"the second training of {b}": evidence.forced,
+    }
+    return {name: run for name, run in runs.items() if run is not None}
+
+
+def failure_of(evidence: PairEvidence) -> list[str]:
+    """Describe the run that did not get through: a mode's own run, else an experiment that the verdict needs. The list
+    is empty where all did."""
+    failures = [
+        f"{name} {ENDED.get(run.manifest.status, run.manifest.status)} after {len(run.journal.steps)} steps: "
+        f"{run.manifest.message}"
+        for name, run in named_runs(evidence).items()
+        if run.manifest.failed and run.manifest.status != "nonfinite"
+    ]
+    return failures[:1]
+
+
+def _setup(evidence: PairEvidence, localized: Sequence[Localization], *, by_values: bool) -> list[SetupDifference]:
+    a, b, forced = evidence.a, evidence.b, evidence.forced
+    states = (_first_state(a, evidence.a_again), _first_state(b, evidence.b_again))
+    own, rounded = made_by_the_training(b, forced), rounded_arguments(forced)
+    is_drawn_again = any(
+        localization.is_drawn_again or any(culprit.kind == MARK_STEP for culprit in localization.culprits)
+        for localization in localized
+    )
+    void = {
+        *(OF_ONE_RANK if evidence.one_against_several else ()),
+        *(("steps",) if by_values else ()),
+        *(("generator",) if is_drawn_again else ()),  # the mode executed draws again, so the generators differ
+    }
+    differences = setup_differences(a, b, *states, from_the_model=own, rounded=rounded)
+    return [difference for difference in differences if difference.kind not in void]
+
+
+def _controls(evidence: PairEvidence, *, by_values: bool) -> dict[str, Repetition]:
+    repeated = ((evidence.a, evidence.a_again), (evidence.b, evidence.b_again))
+    controls = {run.manifest.label: repetition(run, again) for run, again in repeated if again is not None}
+    label = evidence.b.manifest.label
+    if by_values and label in controls and controls[label].what == "steps":
+        # The control has the reference's length because it began its last step in the reference's state.
+        controls[label] = Repetition(True, text=f"{label} repeats bit for bit up to its last common step")
+    return controls
+
+
+def _first_state(*runs: RecordedRun | None) -> TensorFile | None:
+    for run in runs:
+        if run is not None and 0 in state_steps(run.path):
+            with suppress(JournalError):
+                return read_state(run.path, 0)
+    return None
+
+
+def _readable(read: Callable[[], Kind], otherwise: Kind, unreadable: list[str]) -> Kind:
+    try:
+        return read()
+    except JournalError as error:
+        unreadable.append(str(error))
+        return otherwise

@@ -1,0 +1,114 @@
+"""The choice of the step of a pair to look into next.
+
+    --step N                that step, and no other
+    other inputs            a step in which the batch can be followed to its origin
+    the first step          the first significant one, or one right before it that comes near to the threshold;
+                            where all drift is rounding, the last step that differs
+    a step was explained    the worst one that nothing explains
+    else                    the first significant step of the verdict that the answers have left
+
+A step is looked into once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..drift.verdict import worst_of
+from ..errors import UsageError
+from ..records.results.culprit import SETUP
+from ..records.results.findings import PairFindings, StepFindings
+from ..records.run.step_selection import StepSelection
+from ..runs.step_outcomes import state_steps, tape_path
+from .evidence.batches_followed import batch_step, step_with_its_data
+from .evidence.pair_evidence import PairEvidence
+from .experiments.investigation_plan import InvestigationRequest
+from .questions.question import SEARCHED, Inquiry
+
+NEAR = 0.5
+"""The share of the threshold from which on a step right before a significant one may be the one in which the fault
+begins."""
+
+
+def next_inquiry(
+    pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationRequest
+) -> Inquiry | None:
+    """Return an inquiry into the next step of a pair after the inquiries `before`; None where there is none.
+
+    Raises UsageError for a requested step that is not available.
+    """
+    step = _next_step(pair, evidence, before, plan)
+    if plan.localize == "faults" and pair.verdict == "rounding":
+        return None
+    if step is None or any(inquiry.at == step for inquiry in before):
+        return None
+    return Inquiry(evidence, step, pair) if pair.threshold and evidence.forced is not None else None
+
+
+def _next_step(
+    pair: PairFindings, evidence: PairEvidence, before: Sequence[Inquiry], plan: InvestigationRequest
+) -> int | None:
+    if plan.step is not None:
+        return None if before else _requested(plan.step, evidence)
+    followed = batch_step(evidence) if pair.verdict == "different-setup" else None
+    if followed is not None:  # differing inputs are followed to their origin, but their effects are not
+        return followed
+    if not before:
+        return _first(pair, evidence)
+    if any(step_findings.explained for step_findings in pair.steps):
+        # The steps that were not looked into are explained once the worst of them is.
+        beyond = [findings for findings in pair.steps if worst_of([findings]) > (pair.threshold or math.inf)]
+        worst = max(beyond, key=lambda findings: worst_of([findings]), default=None)
+        return None if worst is None or worst.explained else worst.step
+    if pair.first_significant_step == 0 and [inquiry.at for inquiry in before] == [0]:
+        return step_with_its_data(pair, evidence)
+    return pair.first_significant_step
+
+
+def _requested(step: int, evidence: PairEvidence) -> int:
+    kept = sorted({kept_step for run in (evidence.a, *evidence.kept) for kept_step in state_steps(run.path)})
+    if step not in kept:
+        raise UsageError(
+            f"step {step} was not started from the reference's state; there are {StepSelection.of(kept)}: "
+            "`numdrift investigate --steps LIST` makes others"
+        )
+    return step
+
+
+def _first(pair: PairFindings, evidence: PairEvidence) -> int | None:
+    """Return the first significant step, else the last that differs; steps with a tape come first."""
+    setup = [culprit for culprit in pair.culprits if culprit.kind == SETUP]
+    draws_only = all(culprit.what == "generator" for culprit in setup)  # the mode itself may cause these
+    if pair.verdict not in SEARCHED and not (pair.verdict == "different-setup" and draws_only):
+        return None
+    onset, forced = _onset(pair), evidence.forced
+    if onset is not None:
+        return onset
+
+    def order(step_findings: StepFindings) -> tuple[bool, bool, int]:
+        # A step that both workers have a tape of needs no further training. Of several, the last is chosen: unlike
+        # the step with the largest score, it is the same whichever mode is the reference.
+        held = forced is not None and tape_path(forced.path, step_findings.step).exists()
+        return not held, not step_findings.taped, -step_findings.step
+
+    differing = [step_findings for step_findings in pair.steps if step_findings.score or step_findings.discrete]
+    chosen = min(differing, key=order, default=None)
+    return None if chosen is None else chosen.step
+
+
+def _onset(pair: PairFindings) -> int | None:
+    """Return the first significant step, or the first of the steps right before it whose score comes near the
+    threshold.
+
+    A fault may begin in a step that is noisier. A culprit there has to be wrong by itself, else the significant step is
+    looked into.
+    """
+    step = pair.first_significant_step
+    for step_findings in reversed(pair.steps):
+        if step is None or step_findings.step >= step:
+            continue
+        if step_findings.explained or worst_of([step_findings]) < NEAR * (pair.threshold or math.inf):
+            break
+        step = step_findings.step
+    return step

@@ -1,0 +1,103 @@
+"""The request for trainings: what `run`, `investigate`, `profile` and `snapshot take` have in common.
+
+A command with further options has a request of its own, which extends this one. The command line and the Python
+interface build it from the same options, and hand it to the same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypedDict, cast
+
+from ..errors import nearest
+from ..records.modes.mode_spec import ModeSpec
+from ..records.run.run_request import RunOptions, RunRequest, requested
+from ..records.run.user_option import UserOption, option, options_of, read_options
+from .batch_kernels import OwnKernels, own_kernels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRequest:
+    """A script in some modes, the limits of its runs, and where they are written."""
+
+    OF_RUN: ClassVar[Sequence[str]] = ("max_steps", "max_seconds")
+    """The options of a `RunRequest` that users may set here too, by their fields."""
+
+    script: str | None = None
+    """A path, or the name of a console script; with `module` the first argument."""
+    arguments: tuple[str, ...] = ()
+    modes: tuple[ModeSpec, ...] = ()
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of a `RunRequest` that differ from their defaults."""
+
+    module: str | None = option(
+        None, "Run a module, as `python -m NAME` would from here, in place of SCRIPT.", flag="-m --module",
+        metavar="NAME",
+    )  # fmt: skip
+    name: str | None = option(None, "Name of the investigation (default: the script's, numbered).")
+    out: Path = option(
+        Path("runs"), "The folder that investigations are in.", Path, written="runs", kind=Path, shows_default=True
+    )
+    kernels: tuple[tuple[str, Path], ...] = option(
+        (), "A kernel of your own (.c, .py), by its stem.", own_kernels, flag="--kernel", metavar="OP=PATH"
+    )
+    nproc: int = option(
+        1,
+        "Processes of each run, started as torchrun --nproc-per-node N does; the first one's folder holds the others'.",
+        least=1,
+        metavar="N",
+        shows_default=True,
+    )
+    timeout: float | None = option(None, "End a run that takes longer.", kind=float, metavar="SECONDS")
+    jobs: int = option(1, "Runs side by side at a time.", least=1, shows_default=True)
+    strict: bool = option(False, "Make an error of what was not understood of the script, in place of a doubt.")
+    force: bool = option(False, "Replace outputs that exist.")
+
+    @classmethod
+    def options(cls) -> Mapping[str, UserOption]:
+        """Return the users' options by their names in Python."""
+        of_run = options_of(RunRequest)
+        declared = [*options_of(cls).values(), *(of_run[field_name] for field_name in cls.OF_RUN)]
+        return {user_option.name: user_option for user_option in declared}
+
+    @classmethod
+    def of(
+        cls,
+        script: Path | str | None,
+        modes: Iterable[ModeSpec],
+        arguments: Iterable[str],
+        options: Mapping[str, Any],
+        **further: Any,
+    ) -> Self:
+        """Return the request for a script with these users' options; `further` are fields that no option sets.
+
+        Raises UsageError for an invalid value or combination, TypeError for an unknown option.
+        """
+        if unknown := next((name for name in options if name not in cls.options()), None):
+            raise TypeError(f"unexpected keyword argument {unknown!r}; {nearest(unknown, cls.options())}")
+        names_of_run = [options_of(RunRequest)[field_name].name for field_name in cls.OF_RUN]
+        of_run = {name: value for name, value in options.items() if name in names_of_run}
+        return cls(
+            script=None if script is None else str(script),
+            modes=tuple(modes),
+            arguments=tuple(arguments),
+            run=requested(cast("RunOptions", of_run)),
+            **read_options(cls, options),
+            **further,
+        )
+
+
+class TrainingOptions(TypedDict, total=False):
+    """The users' options of a `TrainingRequest` by their names in Python."""
+
+    module: str | None
+    out: Path | str
+    name: str | None
+    kernels: OwnKernels | None
+    nproc: int
+    timeout: float | None
+    jobs: int
+    strict: bool
+    force: bool

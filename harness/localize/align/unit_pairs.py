@@ -1,0 +1,197 @@
+"""The pairs of two tapes' units: which op of one side is which op of the other.
+
+Ops are paired within their place, in order. A firm pair agrees in place, name and look (see `OpUnit`); a loose one in
+place and name, or in name and look elsewhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .op_units import OpUnit, units_of
+from .repeats import alike
+from .storage_flow import FlowValue, StorageFlow
+
+Pairs = dict[int, int]
+"""The number of each paired unit of side a, with the number of its partner of side b."""
+
+
+@dataclass(slots=True)
+class PairedUnits:
+    """The units of side a (`left`) and of side b (`right`), and their firm and loose pairs."""
+
+    left: list[OpUnit]
+    right: list[OpUnit]
+    firm: Pairs
+    loose: Pairs
+
+    @property
+    def pairs(self) -> Pairs:
+        return self.firm | self.loose
+
+
+def paired_units(a: StorageFlow, b: StorageFlow) -> PairedUnits:
+    """Return the units of both sides and their pairs."""
+    # If one tape lacks modules, use those of neither side.
+    modules = all(any(node.call.module for node in flow.nodes) for flow in (a, b))
+    left, right = units_of(a, modules=modules), units_of(b, modules=modules)
+    firm = _paired(left, right, {}, lambda unit: unit.place[:2], lambda unit: (unit.place, unit.name, unit.look))
+    firm = _by_readers(left, right, firm)
+    firm = _reversed(_by_readers(right, left, _reversed(firm)))
+    loose = _about_the_same(left, right, firm)
+    loose |= _paired(left, right, firm | loose, lambda unit: unit.place, lambda unit: unit.name)
+    loose |= _paired(left, right, firm | loose, lambda unit: unit.place[:2], lambda unit: (unit.name, unit.look))
+    products, right = _with_products(left, right, b, firm | loose)
+    loose |= products
+    products, left = _with_products(right, left, a, _reversed(firm | loose))
+    loose |= _reversed(products)
+    pairs, alike_a, alike_b = firm | loose, alike(a), alike(b)
+    merged_left = _with_repeats(left, right, pairs, alike_a, alike_b)
+    merged_right = _with_repeats(right, left, _reversed(pairs), alike_b, alike_a)
+    return PairedUnits(merged_left, merged_right, firm, loose)
+
+
+def _reversed(pairs: Pairs) -> Pairs:
+    return {j: i for i, j in pairs.items()}
+
+
+def _paired(
+    left: Sequence[OpUnit],
+    right: Sequence[OpUnit],
+    pairs: Pairs,
+    within: Callable[[OpUnit], Hashable],
+    key: Callable[[OpUnit], Hashable],
+) -> Pairs:
+    """Pair units that `pairs` lacks and whose keys are equal, in order, within the same part of the step."""
+    parts: dict[Hashable, tuple[list[int], list[int]]] = {}
+    for units, paired, side in ((left, pairs.keys(), 0), (right, set(pairs.values()), 1)):
+        for number, unit in enumerate(units):
+            if number not in paired:
+                parts.setdefault(within(unit), ([], []))[side].append(number)
+    matched = Pairs()
+    for numbers_a, numbers_b in parts.values():
+        a, b = [key(left[n]) for n in numbers_a], [key(right[n]) for n in numbers_b]
+        if a == b:
+            matched |= zip(numbers_a, numbers_b, strict=True)
+            continue
+        # autojunk ignores frequent elements as noise, and fifty equal layers are frequent
+        matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+        for match in matcher.get_matching_blocks():
+            matched |= {numbers_a[match.a + k]: numbers_b[match.b + k] for k in range(match.size)}
+    return matched
+
+
+def _by_readers(units: Sequence[OpUnit], other_units: Sequence[OpUnit], pairs: Pairs) -> Pairs:
+    """Re-pair units with an unpaired one that looks alike and whose results are read by the same ops.
+
+    One side may have more units that look alike; the first of them was paired, which may be the wrong one. For example,
+    the backward of a normalization divides x by its norm, and the quotient by the norm again. A compiler has the
+    quotient from the forward and divides once: its division corresponds to the second one.
+    """
+    free: dict[Hashable, list[int]] = {}
+    for number, unit in enumerate(units):
+        if number not in pairs:
+            free.setdefault((unit.place, unit.name, unit.look, unit.readers), []).append(number)
+    result = dict(pairs)
+    for number, partner in pairs.items():
+        unit, readers = units[number], other_units[partner].readers
+        better = free.get((unit.place, unit.name, unit.look, readers))
+        if unit.readers != readers and better:
+            del result[number]
+            result[better.pop(0)] = partner
+    return result
+
+
+def _about_the_same(left: Sequence[OpUnit], right: Sequence[OpUnit], pairs: Pairs) -> Pairs:
+    """Pair units that `pairs` lacks, by the parameters, states or gradients that they involve.
+
+    Two units are a pair if they are the only ones of their side with this place, this op and these tensors. Their
+    position in the order does not matter: the sum that is a bias's gradient may precede or follow the weight's.
+    """
+    sides: list[dict[Hashable, list[int]]] = [{}, {}]
+    for units, paired, groups in ((left, pairs.keys(), sides[0]), (right, {*pairs.values()}, sides[1])):
+        for number, unit in enumerate(units):
+            about = tuple(part for part in unit.look if isinstance(part, str))
+            if about and number not in paired:
+                groups.setdefault((unit.place, unit.name, about), []).append(number)
+    firsts, seconds = sides
+    return {firsts[key][0]: seconds[key][0] for key in firsts if len(firsts[key]) == len(seconds.get(key, ())) == 1}
+
+
+def _with_products(
+    units: Sequence[OpUnit], other_units: Sequence[OpUnit], other_flow: StorageFlow, pairs: Pairs
+) -> tuple[Pairs, list[OpUnit]]:
+    """Pair each `addmm` with the `mm` and `add` that the other side executes in its place, where none of them is
+    paired.
+
+    Return the new pairs and the other side's units, in which the `mm` and the `add` have become one unit named `addmm`.
+    On devices of torch_xla, torch decomposes a linear layer whose input has more than two dimensions.
+    """
+    waiting: dict[Hashable, list[int]] = {}
+    for number, unit in enumerate(units):
+        if number not in pairs and unit.name == "addmm":
+            waiting.setdefault(unit.place, []).append(number)
+    new_pairs, merged, partners = Pairs(), list(other_units), {*pairs.values()}
+    products: dict[FlowValue, int] = {}
+    for number, unit in enumerate(other_units):
+        if number in partners or len(unit.nodes) != 1:
+            continue
+        node = other_flow.nodes[unit.nodes[0]]
+        if unit.name == "mm":
+            products |= {use.value: number for use in node.made}
+        elif unit.name == "add" and waiting.get(unit.place):
+            product = next((products.pop(use.value) for use in node.reads if use.value in products), None)
+            if product is not None and merged[product].place == unit.place:
+                new_pairs[waiting[unit.place].pop(0)] = product
+                nodes = (*merged[product].nodes, *unit.nodes)
+                merged[product] = replace(merged[product], name="addmm", nodes=nodes, readers=unit.readers)
+                merged[number] = replace(unit, nodes=())
+    return new_pairs, merged
+
+
+def _with_repeats(
+    units: Sequence[OpUnit],
+    other_units: Sequence[OpUnit],
+    pairs: Pairs,
+    alike_nodes: Mapping[int, int],
+    other_alike_nodes: Mapping[int, int],
+) -> list[OpUnit]:
+    """Merge each unpaired unit that repeats the computation of a paired one into that one.
+
+        this side     keys = a * x    queries = a * x        the second product repeats the first: both become one unit
+        other side    keys = a * x    queries = keys
+
+    The other side may compute different things for several units that are the same on this side. Then a unit is merged
+    into the one of equal rank in its own place: keys with keys, and queries with queries. `alike_nodes` and
+    `other_alike_nodes` are the results of `alike` for both sides.
+    """
+    # For each unit that computes one thing: its rank among the units of its place that compute the same
+    ranks: dict[int, int] = {}
+    counts: dict[Hashable, int] = {}
+    homes: dict[int, list[int]] = {}  # the paired units that compute a thing, by the first node that computes it
+    for number, unit in enumerate(units):
+        first_nodes = {alike_nodes.get(node, -1) for node in unit.nodes}
+        if len(first_nodes) != 1 or -1 in first_nodes:
+            continue
+        (first_node,) = first_nodes
+        ranks[number] = counts.get((unit.place, first_node), 0)
+        counts[unit.place, first_node] = ranks[number] + 1
+        if number in pairs:
+            homes.setdefault(first_node, []).append(number)
+
+    def computed_by_partners(candidates: Sequence[int]) -> set[int]:
+        nodes = [other_units[pairs[candidate]].nodes[0] for candidate in candidates]
+        return {other_alike_nodes.get(node, node) for node in nodes}
+
+    merged = list(units)
+    for number in ranks.keys() - pairs.keys():
+        candidates = homes.get(alike_nodes[units[number].nodes[0]], [])
+        if len(computed_by_partners(candidates)) > 1:
+            candidates = [candidate for candidate in candidates if ranks[candidate] == ranks[number]]
+        if len(computed_by_partners(candidates)) == 1:
+            home = candidates[0]
+            merged[home] = replace(merged[home], nodes=tuple(sorted((*merged[home].nodes, *units[number].nodes))))
+            merged[number] = replace(units[number], nodes=())
+    return merged

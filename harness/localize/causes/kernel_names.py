@@ -1,0 +1,86 @@
+"""The name of a side's kernel at a culprit, where it can be determined.
+
+tanh_backward of cpu, whose tape repeats its own bits with torch's kernels     "aten"
+tanh_backward of lazy,kernel.tanh_backward=bf16                                "bf16", as the mode names it
+mul, sub, mul of compile, in place of tanh_backward                            "decomposed"
+sum of compile, with other bits than torch's kernel on the same inputs         "inductor"
+sum of xla, with other bits than torch's kernel                                "xla"
+sum of a plug-in's mode                                                        None: it is not known
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from numdrift.kernels.swaps.request import swap_requests
+
+from ...errors import NumdriftError
+from ...records.modes.mode_spec import INDUCTOR, OP_BY_OP, ModeSpec, parse_mode
+from ..align.op_units import op_name
+from ..align.storage_flow import FlowNode
+from ..execute.verification import Found
+
+ATEN, DECOMPOSED = "aten", "decomposed"
+
+GENERATED = frozenset(getattr(torch.Tag, name) for name in ("pointwise", "reduction") if hasattr(torch.Tag, name))
+"""torch's tags of the ops for which Inductor generates code itself; it may leave others to a library or to aten."""
+
+
+def is_generated(node: FlowNode) -> bool:
+    """Check whether Inductor generates code itself for a node's op."""
+    return not GENERATED.isdisjoint(getattr(node.execution.operation, "tags", ()))
+
+
+def kernel_of(spec: str, nodes: Iterable[tuple[int, FlowNode]], verified: Found, *, checked: bool) -> str | None:
+    """Return the name of the kernel of these calls on a side with this mode.
+
+    Return None if it is not known, or if the calls have several kernels. `checked` says that all calls outside of
+    `verified` are known to compute the bits of torch's kernels.
+    """
+    try:
+        mode = parse_mode(spec)
+        swaps = swap_requests(mode.kernel, mode.decompose)
+    except NumdriftError:
+        return None
+    names = set()
+    for number, node in nodes:
+        swap, op, module = None, op_name(node), node.call.module
+        for request in swaps:  # does it apply to this call, judging by the call's op and place?
+            name, _, overload = request.op.partition(".")
+            inside = request.module is None or module is None or f"{module}.".startswith(f"{request.module}.")
+            if name == op and inside and (not overload or node.call.op.endswith(f".{overload}")):
+                swap = request
+                break
+        if swap is None:
+            names.add(_plain(mode, number, node, verified, checked))
+        else:
+            # a tape does not record a call's index among that op's calls in the step, and sometimes not its module
+            sure = swap.occurrence is None and (swap.module is None or node.call.module is not None)
+            names.add(swap.kernel if sure else None)
+    return names.pop() if len(names) == 1 else None
+
+
+def _plain(mode: ModeSpec, number: int, node: FlowNode, verified: Found, checked: bool) -> str | None:
+    """Return the name of a kernel that the mode does not swap, for torch's own modes.
+
+    Graphs of lazy are executed by aten's kernels unless these are fused. Graphs of xla are executed by the code that
+    XLA generates for each op.
+    """
+    facts = mode.capabilities
+    if facts.own_kernels:
+        # An op that torch_xla executes by its fallback, or on the CPU, computes the bits of aten.
+        if not checked or number in verified.unknown:
+            return None
+        return facts.own_kernels if number in verified.special else ATEN
+    compiled = node.call.compiled if facts.compiles else None
+    if compiled is not None and compiled.origin.split(".")[1] != node.call.name:
+        return DECOMPOSED
+    if compiled is not None and mode.backend not in OP_BY_OP:
+        # equal bits prove nothing here: Inductor's code often computes the same as aten's
+        is_own = mode.backend in (None, INDUCTOR) and is_generated(node) and number in verified.special
+        return INDUCTOR if is_own else None
+    # a script may have replaced aten's kernel by its own: only equal bits show that it has not
+    is_aten = facts.aten_kernels and checked and number not in verified.special | verified.unknown
+    return ATEN if is_aten else None

@@ -1,0 +1,72 @@
+"""The suspects that the verification of the sides' kernels adds: blocks with other kernels than this process's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from ..align.op_units import op_name
+from ..align.storage_flow import SIDES, Side, StorageFlow, Use
+from ..execute.tape_pair import TapePair
+from ..execute.verification import Found
+from .suspects import CASTS, UNROUNDED, Suspect
+
+
+def with_kernels(pair: TapePair, suspected: Mapping[int, Suspect], kernels: Mapping[Side, Found]) -> dict[int, Suspect]:
+    """Return the suspects by block, with the blocks that one side executes by other kernels than plain ones."""
+    result = dict(suspected)
+    for side in SIDES:
+        found, flow, home = kernels[side], pair.flows[side], pair.home[side]
+        for number in {home[node] for node in found.special}:
+            result.setdefault(number, Suspect(number, "kernel", ()))
+        for node in found.astray:
+            result[home[node]] = Suspect(home[node], "kernel", _astray(flow, node, found))
+        for node in sorted(found.in_context - found.astray):
+            suspect = result[home[node]]
+            reasons = dict.fromkeys((*suspect.reasons, *_unrounded(flow, node)))
+            result[home[node]] = replace(suspect, reasons=tuple(reasons))
+    return result
+
+
+def _astray(flow: StorageFlow, number: int, found: Found) -> tuple[str, ...]:
+    """Return the reasons why a compiled node is at fault.
+
+    Its values in the graph differ from those that it computes alone on the inputs of the tape.
+    """
+    reason = "gives other values within its compiled graph than alone on the same inputs, beyond rounding"
+    # An input may be wrong instead, if its bits are not known.
+    makers = [flow.makers.get(use.value) for use in flow.nodes[number].reads]
+    unread = dict.fromkeys(
+        op_name(flow.nodes[maker]) for maker in makers if maker is not None and maker in found.unknown
+    )
+    if not unread:
+        return (reason,)
+    names = " and ".join(unread)
+    return reason, f"or what {names} gives it there is wrong: reading that changes the results"
+
+
+def _unrounded(flow: StorageFlow, number: int) -> tuple[str, ...]:
+    """Name the inputs of a compiled node that may have more digits than their dtype.
+
+    Inductor rounds between ops only where it has to. A cast to that dtype is a rounding that the script requests.
+    """
+    node = flow.nodes[number]
+    digits = max((_digits(use) for use in node.made), default=0)
+    unrounded = dict[str, None]()
+    for use in node.reads:
+        if use.value not in flow.makers or not 0 < _digits(use) < digits:
+            continue
+        maker = flow.nodes[flow.makers[use.value]]
+        is_cast = op_name(maker) in CASTS and max(map(_digits, maker.reads)) >= digits
+        if maker.call.compiled is not None and not is_cast:
+            unrounded[op_name(maker)] = None
+    return tuple(f"{UNROUNDED} {name} gives it" for name in unrounded)
+
+
+def _digits(use: Use) -> int:
+    """Return the binary digits of a floating dtype, 0 for others."""
+    dtype = use.view.dtype
+    return 1 - math.frexp(torch.finfo(dtype).eps)[1] if dtype.is_floating_point else 0

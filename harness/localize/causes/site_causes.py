@@ -1,0 +1,128 @@
+"""Causes: sites that look alike.
+
+Sites with the same ops, the same difference and the same phase have one cause: a kernel that differs everywhere is one
+cause, not fifty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...tape.replaying.replay import bits_of
+from ...tape.storages import viewed
+from ...tape.tape import Phase
+from ..align.storage_flow import SIDES, FlowValue, Side
+from ..execute.layout_words import both_in_words, looks_of
+from ..execute.tape_pair import TapePair
+from .examination import Examined
+from .setting_difference import SettingDifference
+from .suspects import READ, Kind
+from .swap_sites import SwapSite
+
+PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class SettingReason:
+    """A setting that makes blocks differ; `what` names the calls that differ because of it."""
+
+    difference: SettingDifference
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Sites that look alike.
+
+    ops: by side, the ops of the leads; for a cause with a `setting`, the ops of all its blocks.
+    inputs: the inputs of the step that differ, by side a's value.
+    setting: the setting that makes the blocks differ, if there is one.
+    """
+
+    kind: Kind
+    phase: Phase
+    ops: Mapping[Side, tuple[str, ...]]
+    reasons: tuple[str, ...]
+    sites: tuple[SwapSite, ...]
+    inputs: tuple[FlowValue, ...] = ()
+    setting: SettingReason | None = None
+
+    @property
+    def blocks(self) -> frozenset[int]:
+        return frozenset(block for site in self.sites for block in site.blocks)
+
+
+def causes_of(pair: TapePair, examined: Mapping[int, Examined], sites: Iterable[SwapSite]) -> list[Cause]:
+    """Return the causes: sites grouped by kind, phase, ops and reasons, in the order of the step."""
+    causes: dict[object, Cause] = {}
+    for site in sites:
+        suspect, phase = examined[site.lead].suspect, pair.phase(site.lead)
+        ops = {side: tuple(pair.names(site.lead, side)) for side in SIDES}
+        # The reasons of a structure add nothing to its ops.
+        look: object = (suspect.kind, phase, *ops.values(), suspect.reasons if suspect.kind != "structure" else ())
+        if suspect.kind == "arguments" and not any(
+            reason in READ or reason.startswith("shape ") for reason in suspect.reasons
+        ):
+            # One wrong number is one cause in all ops that receive it: those of a forward and of its backward.
+            look = (suspect.kind, phase == "optimizer", op_of_both(ops["a"]), op_of_both(ops["b"]), suspect.reasons)
+        if look in causes:
+            causes[look] = replace(causes[look], sites=(*causes[look].sites, site))
+        else:
+            reasons = (*suspect.reasons, *_not_tested_apart(pair, examined, site))
+            causes[look] = Cause(suspect.kind, phase, ops, reasons, (site,))
+    return list(causes.values())
+
+
+def _not_tested_apart(pair: TapePair, examined: Mapping[int, Examined], site: SwapSite) -> tuple[str, ...]:
+    """Name the kernels that cannot be tested without the lead, after which the site is named: it may be innocent."""
+    if examined[site.lead].suspect.kind != "kernel" or examined[site.lead].differs is not None:
+        return ()
+    entangled = [
+        number
+        for number in sorted(site.blocks - {site.lead})
+        if number in examined and examined[number].differs is None and examined[number].suspect.kind == "kernel"
+    ]
+    names = dict.fromkeys(name for number in entangled for name in pair.names(number, "a"))
+    return (f"cannot be told from {', '.join(names)}, with which it goes in one graph",) if entangled else ()
+
+
+def joined_causes(causes: Sequence[Cause], reasons: tuple[str, ...]) -> Cause:
+    """Join several causes into one."""
+    ops = {side: tuple(dict.fromkeys(op for cause in causes for op in cause.ops[side])) for side in SIDES}
+    return replace(causes[0], ops=ops, reasons=reasons, sites=tuple(site for cause in causes for site in cause.sites))
+
+
+def op_of_both(ops: Sequence[str]) -> tuple[str, ...]:
+    """Return the ops, with a backward op replaced by its forward op: `gelu_backward` by `gelu`."""
+    return tuple(re.sub(r"_backward(_data)?$", "", op) for op in ops)
+
+
+def with_layouts(causes: Sequence[Cause], examined: Mapping[int, Examined], labels: Mapping[Side, str]) -> list[Cause]:
+    """Return the causes; where layouts matter, the reasons describe those at the first site, with the modes' labels."""
+    described = []
+    for cause in causes:
+        arguments = examined[cause.sites[0].lead].relaid if cause.sites else ()
+        looks = looks_of(arguments)
+        reasons = [reason for reason in cause.reasons if reason not in looks]
+        reasons += [both_in_words(argument, labels) for argument in arguments]
+        described.append(replace(cause, reasons=tuple(reasons)))
+    return described
+
+
+def differing_inputs(pair: TapePair) -> list[FlowValue]:
+    """Return the inputs of the step that differ between the sides, by side a's value."""
+    differing = []
+    flows = pair.flows
+    for value, link in pair.links.of["a"].items():
+        bytes_a, bytes_b = flows["a"].input_bytes(value), flows["b"].input_bytes(link.value)
+        if bytes_a is None or bytes_b is None or pair.maker("a", value) >= 0:
+            continue
+        if flows["a"].is_whole(link.own_view, value) and flows["b"].is_whole(link.far_view, link.value):
+            # one of them may be a part of a larger storage that the step does not read otherwise
+            bytes_a = bits_of(viewed(bytes_a.untyped_storage(), link.own_view))
+            bytes_b = bits_of(viewed(bytes_b.untyped_storage(), link.far_view))
+        if bytes_a.numel() != bytes_b.numel() or not bool((bytes_a == bytes_b).all()):
+            differing.append(value)
+    return differing

@@ -1,0 +1,57 @@
+"""The split of a site into its kernels, where joining its blocks turns out to be needless.
+
+Joining blocks (see `swap_sites`) is a precaution: a block that only moves data repeats the bits of its inputs, and may
+no longer do so once it alone is the other side's. But if several kernels differ, joining them hides which one matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...records.results.culprit import AGAIN
+from .examination import Examined, flagged
+from .hybrid_tests import HybridTests, Infeasible
+from .site_causes import causes_of
+from .swap_sites import SwapSite
+
+
+def split_sites(tests: HybridTests, examined: Mapping[int, Examined], sites: Sequence[SwapSite]) -> list[SwapSite]:
+    """Return the sites, with each that can be split in parts: single kernels, and one site of all other blocks."""
+    split = list[SwapSite]()
+    for site in sites:
+        parts = _parts(tests, examined, site)
+        split += parts if len(parts) > 1 and _are_equal(tests, examined, site, parts) else [site]
+    return sorted(split, key=lambda site: site.lead)
+
+
+def _parts(tests: HybridTests, examined: Mapping[int, Examined], site: SwapSite) -> list[SwapSite]:
+    """Return the site of each kernel, and the site of all other blocks if one of them differs."""
+    differing = flagged(examined, site.blocks)
+    # The site's blocks read results of a repeated execution: compared with the first execution they seem wrong.
+    if any(why.startswith(AGAIN) for number in differing for why in examined[number].suspect.reasons):
+        return [site]
+    # blocks of one op on both sides, for which the examination found other bits
+    kernels = [
+        number
+        for number in differing
+        if examined[number].differs
+        and examined[number].suspect.kind in ("kernel", "layout")
+        and tests.pair.blocks[number].paired
+    ]
+    others = [number for number in differing if number not in kernels]
+    rest = [SwapSite(site.blocks.difference(kernels), others[0])] if others else []
+    return [*(SwapSite(frozenset([number]), number) for number in kernels), *rest]
+
+
+def _are_equal(tests: HybridTests, examined: Mapping[int, Examined], site: SwapSite, parts: Sequence[SwapSite]) -> bool:
+    """Check whether the parts together make and remove exactly the site's drift, and each can be executed alone."""
+    causes, whole = causes_of(tests.pair, examined, parts), causes_of(tests.pair, examined, [site])
+    try:
+        for cause in causes:
+            # an infeasible part mostly fails when it is swapped out
+            tests.swapped_out([cause])
+            tests.swapped_in([cause])
+        is_out = tests.swapped_out(causes) == tests.swapped_out(whole)
+        return is_out and tests.swapped_in(causes) == tests.swapped_in(whole)
+    except Infeasible:
+        return False

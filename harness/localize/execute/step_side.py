@@ -1,0 +1,30 @@
+"""One side of a step that is localized."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...tape.tape import Tape
+from .verification import Digests
+from .worker_calls import WorkerCalls
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepSide:
+    """One side of a step.
+
+    tape: the side's tape.
+    label: its name in texts.
+    digests: waits for the worker's digests of the calls' real results, and raises the worker's error.
+    calls: executes calls in the worker, if there is one.
+    notes: names the parts of the step that the worker could not observe.
+    spec: the specification of its mode.
+    """
+
+    tape: Tape
+    label: str
+    digests: Callable[[], Digests] | None = None
+    calls: WorkerCalls | None = None
+    notes: Sequence[str] = ()
+    spec: str = ""

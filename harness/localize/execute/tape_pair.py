@@ -1,0 +1,108 @@
+"""Two aligned tapes of one step: their blocks, their links, and the kernels that execute each side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...tape.tape import Phase
+from ..align.alignment import align
+from ..align.blocks import Block
+from ..align.links import Links
+from ..align.storage_flow import SIDES, FlowNode, FlowValue, Side, StorageFlow, Use
+from ..align.value_links import linked
+from .prepared_call import Kernels, PlainKernels
+from .step_memory import Flows, Lifetimes
+
+END = -2
+"""The block number of the end of the step, after the last block, and of the batch as a whole."""
+
+
+@dataclass(slots=True, eq=False)
+class TapePair:
+    """Two aligned tapes of one step.
+
+    kernels: the kernels that execute each side.
+    own_reads: the blocks that are wired differently, in which each side reads its own tensors.
+    home: for each node of a side, the number of its block.
+    readers: for each value of a side, the blocks that read it.
+    """
+
+    flows: Flows
+    blocks: Sequence[Block]
+    links: Links
+    lifetimes: Lifetimes
+    kernels: Mapping[Side, Kernels]
+    own_reads: set[int] = field(default_factory=set)
+    home: dict[Side, dict[int, int]] = field(init=False)
+    readers: dict[Side, dict[FlowValue, set[int]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.home = {
+            side: {node: number for number, block in enumerate(self.blocks) for node in block.of(side)}
+            for side in SIDES
+        }
+        # END reads the watched values, by which steps are compared, and the arguments of the first model.
+        self.readers = {side: {} for side in SIDES}
+        for side in SIDES:
+            flow = self.flows[side]
+            for number, node in enumerate(flow.nodes):
+                for use in node.reads:
+                    self.readers[side].setdefault(use.value, set()).add(self.home[side][number])
+            for use in (*flow.watched.values(), *flow.batch.values()):
+                self.readers[side].setdefault(use.value, set()).add(END)
+
+    def devices(self) -> list[str]:
+        draws = (node.call.draw for flow in self.flows.values() for node in flow.nodes)
+        return sorted({state.device for draw in draws if draw is not None for state in draw.states})
+
+    def nodes(self, number: int, side: Side) -> list[FlowNode]:
+        """Return the nodes of a block on one side."""
+        nodes = self.flows[side].nodes
+        return [nodes[node] for node in self.blocks[number].of(side)]
+
+    def all_nodes(self, number: int) -> list[FlowNode]:
+        """Return the nodes of a block, side a's first."""
+        return [*self.nodes(number, "a"), *self.nodes(number, "b")]
+
+    def names(self, number: int, side: Side) -> list[str]:
+        """Return the ops of a block on one side."""
+        return [node.call.name for node in self.nodes(number, side)]
+
+    def all_names(self, number: int) -> set[str]:
+        """Return the ops of a block on both sides."""
+        return {node.call.name for node in self.all_nodes(number)}
+
+    def phase(self, number: int) -> Phase:
+        """Return the phase of a block's first call."""
+        return self.all_nodes(number)[0].call.phase
+
+    def module(self, number: int) -> str | None:
+        """Return the module of a block's first call."""
+        return self.all_nodes(number)[0].call.module
+
+    def is_one_op(self, number: int) -> bool:
+        """Check that a block is one op on both sides; one of them may execute it repeatedly."""
+        return self.blocks[number].paired and len(self.all_names(number)) == 1
+
+    def counterparts(self, side: Side, use: Use) -> tuple[Use, Use] | None:
+        """Return a side's value as side a's and side b's views of it; None if it has no counterpart."""
+        link = self.links.of[side].get(use.value)
+        if link is None:
+            return None
+        own, far = Use(link.own_view, use.value), Use(link.far_view, link.value)
+        return (own, far) if side == "a" else (far, own)
+
+    def maker(self, side: Side, value: FlowValue) -> int:
+        """Return the number of the block that makes a value, -1 for a value from before the step."""
+        node = self.flows[side].makers.get(value)
+        return -1 if node is None else self.home[side][node]
+
+
+def paired(a: StorageFlow, b: StorageFlow, *, own_batch: bool = True) -> TapePair:
+    """Align two tapes; both sides get this process's kernels. For `own_batch` see `linked`."""
+    flows: Flows = {"a": a, "b": b}
+    blocks = align(a, b)
+    links = linked(a, b, blocks, own_batch=own_batch)
+    plain = PlainKernels()
+    return TapePair(flows, blocks, links, Lifetimes(flows, links, blocks), {"a": plain, "b": plain})

@@ -1,0 +1,109 @@
+"""Causes that undo each other.
+
+A script that computes the same thing by other ops differs in several places, and each difference alone changes the
+result:
+
+    votes.argmax(-1)    3 - votes.flip(-1).argmax(-1)    without the flip or the subtraction, any place is chosen
+
+If a formula replaces another one, their common ops are paired, and no part of the one fits the rest of the other:
+
+    g * (0.5 * (1 + erf(x * c)) + x * pdf)    g * (s + 1.702 * x * s * (1 - s)), s = sigmoid(1.702 * x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from ..causes.hybrid_tests import HybridTests, Infeasible
+from ..causes.proofs import FEW
+from ..causes.site_causes import Cause
+from ..causes.swap_sites import SwapSite
+from ..execute.tape_pair import TapePair
+
+UNDONE = 2.0
+"""The factor of drift, of a cause alone over all causes together, from which on the others undo the cause."""
+
+MOST = 6
+"""The most causes of which pairs are tried."""
+
+STATED = ("structure", "arguments")
+"""The kinds of causes in which the script itself computes something differently."""
+
+
+def with_undone_together(tests: HybridTests, causes: Sequence[Cause]) -> list[Cause]:
+    """Return the causes, with those joined that undo each other.
+
+    Such causes are structures or arguments in one phase. Each makes more drift than both together, or than all causes
+    of a place together with those that cannot be swapped alone.
+    """
+    joined = list(causes)
+    if len(joined) > FEW:
+        return joined  # too many to try each one alone
+    candidates = [cause for cause in joined if cause.kind in STATED and _is_undone(tests, [cause])]
+    while len(candidates) in range(2, MOST + 1):
+        pairs = [pair for pair in combinations(candidates, 2) if pair[0].phase == pair[1].phase]
+        pair = next((tried_pair for tried_pair in pairs if not _is_undone(tests, tried_pair)), None)
+        if pair is None:
+            break
+        merged = _as_one(pair)
+        joined = [merged if cause is pair[0] else cause for cause in joined if cause is not pair[1]]
+        candidates = [cause for cause in candidates if cause not in pair]
+    for place in (_place, _phase):
+        groups: dict[object, list[Cause]] = {}
+        for cause in joined:
+            if cause.kind in STATED and (_is_undone(tests, [cause]) or not _is_feasible(tests, cause)):
+                groups.setdefault(place(tests.pair, cause), []).append(cause)
+        for group in groups.values():
+            if len(group) > 1 and any(_is_undone(tests, [member]) for member in group) and _goes_together(tests, group):
+                merged = _as_one(group)
+                joined = [merged if cause is group[0] else cause for cause in joined if cause not in group[1:]]
+    return joined
+
+
+def _phase(pair: TapePair, cause: Cause) -> object:
+    return cause.phase
+
+
+def _place(pair: TapePair, cause: Cause) -> object:
+    return cause.phase, pair.module(cause.sites[0].lead)
+
+
+def _is_feasible(tests: HybridTests, cause: Cause) -> bool:
+    try:
+        tests.swapped_in([cause])
+        tests.swapped_out([cause])
+    except Infeasible:
+        return False
+    return True
+
+
+def _goes_together(tests: HybridTests, causes: Sequence[Cause]) -> bool:
+    """Check whether the causes can be swapped together, and then make no more drift than the step has."""
+    try:
+        limit = UNDONE * tests.swapped_out([]).amount
+        return tests.swapped_in(causes).amount <= limit and tests.swapped_out(causes).amount <= limit
+    except Infeasible:
+        return False
+
+
+def _is_undone(tests: HybridTests, causes: Collection[Cause]) -> bool:
+    """Check whether the causes make more drift than the step has, both swapped into side a and swapped out of side
+    b."""
+    try:
+        limit = UNDONE * tests.swapped_out([]).amount
+        tried = list(causes)
+        return tests.swapped_in(tried).amount > limit and tests.swapped_out(tried).amount > limit
+    except Infeasible:
+        return False
+
+
+def _as_one(causes: Sequence[Cause]) -> Cause:
+    blocks = frozenset(block for cause in causes for block in cause.blocks)
+    lead = min(site.lead for cause in causes for site in cause.sites)
+    first = next(cause for cause in causes if any(site.lead == lead for site in cause.sites))
+    remaining = [cause for cause in causes if cause is not first]
+    reasons = dict.fromkeys(reason for cause in (first, *remaining) for reason in cause.reasons)
+    ops = {side: tuple(op for cause in (first, *remaining) for op in cause.ops[side]) for side in first.ops}
+    return replace(first, ops=ops, reasons=tuple(reasons), sites=(SwapSite(blocks, lead),))

@@ -1,0 +1,249 @@
+"""The verdict's experiments within a training: keeping and loading states, keeping outcomes and tapes of chosen steps.
+
+A failure of an experiment is reported in a notice and ends all experiments, never the training. Without such options
+every method returns at once.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from ...errors import NotAvailable
+from ...hooks.mode_protocol import CuttingMode, Mode, Moment
+from ...hooks.observer import Observer, RecordingSurroundings
+from ...records.modes.mode_registry import DEFERRED_DEVICES
+from ...records.run.step_files import STATE, STATES, inputs_file, outcome_file
+from ...records.run.step_selection import StepSelection
+from ...script.named_tensors import gradients
+from ...tape.files.tensor_file import write_tensors
+from ...tape.shards import local_tensor
+from ...torch_private.dispatching import unseen
+from ...torch_private.untraced import transformation_level
+from ..state.batches import has_value, input_tensors
+from ..state.optimizer_state import state_tensors
+from ..state.training_state import Checkpoints, StateFiles, training_state
+from .forced_steps import ForcedSteps
+from .tape_recording import TapeRecording
+
+SCHEMA = 1
+"""Schema version of the outcome files."""
+
+
+class OutcomeFiles(Observer):
+    """Copies the values of a step that it receives. `write` writes the copies of ended steps into files, one per step.
+
+    On devices where tensors have no values yet, a copy is part of the graph that is executed anyway, and is read after
+    it.
+    """
+
+    def __init__(self, run: Path, mode: Mode) -> None:
+        self._run = run
+        self._mode = mode
+        self._values: dict[str, torch.Tensor] = {}
+        self._ended: list[tuple[int, dict[str, torch.Tensor]]] = []
+
+    def begins(self, step: int) -> None:
+        self._values = {}
+
+    def saw(self, name: str, tensor: torch.Tensor) -> None:
+        with unseen():
+            if tensor.device.type in DEFERRED_DEVICES:
+                self._values[name] = tensor.clone()
+            else:
+                self._values[name] = tensor.detach().to("cpu", copy=True)
+
+    def step_ended(self, step: int) -> None:
+        self._ended.append((step, self._values))
+        self._values = {}
+
+    def write(self) -> None:
+        """Write the ended steps, whose values are now readable. Raises OSError (disk full)."""
+        ended, self._ended = self._ended, []
+        for step, values in ended:
+            path = outcome_file(self._run, step)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            read = dict(zip(values, self._mode.read(list(values.values())), strict=True))
+            write_tensors(path, read, {"schema": SCHEMA, "step": step})
+
+
+class Experiments(Observer):
+    """Passes the beginnings, ends and values of the chosen steps to their observers.
+
+    At the beginning of step 0 the parameters are those that the modules and optimizers have by then. Raises UsageError
+    when there are no states to start from.
+    """
+
+    def __init__(self, around: RecordingSurroundings) -> None:
+        config, mode = around.config, around.mode
+        self._mode = mode
+        self._training = around.training
+        self._notice = around.notice
+        self._folder = around.folder
+        # A lazy mode that marks no step has no state between two steps: keeping one would split its graph.
+        checkpoints = Checkpoints(config.checkpoints) if config.checkpoints and not self._holds_back() else None
+        self._states = StateFiles(around.folder, config.states, around.notice, checkpoints)
+        self._forced = None
+        if config.resync:
+            self._forced = ForcedSteps(config, mode, self._execute, around.write, around.notice, around.digester)
+        self._keeps_inputs = config.keep_inputs
+        self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._outcomes: OutcomeFiles | None = None
+        self._watchers: list[tuple[StepSelection, Observer]] = []
+        if config.outcomes is not None:
+            self._outcomes = OutcomeFiles(around.folder, mode)
+            self._watchers.append((config.outcomes, self._outcomes))
+        if config.tapes is not None:
+            tapes = TapeRecording(config, config.tapes, mode, around.notice, around.write, around.kernels)
+            self._watchers.append((config.tapes, tapes))
+        self._watching: list[Observer] = []
+        self._step = -1
+        self._called = True
+        self._losses = self._backwards = 0
+
+    def install(self) -> None:
+        self.doing = "beginning to watch"
+        for _, watcher in self._watchers:
+            watcher.install()
+
+    def taken_over(self, module: torch.nn.Module, step: int) -> None:
+        self._roots.add(module)
+
+    def begins(self, step: int) -> None:
+        self._step, self._losses, self._backwards, self._called = step, 0, 0, False
+        self.doing = "starting a step from another run's state"
+        put = False
+        if self._forced is not None:
+            put = self._forced.begins(step, self._training) or self._forced.wants(step)
+        # The states of all other steps are kept once the previous step has settled.
+        if self._states.wants(step) and (put or step == 0):
+            self._execute()
+            self._keep_state(step)
+        self.doing = "beginning to watch a step"
+        self._watching = [watcher for steps, watcher in self._watchers if step in steps]
+        for watcher in self._watching:
+            watcher.begins(step)
+        if self._watching:
+            values = self._values()
+            for watcher in self._watching:
+                watcher.starts_from(values)
+
+    def watches_calls(self, step: int) -> bool:
+        return self._keeps_inputs or (self._forced is not None and self._forced.has_inputs)
+
+    def given(self, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if module not in self._roots or self._called:
+            return
+        self._called = True
+        self.doing = "looking at what a model is given"
+        for watcher in self._watching:
+            watcher.given(module, args, kwargs)
+        if self._forced is not None:
+            for tensor in self._forced.given(args, kwargs):
+                for watcher in self._watching:
+                    watcher.given_instead(tensor)
+        if self._keeps_inputs and self._states.wants(self._step):
+            with unseen():
+                tensors = input_tensors(args, kwargs).items()
+                inputs = {f"input {place}": tensor for place, tensor in tensors if has_value(tensor)}
+                values = dict(zip(inputs, self._mode.read(list(inputs.values())), strict=True))
+            path = inputs_file(self._folder / STATES, self._step)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_tensors(path, values, {"schema": SCHEMA, "step": self._step})
+
+    def backward_started(self, step: int, started: Sequence[torch.Tensor], losses: Sequence[torch.Tensor]) -> None:
+        if self._watching:
+            self._show({f"loss {number}": loss for number, loss in enumerate(losses, self._losses)})
+            self._losses += len(losses)
+
+    def backward_ended(self, step: int) -> None:
+        if self._watching:
+            items = gradients(self._training.named()).items()
+            number = self._backwards
+            self._show({f"gradient {number} {key.partition(' ')[2]}": gradient for key, gradient in items})
+            self._backwards += 1
+
+    def step_ended(self, step: int) -> None:
+        self.doing = "watching the end of a step"
+        if self._watching:
+            self._show(self._values())
+        if self._forced is not None:
+            self._forced.step_ended()
+        self.doing = "watching the end of a step"
+        watching, self._watching = self._watching, []
+        for watcher in watching:
+            watcher.step_ended(step)
+        # A lazy mode that marks no step would otherwise execute this step together with later ones.
+        if (watching or self._states.wants(step + 1)) and self._holds_back():
+            self._execute()
+
+    def settled(self, moment: Moment, step: int) -> None:
+        if moment != "step":
+            return
+        self.doing = "writing an outcome"
+        if self._outcomes is not None:
+            self._outcomes.write()
+        if self._forced is not None:
+            self._forced.settled()
+        self.doing = "writing a tape"
+        for _, watcher in self._watchers:
+            watcher.settled(moment, step)
+        self.doing = "keeping a state"
+        after = step + 1
+        if not self._states.wants(after) or (self._forced is not None and self._forced.wants(after)):
+            return
+        if self._step > after:
+            if not self._states.unasked:
+                self._notice(f"the state of step {after} is not kept: it was executed together with later ones")
+        else:
+            self._keep_state(after)
+
+    def script_ended(self, failure: str) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop watching; the current step is abandoned."""
+        self.doing = "leaving a step"
+        self._watching = []
+        for _, watcher in self._watchers:
+            watcher.close()
+
+    def forget(self) -> None:
+        self._watching = []
+
+    def _keep_state(self, step: int) -> None:
+        if transformation_level():
+            if self._states.unasked:  # an explicit request reports this later
+                self._states.give_up()
+                return
+            raise NotAvailable(STATE, "it begins within a transformation of torch.func, where tensors have no values")
+        state = training_state(self._training, self._mode.device, step)
+        values = {name: local_tensor(tensor) for name, tensor in state.tensors.items()}
+        if self._mode.device in DEFERRED_DEVICES:
+            values = dict(zip(values, self._mode.read(list(values.values())), strict=True))
+        self._states.write(step, state, values)
+
+    def _values(self) -> dict[str, torch.Tensor]:
+        """Return the values that a step starts from and leaves behind, by name."""
+        named = {f"{entry.kind} {entry.name}": entry.tensor for entry in self._training.named()}
+        return {**named, **state_tensors(self._training)}
+
+    def _show(self, values: Mapping[str, torch.Tensor]) -> None:
+        self.doing = "watching a step"
+        for name, tensor in values.items():
+            if not is_lazy(tensor) and not tensor.is_meta:
+                for watcher in self._watching:
+                    watcher.saw(name, local_tensor(tensor))
+
+    def _holds_back(self) -> bool:
+        """Check whether the mode executes a step together with later ones."""
+        return isinstance(self._mode, CuttingMode) and self._mode.policy == "off"
+
+    def _execute(self) -> None:
+        """Execute the ops that are pending, in a mode that defers them."""
+        self._mode.execute()

@@ -1,1 +1,0 @@
-"""Single executions that are kept in files and executed again."""

@@ -1,0 +1,137 @@
+"""Options for users, each declared with the field of a request that it sets.
+
+    limit: int = option(256 * MEBIBYTE, "The largest trace of a mode.", in_bytes, written=256.0, least=0, metavar="MIB")
+
+The command line makes `--limit MIB` of this field, the Python interface a parameter `limit=256.0`, and both read the
+user's value with `in_bytes`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any
+
+from ...errors import UsageError
+from .step_selection import StepSelection
+
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class UserOption:
+    """A field as an option for users.
+
+    default: its default as users write it
+    read: converts the user's value to the field's; the default is not read
+    name: its name in Python
+    flag: its flags on the command line
+    kind: the type of the user's value
+    least: the least number; a number with a fraction has to be greater
+    metavar, choices, variable, shows_default: as on the command line; `variable` is an environment variable
+    """
+
+    default: Any
+    help: str
+    read: Callable[[Any], Any]
+    name: str = ""
+    flag: str = ""
+    kind: type = str
+    least: int | None = None
+    metavar: str | None = None
+    choices: Sequence[str] = ()
+    variable: str | None = None
+    shows_default: bool = False
+
+    def value(self, written: Any) -> Any:
+        """Return the field's value for a value that is not the default. Raises UsageError."""
+        if self.least is not None and written is not None:
+            if self.kind is int and written < self.least:
+                raise UsageError(f"{self.flag} {written}: {self.least} is the least")
+            if self.kind is float and not written > self.least:
+                raise UsageError(f"{self.flag} {written} is not greater than {self.least}")
+        return self.read(written)
+
+
+def option(
+    default: Any,
+    help: str,
+    read: Callable[[Any], Any] = lambda value: value,
+    *,
+    written: Any = MISSING,
+    kind: type | None = None,
+    **facts: Any,
+) -> Any:
+    """Return a field of a request that users may set.
+
+    `written` is the default as users write it, if that is not the field's, and `kind` the type of what they write, if
+    that is not the default's. `facts` are further fields of a `UserOption`: its name is the field's by default, and its
+    flag is made from the name.
+    """
+    written = default if written is MISSING else written
+    kind = kind or (str if written is None else type(written))
+    metadata = {"option": UserOption(written, help, read, kind=kind, **facts)}
+    return (
+        field(default_factory=dict, metadata=metadata) if default == {} else field(default=default, metadata=metadata)
+    )
+
+
+def options_of(request: Any) -> Mapping[str, UserOption]:
+    """Return the users' options of a request by the field that each of them sets, in the order of the fields."""
+    options = {}
+    for item in fields(request):
+        if "option" in item.metadata:
+            declared: UserOption = item.metadata["option"]
+            name = declared.name or item.name
+            flag = declared.flag or f"--{name.replace('_', '-')}"
+            options[item.name] = replace(declared, name=name, flag=flag)
+    return options
+
+
+def read_options(request: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request that these values of options set. A default sets no field, nor does an option of
+    another request. Raises UsageError for a value that cannot be read."""
+    return {
+        field_name: declared.value(values[declared.name])
+        for field_name, declared in options_of(request).items()
+        if declared.name in values and values[declared.name] != declared.default
+    }
+
+
+def selection(flag: str, remedy: str, every: str | None = None) -> Callable[[str], StepSelection]:
+    """Return a reader of steps, or of other things that are counted, from the text of an option.
+
+    The reader refuses an empty text with `remedy`; `every` is the text for all of them.
+    """
+
+    def read(text: str) -> StepSelection:
+        if not text.strip():
+            raise UsageError(f"{flag} names {remedy}")
+        try:
+            return StepSelection() if text == every else StepSelection.parse(text)
+        except UsageError as error:  # its message is about the steps of a training
+            raise UsageError(str(error).replace("--steps", flag, 1)) from None
+
+    return read
+
+
+def in_bytes(mebibytes: float) -> int:
+    return int(mebibytes * MEBIBYTE)
+
+
+def step_count(value: int | str) -> int:
+    """Read a number of steps from Python or from the command line."""
+    if not str(value).isdecimal() or not int(value):
+        raise UsageError(f"--max-steps {value} is no number of steps: 1 is the least")
+    return int(value)
+
+
+def positive_seconds(value: float | str) -> float:
+    """Read a time in seconds from Python or from the command line."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise UsageError(f"--max-seconds {value} is no positive number of seconds")
+    return seconds

@@ -1,0 +1,43 @@
+"""The origin of a node of a compiler's graph: the module and the script's line that the compiler notes for it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .origin import FRAME, frames_in, line_of
+
+TORCH = str(Path(torch.__file__).parent)
+HARNESS = str(Path(__file__).absolute().parents[1])
+
+
+def module_path(stack: Mapping[str, Any]) -> str:
+    """Return the path of the innermost module: `net.1` for `L['self'].net.1`, "" for the outermost, `L['module']`."""
+    innermost = list(stack.values())[-1]
+    return path_in_source(str(innermost[0] if isinstance(innermost, (list, tuple)) else innermost))
+
+
+@functools.cache
+def path_in_source(expression: str) -> str:
+    """Return the dotted path, from the outermost module, in dynamo's expression for a module or a tensor."""
+    path = re.sub(r"^[LG]\['\w+'\]", "", expression)
+    path = re.sub(r"\['?(\w+)'?\]", r".\1", path)
+    return re.sub(r"\._(modules|parameters|buffers|orig_mod)(?=\.|$)", "", path).strip(".")
+
+
+@functools.lru_cache(maxsize=4096)
+def line_in_stack(stack: str, script: str) -> str:
+    """Return the innermost frame of the user's own files in a stack, as `file:line`.
+
+    If there is none, return the innermost frame outside of torch and numdrift, or "".
+    """
+    own_frames = frames_in(stack, script)
+    if own_frames:
+        return line_of(own_frames[0])
+    library_frames = [frame for frame in FRAME.findall(stack) if not frame[0].startswith((TORCH, HARNESS))]
+    return ":".join(library_frames[-1][:2]) if library_frames else ""

@@ -1,0 +1,25 @@
+"""A hook of mkdocs: pages link to files of the repository, which the site does not contain.
+
+Such a link becomes its text. A link to a file that does not exist stays, and mkdocs warns of it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s#]+)(?:#[^()\s]*)?\)")
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
+    """Replace the links of a page that lead out of the documentation's folder."""
+    docs = Path(config["docs_dir"]).resolve()
+    folder = (docs / page.file.src_uri).parent
+
+    def text(link: re.Match[str]) -> str:
+        target = (folder / link[2]).resolve()
+        leads_out = target.exists() and not target.is_relative_to(docs)
+        return link[1] if leads_out else link[0]
+
+    return LINK.sub(text, markdown)

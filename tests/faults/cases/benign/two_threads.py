@@ -1,5 +1,0 @@
-"""Two threads instead of the default."""
-
-MODELS = ("cnn", "transformer", "unet")
-MODES = ("cpu,threads=2",)
-EXPECTED = "rounding"

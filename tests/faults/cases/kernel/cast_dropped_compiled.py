@@ -1,7 +1,0 @@
-"""Inductor drops a cast to bfloat16 and back, by which the script rounds: nothing is planted."""
-
-MODELS = ("casts",)
-MODES = ("compile",)
-EXPECTED = "beyond-rounding"
-HIDDEN = True
-CULPRIT = {"phase": "forward", "module": "narrow"}
