@@ -64,7 +64,7 @@ Exit codes: 0 partitioned, 2 wrong usage or a limit that is broken, 3 the script
 )  # fmt: skip
 @click.option(
     "--ops-to-partition", "moved", multiple=True, metavar="LIST",
-    help="Operators to put on the CPU besides, as in aten::log_softmax,aten::gelu; may be repeated.",
+    help="Further operators to put on the CPU, as in aten::log_softmax,aten::gelu; may be repeated.",
 )  # fmt: skip
 @options_of(PartitionRequest, "inference", "bisect", "check", "max_steps", "max_seconds", "name")
 @option_of(PartitionRequest, "timeout", help="End a process that takes longer.")

@@ -28,7 +28,7 @@ envelope and drift draw a picture for each pair of modes.
 """
 
 
-@click.command(epilog=EXAMPLES, help="Draw what is known of an investigation (default: the newest).")
+@click.command(epilog=EXAMPLES, help="Plot the results of an investigation (default: the newest).")
 @click.argument("investigation", required=False)
 @click.option("--what", type=click.Choice(SUBJECTS), default=SUBJECTS[0], show_default=True, help="What to draw.")
 @click.option(

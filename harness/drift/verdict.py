@@ -26,7 +26,7 @@ WITHOUT_EFFECT = ("script", "arguments", "autocast", "generator")
 REMEDY = "which starts steps of both modes from one state"
 
 
-SAME_DRAWS = ("give both the same seeds", "let neither draw more than the other")
+SAME_DRAWS = ("use the same seeds in both", "let neither draw more than the other")
 """The ways to make two modes draw the same random numbers."""
 
 

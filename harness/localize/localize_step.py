@@ -181,7 +181,7 @@ def _notes(controls: Mapping[Side, bool], kernels: Mapping[Side, Found], sides: 
         label, in_context = sides[side].label, kernels[side].in_context
         notes += [f"{note}; its kernels are executed alone instead" for note in sides[side].notes]
         if not controls[side]:
-            notes.append(f"the tape of {label}, executed by its own kernels, does not give its own bits again")
+            notes.append(f"the tape of {label}, executed by its own kernels, does not reproduce its own bits")
         if in_context:
             notes.append(f"{len(in_context)} calls of {label} give other bits alone than among their neighbours")
     return notes

@@ -182,7 +182,7 @@ def _worker(config: LocalizerConfig, side: LocalizedSide, stack: ExitStack) -> W
         return None
     worker = Worker.connect(side.socket, CONNECT_SECONDS)
     stack.callback(worker.close)
-    _say(f"{side.label} is held at step {config.step}")
+    _say(f"{side.label} waits at step {config.step}")
     return worker
 
 

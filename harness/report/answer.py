@@ -129,7 +129,7 @@ def _of_one_interpreter(pair: PairFindings) -> PairAnswer:
     return PairAnswer(
         f"whether {pair.b} drifts from {pair.a} by more than rounding is not decided: {pair.undecided or words}",
         "no experiment has decided it",
-        "until that is done, nobody knows",
+        "until then it is unknown",
         False,
     )
 

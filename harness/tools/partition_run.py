@@ -165,7 +165,7 @@ def _run(file: Path, spec: ModeSpec, folder: Path, timeout: float | None) -> str
     if not done.returncode:
         return ""
     lines = (folder / "stderr.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return f"the process ended with exit code {done.returncode}: {lines[-1] if lines else 'it said nothing'}"
+    return f"the process ended with exit code {done.returncode}: {lines[-1] if lines else 'it printed nothing'}"
 
 
 PROCESS = "numdrift.harness.observers.partition.partition_process"

@@ -146,7 +146,7 @@ def test_what_a_script_sets_torch_to_is_set_where_its_steps_are_executed_again(
     modes = ["cpu", *(row.mode for row in rows)]
     found = investigated(numdrift, tmp_path, "own_kernel.py", modes, "--", "--setting", setting, "--at", at)
     assert not (said := complaints(found, rows)), said
-    notes = [note for pair in found["pairs"] for note in pair["notes"] if "its own bits again" in note]
+    notes = [note for pair in found["pairs"] for note in pair["notes"] if "reproduce its own bits" in note]
     assert not notes, notes
 
 

@@ -285,5 +285,5 @@ class RecordedKernels:
             recompiled = recompiled_as(own, tape, self.captured)
             self._same = all(is_same(recompiled[name], value) for name, value in tape.expected().items())
         if not self._same:
-            raise NotReplayable("compiled anew as it was, the step does not give its own bits again")
+            raise NotReplayable("compiled again as it was, the step does not reproduce its own bits")
         return recompiled_as(spec, tape, self.captured)

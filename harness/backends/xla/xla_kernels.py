@@ -93,7 +93,7 @@ class XlaKernels:
             self._values.set(position, results, keep=True)
         unknown = [value for value in wanted if value.number not in fetched.found]
         if not fetched.repeats:
-            self._notes = ("executed once more the step does not give its own bits again",)
+            self._notes = ("executed once more, the step does not reproduce its own bits",)
         elif unknown:
             names = ", ".join(dict.fromkeys(value.key[0] for value in unknown))
             summary = f"what {len(unknown)} of its {len(wanted)} values were ({names}) is unknown: reading them"

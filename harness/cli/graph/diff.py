@@ -47,7 +47,7 @@ Exit codes: 0 compared, 2 wrong usage or no graphs recorded, 3 a file cannot be 
 @click.option("--step", type=click.IntRange(min=0), help="The step (default: the first that both have).")
 @click.option("--phase", metavar="PHASE", help=f"Only this phase: {', '.join(PHASES)}.")
 @click.option(
-    "--all", "everything", is_flag=True, help="Also what does not differ, and what changes no number by itself."
+    "--all", "everything", is_flag=True, help="Show also what is equal, and what changes no number by itself."
 )
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",

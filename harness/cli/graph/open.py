@@ -122,7 +122,7 @@ def _serve(graphs: RunGraphs, graph: Graph, marks: Mapping[str, Mark], port: int
             raise UsageError(f"port {port} needs rights that you do not have: choose one from 1024 up") from None
         except OSError as error:
             why = error.strerror.lower() if error.strerror else str(error)
-            raise UsageError(f"port {port} cannot be had ({why}): give another with --port") from None
+            raise UsageError(f"port {port} is not available ({why}): choose another with --port") from None
         address = (LOOPBACK, int(probe.getsockname()[1]))
     with tempfile.TemporaryDirectory(prefix="numdrift-") as temporary:
         path = onnx_path(graphs, Path(temporary) if marks else graphs.path, graph.name)

@@ -153,7 +153,7 @@ def _again(pair: TapePair, number: int) -> tuple[str, ...]:
     """Return the reason why a block differs if a side has executed one of its calls more than once, else nothing."""
     calls = [node.call for node in pair.all_nodes(number)]
     times = max(Counter(call.repeats for call in calls if call.repeats is not None).values(), default=0) + 1
-    return (f"{AGAIN}, {times} times in all, as what it gave was not kept",) if times > 1 else ()
+    return (f"{AGAIN}, {times} times in all, because its results were not kept",) if times > 1 else ()
 
 
 def listed(pair: TapePair, number: int, side: Side) -> str:

@@ -185,7 +185,7 @@ def requested(options: RunOptions) -> dict[str, Any]:
         )
     if options.get("keep_files") and options.get("in_place"):
         raise UsageError(
-            "--in-place has the script write to your folders, and leaves --keep-files nothing to keep: give one of them"
+            "--in-place has the script write to your folders, so --keep-files has nothing to keep: use one of the two"
         )
     if "graph_steps" in chosen and not options.get("graphs"):
         raise UsageError("--graph-steps says which graphs --graphs captures; add --graphs")

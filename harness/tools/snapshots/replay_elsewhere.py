@@ -41,7 +41,7 @@ def replayed_elsewhere(path: Path, spec: ModeSpec) -> Outcome:
             check=False,
         )
         if not answer.exists():
-            last_line = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            last_line = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
             place = f" in {spec.python}" if spec.python else ""
             ended = f"the process{place} ended with exit code {done.returncode}"
             raise SnapshotError(path, f"cannot be executed in mode {spec.name!r}: {ended}: {last_line}")

@@ -148,7 +148,7 @@ class AnalysisRequest(TrainingRequest):
 
     dry: bool = option(
         False,
-        f"Capture and lower, and execute nothing on the backend: what is read is zeros (default {DRY_STEPS} steps).",
+        f"Capture and lower, and execute nothing on the backend: values read are zeros (default {DRY_STEPS} steps).",
     )
     output: Path | None = None
     """The report's file; None writes no report."""

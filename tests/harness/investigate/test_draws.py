@@ -510,8 +510,8 @@ def test_a_result_that_cannot_be_read_names_no_draw(tmp_path: Path, part: str, i
 
 # What the judge makes of it.
 
-SEEDS = "give both the same seeds and let neither draw more than the other"
-FALLBACK = "give both the same seeds, let neither draw more than the other and run {} with fallback_random=on"
+SEEDS = "use the same seeds in both and let neither draw more than the other"
+FALLBACK = "use the same seeds in both, let neither draw more than the other and run {} with fallback_random=on"
 DEVICE = "each device draws numbers of its own: run {}, or `numdrift investigate`, which does so by itself"
 
 

@@ -22,7 +22,7 @@ from .trainings import started
 
 
 def left_by_training(folder: Path, tape: Tape) -> None:
-    """What a training leaves of a step: its tape, and that it gives its own bits again."""
+    """What a training leaves of a step: its tape, and that it reproduces its own bits."""
     write_tape(tape_file(folder, tape.step), tape)
     write_noise(folder, measure_noise(tape, 0))
 

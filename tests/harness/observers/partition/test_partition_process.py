@@ -88,7 +88,7 @@ def test_a_module_and_inputs_beside_it_are_evaluated(tmp_path: Path) -> None:
     [
         ("factories.py:Owm", "has no 'Owm'; did you mean 'Own'"),
         ("factories.py:number", "gives a int; a function or class that makes a torch.nn.Module is needed"),
-        ("other.py:Net", "there is no file other.py; give it as FILE.py:FACTORY"),
+        ("other.py:Net", "there is no file other.py; name it as FILE.py:FACTORY"),
         ("nowhere.at.all:Net", "nowhere.at.all cannot be imported from"),
         ("torch.nn:Identity", "nothing says what the module is called with"),
     ],
